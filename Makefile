@@ -1,0 +1,29 @@
+# make demo | test | lint | bench, each with ARGS="..." to pass arguments on. No other preparation is needed.
+PYTHON = .venv/bin/python
+CODE = $(wildcard src sims tests examples)
+ARGS =
+
+.PHONY: demo test lint bench
+
+demo: .venv/.up-to-date
+	.venv/bin/cobalance demo $(ARGS)
+
+test: .venv/.up-to-date check
+	$(PYTHON) -m pytest $(ARGS)
+
+lint: ARGS_FOR_RUFF = $(ARGS)
+lint: check
+
+bench: .venv/.up-to-date
+	.venv/bin/cobalance bench $(ARGS)
+
+# ARGS of `make lint` go to ruff check (ARGS=--fix); those of `make test` go to pytest alone.
+.PHONY: check
+check: .venv/.up-to-date
+	$(PYTHON) -m ruff check $(CODE) $(ARGS_FOR_RUFF)
+	$(PYTHON) -m ruff format --check $(CODE)
+	$(PYTHON) -m mypy $(CODE)
+	.venv/bin/lint-imports --no-logo
+
+.venv/.up-to-date: pyproject.toml .ci/venv
+	.ci/venv

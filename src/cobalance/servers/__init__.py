@@ -1,0 +1,35 @@
+"""Finds a Redis and a RabbitMQ, or starts private ones, for the demo, the bench and the tests.
+
+In this order: `COBALANCE_REDIS_URL` and `COBALANCE_AMQP_URL`; the machine's `redis-server` and `rabbitmq-server`, run
+privately; containers; and, as root on Debian or Ubuntu, packages installed for the purpose.
+"""
+
+from cobalance.servers.choose import (
+    GivenServer,
+    OwnRabbitMQ,
+    OwnRedis,
+    RabbitMQServer,
+    RedisServer,
+    Servers,
+    private_rabbitmq,
+    private_redis,
+    rabbitmq_server,
+    redis_server,
+    running,
+)
+from cobalance.servers.unavailable import ServerUnavailable
+
+__all__ = [
+    "GivenServer",
+    "OwnRabbitMQ",
+    "OwnRedis",
+    "RabbitMQServer",
+    "RedisServer",
+    "ServerUnavailable",
+    "Servers",
+    "private_rabbitmq",
+    "private_redis",
+    "rabbitmq_server",
+    "redis_server",
+    "running",
+]

@@ -1,0 +1,185 @@
+"""A Redis and a RabbitMQ in containers, through testcontainers, where Docker runs but the machine has no binaries.
+
+Their ports are chosen here rather than by Docker, because Docker gives a restarted container other ones.
+"""
+
+import importlib.util
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from cobalance.servers.ports import HOST, free_port
+from cobalance.servers.ready import amqp_answers, http_answers, redis_answers, wait_until_ready
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+REDIS_IMAGE = "redis:7.4"
+RABBITMQ_IMAGE = "rabbitmq:4.1"
+
+ENGINE_TIMEOUT_S = 5
+START_TIMEOUT_S = 120.0
+"""The image is there by then: pulling it is not counted."""
+
+STOP_TIMEOUT_S = 60
+
+
+def engine_answers() -> bool:
+    """Whether testcontainers is installed and a Docker engine answers."""
+    if importlib.util.find_spec("testcontainers") is None or shutil.which("docker") is None:
+        return False
+    # The command knows of every way to reach an engine (contexts, Docker Desktop) and leaves no socket open when it fails.
+    asked = ["docker", "version", "--format", "{{.Server.Version}}"]
+    try:
+        return subprocess.run(asked, capture_output=True, timeout=ENGINE_TIMEOUT_S, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+class ContainerServer:
+    """One server in a container; testcontainers' reaper removes it should this process be killed."""
+
+    origin = "docker"
+    """How it was found."""
+
+    def __init__(self, name: str, make: Callable[[], "DockerContainer"], answers: Sequence[Callable[[], bool]]) -> None:
+        """Start what `make` returns and wait until everything in `answers` holds."""
+        self.name = name
+        """What error messages call the server."""
+        self._make = make
+        self._answers = answers
+        self._container = make()
+        self._run(self._container.start)
+
+    def start(self) -> None:
+        """Start it again after `stop` or `kill`."""
+        self._run(self._engine_side.start)
+
+    def stop(self) -> None:
+        """End it politely."""
+        self._engine_side.stop(timeout=STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._engine_side.kill()
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Stop and start it, with its data or `empty`."""
+        self.stop()
+        if empty:
+            self.close()
+            self._container = self._make()
+            self._run(self._container.start)
+        else:
+            self.start()
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open and nothing is answered, until `resume`."""
+        self._engine_side.pause()
+
+    def resume(self) -> None:
+        """Let a paused one go on."""
+        self._engine_side.unpause()
+
+    def close(self) -> None:
+        """End it and remove its container."""
+        self._container.stop()
+
+    def wait_exit(self, timeout_s: float) -> bool:
+        """Whether the container has ended, looking after timeout_s."""
+        time.sleep(timeout_s)
+        self._engine_side.reload()
+        return str(self._engine_side.status) == "exited"
+
+    def log_tail(self) -> str:
+        """The last lines of the server's log, for an error message."""
+        return str(self._engine_side.logs(tail=20).decode(errors="replace"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, start: Callable[[], object]) -> None:
+        try:
+            start()
+            for answers in self._answers:
+                wait_until_ready(answers, self, START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _engine_side(self) -> Any:
+        return self._container.get_wrapped_container()
+
+
+class ContainerRedis(ContainerServer):
+    """Redis in a container."""
+
+    def __init__(self, options: Sequence[str] = ()) -> None:
+        """Start it. `options` are further command line options of redis-server."""
+        from testcontainers.core.container import DockerContainer
+
+        port = free_port()
+        self.url = f"redis://{HOST}:{port}/0"
+        """Where it listens."""
+        # To a container every client is a remote one; it is the published port that keeps strangers out.
+        command = ["redis-server", "--protected-mode", "no", "--save", "", "--appendonly", "no", *options]
+
+        def make() -> DockerContainer:
+            container = DockerContainer(REDIS_IMAGE).with_command(command)
+            return _bound(container, {6379: port})
+
+        super().__init__("redis", make, [lambda: redis_answers(port)])
+
+    def save(self) -> None:
+        """Write a snapshot, which a later start loads."""
+        self._engine_side.exec_run(["redis-cli", "save"])
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Stop and start it, with its data or `empty`."""
+        if not empty:
+            self.save()
+        super().restart(empty=empty)
+
+
+class ContainerRabbitMQ(ContainerServer):
+    """RabbitMQ in a container."""
+
+    def __init__(
+        self, *, management: bool = False, plugins: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it. `settings` are lines for rabbitmq.conf; `management` enables that plugin."""
+        from testcontainers.core.container import DockerContainer
+
+        port, management_port = free_port(), free_port()
+        self.url = f"amqp://guest:guest@{HOST}:{port}/%2F"
+        """Where clients connect."""
+        self.management_url = f"http://guest:guest@{HOST}:{management_port}" if management else None
+        """Where the management API answers, or None when it is not enabled."""
+        enabled = [*(["rabbitmq_management"] if management else []), *plugins]
+        # Docker's own network makes every client a remote one, which the guest user must be told to admit.
+        lines = {"loopback_users.guest": "false"} | dict(settings or {})
+
+        def make() -> DockerContainer:
+            container = DockerContainer(RABBITMQ_IMAGE)
+            for path, text in {
+                "/etc/rabbitmq/conf.d/90-cobalance.conf": "".join(f"{name} = {lines[name]}\n" for name in lines),
+                "/etc/rabbitmq/enabled_plugins": f"[{','.join(enabled)}].\n",
+            }.items():
+                container.with_copy_into_container(text.encode(), path)
+            return _bound(container, {5672: port} | ({15672: management_port} if management else {}))
+
+        answers = [lambda: amqp_answers(port), *([lambda: http_answers(management_port)] if management else [])]
+        super().__init__("rabbitmq", make, answers)
+
+
+def _bound(container: "DockerContainer", ports: Mapping[int, int]) -> "DockerContainer":
+    """Publish container ports on the loopback interface alone; testcontainers' own method would publish to the network."""
+    for inside, outside in ports.items():
+        container.ports[f"{inside}/tcp"] = (HOST, outside)  # type: ignore[assignment]
+    return container
