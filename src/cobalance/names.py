@@ -1,0 +1,29 @@
+"""Which names are accepted, for everything that has one: groups, resources, topics, queues, members."""
+
+import re
+
+from cobalance.errors import UsageError
+
+MAX_NAME_BYTES = 200
+"""RabbitMQ takes 255 bytes, and partitions and dead-letter queues add a suffix of their own."""
+
+_BANNED = re.compile(r"[\s{}*?\[\]\\^#\x00-\x1f\x7f]")
+
+
+def validate_name(kind: str, value: str) -> str:
+    """Returns the name, or raises UsageError saying what is wrong with it; `kind` says what is being named ("group").
+
+    Braces would break the hash tag that keeps a group's Redis keys together, glob characters the patterns of SCAN and of ACL
+    rules, `#` the wildcards of topic exchanges, and blanks and control characters everybody's logs.
+    """
+    if not value:
+        raise UsageError(f"The name of a {kind} must not be empty.")
+    if len(value.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
+        raise UsageError(f"The {kind} name {value[:20]!r}… is too long: at most {MAX_NAME_BYTES} bytes of UTF-8.")
+    found = _BANNED.search(value)
+    if found or not value.isprintable():
+        what = f" {found.group()!r}" if found else ", a character that cannot be printed"
+        raise UsageError(
+            f"The {kind} name {value!r} contains{what}; braces, blanks, control characters and any of *?[]^\\# are not allowed in names."
+        )
+    return value

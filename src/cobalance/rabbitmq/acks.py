@@ -1,0 +1,109 @@
+"""Which acknowledgements one tenure of a partition owes the broker.
+
+Delivery tags count 1, 2, 3 … on a channel with one consumer, so the tracker needs no map of what is out: everything up to
+`delivered` was handed to the handler, everything up to `settled` is finished without a gap, and the few that finished ahead of an
+older one wait in a set. Only the gapless prefix is acknowledged, by one frame for all of it: were the process to die, the broker
+would redeliver from the first unfinished message on, and order would hold.
+"""
+
+import attrs
+
+
+@attrs.frozen
+class Progress:
+    """How far one tenure came."""
+
+    delivered: int
+    """Messages handed to the handler."""
+    committed: int
+    """Messages of the gapless prefix that the broker was told about (acked or dead-lettered)."""
+
+
+@attrs.frozen
+class Flush:
+    """The frames to send now: first every reject, then one ack for everything up to a tag."""
+
+    rejects: tuple[int, ...]
+    ack: int | None
+
+
+class AckTracker:
+    """Deliveries in order, completions in any order, acknowledgements for the gapless prefix only. Pure; not thread-safe."""
+
+    def __init__(self, every: int = 50) -> None:
+        self.every = every
+        self.delivered = 0
+        self.settled = 0
+        self._committed = 0
+        self._ackable = 0
+        self._acked = 0
+        self._ahead: set[int] = set()
+        self._rejected: set[int] = set()
+        self._rejects: list[int] = []
+
+    def deliver(self, count: int) -> None:
+        """The next `count` messages were handed out."""
+        self.delivered += count
+
+    def give_back(self, count: int) -> None:
+        """The last `count` messages handed out were not begun: they count as not delivered."""
+        if self.delivered - count < max(self._ahead, default=self.settled):
+            raise ValueError("only what was handed out last, and not settled, can be given back")
+        self.delivered -= count
+
+    def done(self, tag: int) -> bool:
+        """The message was processed. True when a flush is due by count."""
+        if tag == self.settled + 1 <= self.delivered and not self._ahead:  # In order: the common case stays cheap.
+            self.settled = self._ackable = tag
+        else:
+            self._check(tag)
+            self._settle(tag)
+        return self.settled - self._committed >= self.every
+
+    def reject(self, tag: int) -> bool:
+        """The message is given up, to be dead-lettered. True when a flush is due by count."""
+        self._check(tag)
+        self._rejects.append(tag)
+        self._rejected.add(tag)
+        self._settle(tag)
+        return self.settled - self._committed >= self.every
+
+    @property
+    def outstanding(self) -> bool:
+        """Something was handed out that the broker has not heard the end of."""
+        return self._committed < self.delivered or bool(self._rejects)
+
+    @property
+    def idle(self) -> bool:
+        """Everything handed out is finished (the broker may not know it yet)."""
+        return self.settled == self.delivered
+
+    @property
+    def progress(self) -> Progress:
+        """What was handed out, and what the broker was told."""
+        return Progress(self.delivered, self._committed)
+
+    def flush(self) -> Flush:
+        """What to send now; it counts as sent."""
+        rejects, self._rejects = tuple(self._rejects), []
+        ack = self._ackable if self._ackable > self._acked else None
+        self._acked, self._committed = self._ackable, self.settled
+        return Flush(rejects, ack)
+
+    def _check(self, tag: int) -> None:
+        if not self.settled < tag <= self.delivered or tag in self._ahead:
+            raise ValueError(f"delivery {tag} was settled before, or never handed out")
+
+    def _settle(self, tag: int) -> None:
+        self._ahead.add(tag)
+        while self.settled + 1 in self._ahead:
+            self.settled += 1
+            self._ahead.remove(self.settled)
+            self._advance(self.settled)
+
+    def _advance(self, tag: int) -> None:
+        # An ack must name a tag that the broker still holds; a rejected one is gone, so the ack stays at the one before it.
+        if tag in self._rejected:
+            self._rejected.remove(tag)
+        else:
+            self._ackable = tag

@@ -1,0 +1,208 @@
+"""One AMQP connection on one daemon thread, so that AMQP heartbeats go out whatever the handlers do.
+
+pika is not thread-safe. Everything that touches it runs on the I/O thread: `submit` brings a function there from any thread, and
+callbacks are called there. A lost connection is reported and stays lost until `connect` is called again, because what has to
+happen first, rejoining the group, is not this file's to know.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from pika import SelectConnection, URLParameters
+from pika.adapters.select_connection import IOLoop
+from pika.channel import Channel
+
+from cobalance.rabbitmq.failures import connect_failure, loss_reason
+from cobalance.rabbitmq.parameters import connection_parameters, place
+from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, drop
+
+logger = logging.getLogger(__name__)
+
+Job = Callable[[], object]
+
+
+class BrokerConnection:
+    """A connection to RabbitMQ that can be lost, and made again.
+
+    `name` shows in RabbitMQ's list of connections ("group/member"). `heartbeat_s` applies unless the URL has a heartbeat of its
+    own; the broker gives up a silent client after about three of them. `on_lost(reason)` and `on_blocked(blocked)` run on the I/O
+    thread; the former not after `close`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        heartbeat_s: int = 10,
+        on_lost: Callable[[str], None] = lambda _: None,
+        on_blocked: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.place = place(url)
+        self.blocked = False
+        """The broker, short of memory or disk, has stopped reading what we send."""
+        self._url, self._heartbeat_s = url, heartbeat_s
+        self._on_lost, self._on_blocked = on_lost, on_blocked
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._waking = False
+        self._loop: IOLoop | None = None  # None unless the connection is open.
+        self._pika: SelectConnection | None = None
+        self._thread: threading.Thread | None = None
+        self._listeners: list[Callable[[str], None]] = []
+        self._channels: list[Channel] = []
+        self._closing = False
+        self._reason = ""
+
+    def __repr__(self) -> str:
+        return f"BrokerConnection({self.name!r} to {self.place}, {'open' if self.is_open else 'closed'})"
+
+    @property
+    def is_open(self) -> bool:
+        """Connected, as far as we know."""
+        return self._loop is not None
+
+    def connect(self, timeout_ms: int = 10_000) -> None:
+        """Connects, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ. Blocks."""
+        if self.is_open:
+            raise RuntimeError(f"{self!r} is in use")
+        if self._thread is not None:
+            self._thread.join()  # the last connection's, which is just ending
+        parameters = connection_parameters(self._url, self.name, self._heartbeat_s, timeout_ms)
+        self._closing, self.blocked = False, False
+        opened: Future[Exception | None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(parameters, opened), name=f"amqp {self.name}", daemon=True
+        )
+        self._thread.start()
+        failure = opened.result()
+        if failure is not None:
+            self._thread.join()
+            raise failure
+
+    def submit(self, job: Job) -> bool:
+        """Runs a function on the I/O thread soon, in order; from any thread. False, and it never runs, when not connected.
+
+        A burst of submissions costs one wake-up. A job that was accepted always runs, at the latest when the connection has just
+        been lost: it must look at the state of what it touches.
+        """
+        with self._lock:
+            loop = self._loop
+            if loop is None:
+                return False
+            self._jobs.append(job)
+            if not self._waking:
+                self._waking = True
+                loop.add_callback_threadsafe(self._run_jobs)
+        return True
+
+    def call_later(self, delay_ms: float, job: Callable[[], None]) -> None:
+        """Runs a function on the I/O thread after a while, if the connection lives that long. I/O thread only."""
+        if self._loop is not None:
+            self._loop.call_later(delay_ms / 1000, job)
+
+    def open_channel(self, on_open: Callable[[Channel], None]) -> Channel:
+        """A new channel, opened by the broker when `on_open` runs. I/O thread only."""
+        if self._pika is None:
+            raise RuntimeError(f"{self!r} has no channels to open")
+        channel = self._pika.channel(on_open_callback=on_open)
+        channel.add_on_close_callback(self._channel_closed)
+        self._channels.append(channel)
+        return channel
+
+    def add_end_listener(self, listener: Callable[[str], None]) -> None:
+        """Has `listener(reason)` called, once, on the I/O thread, when the connection ends in any way. I/O thread only."""
+        self._listeners.append(listener)
+
+    def remove_end_listener(self, listener: Callable[[str], None]) -> None:
+        """Undoes `add_end_listener`, if there is anything to undo. I/O thread only."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def close(self, timeout_ms: int = 5_000) -> None:
+        """Closes channels (bare, so that order holds), then the connection, and waits. Harmless when there is none."""
+        self._closing = True
+        self.submit(self._close)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(timeout_ms / 1000)
+        with self._lock:  # A broker that answers no more cannot keep us: the socket goes with the loop.
+            if self._loop is not None:
+                self._loop.add_callback_threadsafe(self._loop.stop)
+        thread.join(1)
+
+    # Everything below runs on the I/O thread.
+
+    def _run(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        loop = IOLoop()
+        try:
+            self._start(loop, parameters, opened)
+            loop.start()
+        except Exception as error:  # noqa: BLE001 -- reported as the reason of the loss: a dead thread would tell nobody
+            logger.error("the I/O thread of %r failed: %s", self, type(error).__name__)
+            self._reason = f"the I/O thread failed: {error!r}"
+            if not opened.done():
+                opened.set_result(error)
+        self._end()
+        loop.close()
+
+    def _start(self, loop: IOLoop, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        def on_open(connection: Any) -> None:
+            self._pika = connection
+            connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
+            connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
+            with self._lock:
+                self._loop = loop
+            opened.set_result(None)
+
+        def on_open_error(_: object, error: Any) -> None:
+            opened.set_result(connect_failure(error, self.place))
+            loop.stop()
+
+        def on_close(_: object, error: Exception) -> None:
+            self._reason = loss_reason(error)
+            loop.stop()
+
+        QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)
+
+    def _run_jobs(self) -> None:
+        with self._lock:
+            jobs, self._jobs = self._jobs, deque()
+            self._waking = False
+        for job in jobs:
+            job()
+
+    def _end(self) -> None:
+        with self._lock:
+            was_open, self._loop = self._loop is not None, None
+        if self._pika is not None:
+            drop(
+                self._pika
+            )  # After a failure, or because the broker did not answer our farewell; else it is closed already.
+        self._pika = None
+        self._channels.clear()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(self._reason)
+        self._run_jobs()
+        if was_open and not self._closing:
+            self._on_lost(self._reason)
+
+    def _close(self) -> None:
+        for channel in [c for c in self._channels if not (c.is_closing or c.is_closed)]:
+            bare_close(channel)
+        if self._pika is not None and self._pika.is_open:
+            self._pika.close()
+
+    def _channel_closed(self, channel: Channel, _: Exception) -> None:
+        self._channels.remove(channel)
+
+    def _set_blocked(self, blocked: bool) -> None:
+        self.blocked = blocked
+        self._on_blocked(blocked)

@@ -1,0 +1,57 @@
+"""One message as a handler sees it."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import attrs
+from pika.spec import Basic, BasicProperties
+
+
+@attrs.frozen
+class Tenure:
+    """One process's hold on one queue: it ends when the queue moves on, and its token never comes back."""
+
+    queue: str
+    token: int
+    """The fencing token: higher than that of every earlier holder of the queue."""
+
+
+@attrs.frozen(eq=False)
+class Delivery:
+    """A message of one tenure."""
+
+    tenure: Tenure
+    method: Basic.Deliver = attrs.field(repr=False)
+    """pika's own view of the delivery, for callbacks written for pika."""
+    properties: BasicProperties = attrs.field(repr=False)
+    body: bytes
+
+    @property
+    def queue(self) -> str:
+        """The partition queue that it came from."""
+        return self.tenure.queue
+
+    @property
+    def token(self) -> int:
+        """The fencing token to write next to every side effect, so that a late holder's writes can be told."""
+        return self.tenure.token
+
+    @property
+    def delivery_tag(self) -> int:
+        """1, 2, 3 … within the tenure."""
+        return cast("int", self.method.delivery_tag)
+
+    @property
+    def redelivered(self) -> bool:
+        """The broker has handed it out before; whether a handler saw it then is unknown."""
+        return bool(self.method.redelivered)
+
+    @property
+    def routing_key(self) -> str:
+        """As published: for a topic, the number of the partition."""
+        return self.method.routing_key or ""
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """The message's headers; empty when it has none."""
+        return self.properties.headers or {}

@@ -1,0 +1,165 @@
+"""The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
+
+import struct
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from pika.channel import Channel
+from pika.exceptions import UnsupportedAMQPFieldException
+from pika.frame import Method
+from pika.spec import Basic, BasicProperties
+
+from cobalance.errors import CobalanceError, Unreachable
+from cobalance.rabbitmq.broker import check_topic
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.failures import loss_reason
+from cobalance.rabbitmq.outbox import Confirms, Message, Window, refused, unconfirmed
+from cobalance.rabbitmq.topic import Topic
+
+
+class Outlet:
+    """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
+
+    def __init__(self, url: str, topic: Topic, *, name: str, window: int, heartbeat_s: int) -> None:
+        self.topic, self.window = topic, Window(window)
+        self._url = url
+        self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
+        self._connecting = threading.Lock()
+        self._lock = threading.Lock()  # Guards what follows; never held while calling out.
+        self._quiet = threading.Condition(self._lock)
+        self._unsettled = 0
+        # The rest belongs to the I/O thread.
+        self._channel: Channel | None = None
+        self._confirms = Confirms()
+        self._held: deque[Message] = deque()
+
+    @property
+    def ready(self) -> bool:
+        """Connected, as far as we know."""
+        return self._channel is not None and self._channel.is_open
+
+    def open(self, timeout_ms: int) -> None:
+        """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks."""
+        with self._connecting:
+            if self.ready:
+                return
+            self._connection.close()  # The channel may be gone while the connection is not.
+            check_topic(self._url, self.topic, timeout_ms=timeout_ms)
+            self._connection.connect(timeout_ms)
+            opened: Future[CobalanceError | None] = Future()
+            self._connection.submit(lambda: self._open_channel(opened))
+            failure = opened.result()
+            if failure is not None:
+                raise failure
+
+    def send(self, message: Message) -> Future[int]:
+        """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
+        with self._lock:
+            self._unsettled += 1
+        if not self._connection.submit(lambda: self._write(message)):
+            self._settle(message, refused(message, "the connection is gone"))
+        return message.outcome
+
+    def withdraw(self, message: Message) -> None:
+        """Settles the message at the end of the caller's patience, if it has not been settled yet."""
+        # Refused only while the connection ends, and its end settles everything.
+        self._connection.submit(lambda: self._withdraw(message))
+
+    def wait_until_quiet(self, timeout_ms: int) -> bool:
+        """Waits until everything sent is settled; False when time is up. Blocks."""
+        with self._quiet:
+            return self._quiet.wait_for(lambda: not self._unsettled, timeout_ms / 1000)
+
+    def close(self) -> None:
+        """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
+        with self._connecting:
+            self._connection.close()
+
+    # Everything below runs on the I/O thread.
+
+    def _open_channel(self, opened: Future[CobalanceError | None]) -> None:
+        def ended(reason: str) -> None:
+            self._lost(reason)
+            if not opened.done():
+                opened.set_result(
+                    Unreachable(f"RabbitMQ at {self._connection.place}: {reason}", outcome="not_executed")
+                )
+
+        def ready(_: object) -> None:
+            self._channel, self._confirms = channel, Confirms()
+            opened.set_result(None)
+
+        def confirm(channel: Channel) -> None:
+            channel.add_on_return_callback(self._returned)
+            channel.confirm_delivery(self._confirmed, ready)
+
+        self._connection.add_end_listener(ended)
+        channel = self._connection.open_channel(confirm)
+        channel.add_on_close_callback(lambda _, error: ended(loss_reason(error)))
+
+    def _write(self, message: Message) -> None:
+        if message.outcome.done():
+            return
+        if self._channel is None or not self._channel.is_open:
+            self._settle(message, refused(message, "the connection was lost before it could be sent"))
+        elif self._connection.blocked or self._held:
+            self._held.append(message)
+        else:
+            self._publish(self._channel, message)
+
+    def _publish(self, channel: Channel, message: Message) -> None:
+        try:
+            channel.basic_publish(
+                self.topic.name, str(message.partition), message.body, message.properties, mandatory=True
+            )
+        except (UnsupportedAMQPFieldException, TypeError, ValueError, struct.error) as error:
+            self._settle(message, refused(message, f"its headers or body cannot be encoded ({error})"))
+        else:
+            message.written = True
+            self._confirms.sent(message)
+
+    def _withdraw(self, message: Message) -> None:
+        if message.written:
+            self._settle(message, unconfirmed(message, "no confirm came in time"))
+        else:
+            self._settle(message, refused(message, "it blocks publishers, being short of memory or disk space"))
+
+    def _blocked(self, blocked: bool) -> None:
+        if not blocked:
+            held, self._held = self._held, deque()
+            for message in held:
+                self._write(message)
+
+    def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
+        nacked = isinstance(frame.method, Basic.Nack)
+
+        def settle(message: Message, returned: str | None) -> None:
+            why = "it answered with a nack" if nacked else returned
+            self._settle(message, None if why is None else refused(message, why))
+
+        self._confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
+
+    def _returned(self, _: Channel, method: Basic.Return, properties: BasicProperties, __: bytes) -> None:
+        why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
+        self._confirms.returned(properties.message_id or "", why)
+
+    def _lost(self, reason: str) -> None:
+        self._channel = None
+        held, self._held = self._held, deque()
+        for message in self._confirms.abandon():
+            self._settle(message, unconfirmed(message, reason))
+        for message in held:
+            self._settle(message, refused(message, reason))
+
+    def _settle(self, message: Message, error: CobalanceError | None) -> None:
+        if message.outcome.done():
+            return
+        if error is None:
+            message.outcome.set_result(message.partition)
+        else:
+            message.outcome.set_exception(error)
+        self.window.leave()
+        with self._quiet:
+            self._unsettled -= 1
+            self._quiet.notify_all()

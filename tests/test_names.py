@@ -1,0 +1,53 @@
+"""Names that would break Redis keys, ACL patterns, routing or logs are refused with the reason."""
+
+import pytest
+
+from cobalance.errors import UsageError
+from cobalance.names import MAX_NAME_BYTES, validate_name
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "orders-v2.eu_west", "team/orders", "Bestellungen-Zürich", "a:b@c", "x" * MAX_NAME_BYTES]
+)
+def test_ordinary_names_are_returned(name: str) -> None:
+    """A name that is fine comes back as it is."""
+    assert validate_name("group", name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{orders}",
+        "a}b",
+        "a b",
+        "a\tb",
+        "a\nb",
+        "orders*",
+        "what?",
+        "a[b]",
+        "a\\b",
+        "^a",
+        "a#b",
+        "a\x00b",
+        "a\u00a0b",
+        "a\u200bb",
+        "a\ud800b",
+    ],
+)
+def test_names_with_such_characters_are_refused(name: str) -> None:
+    """The message names the kind of thing and shows the name, printable."""
+    with pytest.raises(UsageError, match="The topic name") as raised:
+        validate_name("topic", name)
+    assert str(raised.value).isprintable()
+
+
+def test_an_empty_name_is_refused() -> None:
+    """It would be no name at all."""
+    with pytest.raises(UsageError, match="must not be empty"):
+        validate_name("group", "")
+
+
+def test_length_counts_in_bytes() -> None:
+    """RabbitMQ's limit is one of bytes, and partitions add a suffix."""
+    with pytest.raises(UsageError, match="too long"):
+        validate_name("topic", "ü" * (MAX_NAME_BYTES // 2 + 1))

@@ -1,0 +1,112 @@
+"""Acknowledgements: the gapless prefix, no more, in as few frames as possible."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalance.rabbitmq.acks import AckTracker, Flush, Progress
+
+
+def delivered(count: int, every: int = 50) -> AckTracker:
+    """A tracker with so many messages handed out."""
+    tracker = AckTracker(every)
+    tracker.deliver(count)
+    return tracker
+
+
+def test_in_order_completions_become_one_ack() -> None:
+    """One frame acknowledges all of them."""
+    tracker = delivered(3)
+    for tag in (1, 2, 3):
+        tracker.done(tag)
+    assert tracker.flush() == Flush((), 3)
+    assert tracker.flush() == Flush((), None)
+    assert tracker.progress == Progress(3, 3)
+
+
+def test_a_gap_holds_back_what_finished_behind_it() -> None:
+    """Acknowledging 3 while 1 is unfinished would lose 1 in a crash, or reorder it."""
+    tracker = delivered(3)
+    tracker.done(3)
+    tracker.done(2)
+    assert tracker.flush() == Flush((), None)
+    tracker.done(1)
+    assert tracker.flush() == Flush((), 3)
+
+
+def test_a_flush_is_due_every_so_many() -> None:
+    """The count starts again with each flush."""
+    tracker = delivered(6, every=3)
+    assert [tracker.done(tag) for tag in (1, 2, 3, 4)] == [False, False, True, True]
+    tracker.flush()
+    assert [tracker.done(tag) for tag in (5, 6)] == [False, False]
+
+
+def test_rejects_go_at_once_and_never_name_an_ack() -> None:
+    """RabbitMQ closes the channel when an ack names a tag that it holds no more."""
+    tracker = delivered(4)
+    tracker.done(1)
+    tracker.reject(2)
+    tracker.reject(4)
+    assert tracker.flush() == Flush((2, 4), 1)
+    assert tracker.progress == Progress(4, 2)
+    tracker.done(3)
+    assert tracker.flush() == Flush((), 3)
+    assert tracker.progress == Progress(4, 4)
+
+
+def test_what_was_not_begun_can_be_given_back() -> None:
+    """It counts as never handed out; what was settled cannot be."""
+    tracker = delivered(5)
+    tracker.done(1)
+    tracker.done(3)
+    tracker.give_back(2)
+    assert tracker.progress.delivered == 3
+    with pytest.raises(ValueError, match="given back"):
+        tracker.give_back(1)
+    tracker.done(2)
+    assert tracker.idle
+
+
+@pytest.mark.parametrize("tag", [0, 1, 3])
+def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
+    """It would acknowledge something else, and changes nothing."""
+    tracker = delivered(2)
+    tracker.done(1)
+    with pytest.raises(ValueError, match="settled before, or never handed out"):
+        tracker.done(tag)
+    with pytest.raises(ValueError, match="settled before, or never handed out"):
+        tracker.reject(tag)
+    assert tracker.flush() == Flush((), 1)
+
+
+@given(
+    st.permutations(range(1, 13)),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_agrees_with_a_broker_for_any_order(order: list[int], rejects: list[bool], flushes: list[bool]) -> None:
+    """A model broker gets the frames: nothing unfinished is ever settled, no frame names a tag it does not hold, all ends settled."""
+    tracker, held, finished = delivered(12), set(range(1, 13)), set[int]()
+    for tag, reject, flush in zip(order, rejects, flushes, strict=True):
+        (tracker.reject if reject else tracker.done)(tag)
+        finished.add(tag)
+        if flush:
+            apply_to_broker(tracker.flush(), held, finished)
+    apply_to_broker(tracker.flush(), held, finished)
+    assert not held
+    assert tracker.idle
+    assert not tracker.outstanding
+    assert tracker.progress == Progress(12, 12)
+
+
+def apply_to_broker(flush: Flush, held: set[int], finished: set[int]) -> None:
+    """What a broker does with the frames, and complains about."""
+    for tag in flush.rejects:
+        assert tag in held
+        held.remove(tag)
+    if flush.ack is not None:
+        assert flush.ack in held
+        settled = {tag for tag in held if tag <= flush.ack}
+        assert settled <= finished
+        held -= settled

@@ -1,0 +1,212 @@
+"""Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; what differs is named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from cobalance import servers
+from cobalance.errors import (
+    AuthenticationRefused,
+    QueueMismatch,
+    QueueMissing,
+    TopicInUse,
+    TopicMismatch,
+    TopicMissing,
+    Unreachable,
+    UsageError,
+)
+from cobalance.rabbitmq import (
+    Guard,
+    ListedTopic,
+    Queue,
+    Topic,
+    create_topic,
+    delete_topic,
+    learn_queue,
+    list_topics,
+    read_topic,
+    verify_topic,
+)
+from cobalance.rabbitmq.broker import check_topic
+
+
+@contextmanager
+def channel(url: str) -> Iterator[BlockingChannel]:
+    """A plain pika channel."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
+    """A topic that exists for one test."""
+    made = Topic(f"broker.{request.param}", 3, request.param, delivery_limit=7 if request.param == "quorum" else 20)
+    create_topic(amqp_url, made)
+    yield made
+    with channel(amqp_url) as pika_channel:
+        pika_channel.exchange_delete(made.name)
+        for name in (*made.queue_names, f"{made.name}.dead", f"{made.name}-3"):
+            pika_channel.queue_delete(name)
+
+
+def test_creating_twice_is_harmless(topic: Topic, amqp_url: str) -> None:
+    """Every process of a deployment may do it."""
+    create_topic(amqp_url, topic)
+    verify_topic(amqp_url, topic)
+    check_topic(amqp_url, topic)
+
+
+def test_a_topic_reads_back_as_it_was_made(topic: Topic, amqp_url: str) -> None:
+    """Without the management API, arguments included."""
+    assert read_topic(amqp_url, topic.name) == topic
+
+
+def test_a_key_reaches_its_queue_and_a_reject_the_dead_letters(topic: Topic, amqp_url: str) -> None:
+    """The binding of each partition, and where rejected messages go."""
+    pika_channel: Any
+    with channel(amqp_url) as pika_channel:
+        partition = topic.partition_of("order-1")
+        pika_channel.confirm_delivery()
+        pika_channel.basic_publish(topic.name, str(partition), b"hello", mandatory=True)
+        method, _, body = next(pika_channel.consume(topic.queue_names[partition]))
+        assert body == b"hello"
+        pika_channel.basic_reject(method.delivery_tag, requeue=False)
+        pika_channel.cancel()
+        assert next(pika_channel.consume(f"{topic.name}.dead"))[2] == b"hello"
+
+
+def test_a_missing_topic(amqp_url: str) -> None:
+    """The message says how to make it."""
+    missing = Topic("broker.missing", 2)
+    for attempt in (verify_topic, check_topic):
+        with pytest.raises(TopicMissing, match=r"cobalance topic create broker\.missing"):
+            attempt(amqp_url, missing)
+    with pytest.raises(TopicMissing):
+        read_topic(amqp_url, missing.name)
+    with pytest.raises(TopicMissing):
+        delete_topic(amqp_url, missing.name)
+
+
+def test_a_missing_queue(topic: Topic, amqp_url: str) -> None:
+    """Checking does not create it by accident."""
+    with channel(amqp_url) as pika_channel:
+        pika_channel.queue_delete(f"{topic.name}-2")
+    for _ in range(2):
+        with pytest.raises(QueueMissing, match=f"{topic.name}-2"):
+            verify_topic(amqp_url, topic)
+
+
+def test_another_number_of_partitions(topic: Topic, amqp_url: str) -> None:
+    """With too small a number, keys would go astray."""
+    fewer = Topic(topic.name, 2, topic.queue_type, delivery_limit=topic.delivery_limit)
+    for attempt in (create_topic, verify_topic, check_topic):
+        with pytest.raises(TopicMismatch, match="more than 2 partitions"):
+            attempt(amqp_url, fewer)
+
+
+def test_another_queue_type(topic: Topic, amqp_url: str) -> None:
+    """The message names the argument and says that it cannot be changed."""
+    other = Topic(
+        topic.name, 3, "quorum" if topic.queue_type == "classic" else "classic", delivery_limit=topic.delivery_limit
+    )
+    for attempt in (create_topic, verify_topic):
+        with pytest.raises(QueueMismatch, match=r"inequivalent arg.*cannot change"):
+            attempt(amqp_url, other)
+
+
+def test_a_topic_in_use_is_not_deleted_unless_forced(topic: Topic, amqp_url: str) -> None:
+    """Messages are not thrown away by a slip."""
+    with channel(amqp_url) as pika_channel:
+        pika_channel.confirm_delivery()
+        pika_channel.basic_publish(topic.name, "1", b"precious")
+    with pytest.raises(TopicInUse, match="1 messages"):
+        delete_topic(amqp_url, topic.name)
+    verify_topic(amqp_url, topic)
+    delete_topic(amqp_url, topic.name, force=True)
+    with pytest.raises(TopicMissing):
+        verify_topic(amqp_url, topic)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "guard"),
+    [
+        (
+            {"x-queue-type": "classic", "x-max-length": 10, "x-message-ttl": 60_000, "x-max-priority": 5},
+            Guard.EXCLUSIVE,
+        ),
+        ({"x-queue-type": "classic", "x-single-active-consumer": True}, Guard.SINGLE_ACTIVE),
+        ({"x-queue-type": "quorum", "x-delivery-limit": 3, "x-dead-letter-exchange": "true"}, Guard.NONE),
+        ({"x-queue-type": "quorum", "x-single-active-consumer": True}, Guard.SINGLE_ACTIVE),
+        ({"x-queue-type": "stream", "x-max-age": "1D"}, Guard.NONE),
+    ],
+)
+def test_any_queue_can_be_read(arguments: dict[str, str | int | bool], guard: Guard, amqp_url: str) -> None:
+    """AMQP has no question for it, but refusals tell one argument after the other."""
+    queue = Queue("broker.learned", arguments)
+    with channel(amqp_url) as pika_channel:
+        pika_channel.queue_declare(queue.name, durable=True, arguments=queue.declaration)
+        try:
+            learned = learn_queue(amqp_url, queue.name)
+        finally:
+            pika_channel.queue_delete(queue.name)
+    assert learned == queue
+    assert learned.guard is guard
+
+
+def test_a_transient_queue_can_be_read(amqp_url: str) -> None:
+    """Durability and auto-deletion belong to the declaration too."""
+    queue = Queue("broker.transient", {"x-queue-type": "classic"}, durable=False, auto_delete=True)
+    with channel(amqp_url) as pika_channel:
+        pika_channel.queue_declare(queue.name, auto_delete=True)
+        assert learn_queue(amqp_url, queue.name) == queue
+
+
+def test_reading_a_missing_queue(amqp_url: str) -> None:
+    """It is not created."""
+    for _ in range(2):
+        with pytest.raises(QueueMissing):
+            learn_queue(amqp_url, "broker.nowhere")
+
+
+def test_topics_are_listed(topic: Topic, amqp_url: str, rabbitmq_server: servers.RabbitMQServer) -> None:
+    """By the management API, which knows them by the mark on their exchange."""
+    listed = list_topics(amqp_url, rabbitmq_server.management_url)
+    assert ListedTopic(topic.name, 3) in listed
+
+
+def test_listing_without_a_management_api(amqp_url: str) -> None:
+    """The message says how to get one."""
+    with pytest.raises(Unreachable, match="rabbitmq-plugins enable rabbitmq_management"):
+        list_topics(amqp_url, "http://127.0.0.1:1")
+    with pytest.raises(UsageError, match="http://"):
+        list_topics(amqp_url, "amqp://127.0.0.1")
+
+
+def test_listing_with_a_wrong_password(amqp_url: str, rabbitmq_server: servers.RabbitMQServer) -> None:
+    """The password is not shown."""
+    url = (rabbitmq_server.management_url or "").replace("guest:guest", "guest:s3cret")
+    with pytest.raises(AuthenticationRefused) as raised:
+        list_topics(amqp_url, url)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Topic("or{ders", 3),
+        lambda: Topic("orders", 0),
+        lambda: Topic("orders", 2001),
+        lambda: Topic("orders", 3, "stream"),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_topics(make: object) -> None:
+    """They are refused before any broker is asked."""
+    with pytest.raises(UsageError):
+        make()  # type: ignore[operator]

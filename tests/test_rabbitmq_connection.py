@@ -1,0 +1,240 @@
+"""The connection on its own thread: what is wrong is said clearly, what is lost is told, and secrets stay secret."""
+
+import logging
+import queue
+import socket
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pika import spec
+from pika.frame import Method
+
+from cobalance.errors import (
+    AuthenticationRefused,
+    CobalanceError,
+    NotRabbitMQ,
+    Unreachable,
+    UsageError,
+    VirtualHostMissing,
+)
+from cobalance.rabbitmq.connection import BrokerConnection
+
+SECRET = "s3cret-p4ssword"
+WAIT_S = 20
+
+
+@contextmanager
+def connected(url: str, **arguments: object) -> Iterator[BrokerConnection]:
+    """An open connection for the time of the block."""
+    connection = BrokerConnection(url, "group/member", **arguments)  # type: ignore[arg-type]
+    connection.connect()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def cut(connection: BrokerConnection) -> None:
+    """Ends the TCP connection under its feet."""
+    transport = connection._pika._transport  # type: ignore[union-attr]
+    connection.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
+
+
+def receive(connection: BrokerConnection, method: Any) -> None:
+    """Has the connection receive a frame, as if the broker had sent it."""
+    frame = Method(0, method).marshal()
+    connection.submit(lambda: connection._pika._on_data_available(frame))  # type: ignore[union-attr]
+
+
+def with_parts(
+    url: str, *, user: str = "guest", password: str = SECRET, port: int | None = None, vhost: str = "%2F"
+) -> str:
+    """The URL with other credentials, port and virtual host."""
+    parts = urlsplit(url)
+    return f"amqp://{user}:{password}@{parts.hostname}:{port or parts.port}/{vhost}"
+
+
+@contextmanager
+def listener(reply: bytes | None) -> Iterator[int]:
+    """A server that answers whatever comes with `reply`, or, for None, never."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        held = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                held.append(client)
+                if reply is not None:
+                    client.recv(100)
+                    client.sendall(reply)
+                    client.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        for client in held:
+            client.close()
+
+
+def failure(url: str, timeout_ms: int = 10_000) -> CobalanceError:
+    """The error of connecting there, checked to show no secret in any way it could be printed."""
+    connection = BrokerConnection(url, "group/member")
+    with pytest.raises(CobalanceError) as raised:
+        connection.connect(timeout_ms)
+    error = raised.value
+    shown = "".join(traceback.format_exception(error)) + repr(error) + repr(connection)
+    while (cause := error.__cause__ or error.__context__) is not None:
+        shown, error = shown + repr(cause), cause  # type: ignore[assignment]
+    assert SECRET not in shown
+    assert not connection.is_open
+    return raised.value
+
+
+def test_wrong_password(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It names the place; no log, of pika's neither, holds the password."""
+    caplog.set_level(logging.DEBUG)
+    error = failure(with_parts(amqp_url))
+    assert isinstance(error, AuthenticationRefused)
+    assert str(urlsplit(amqp_url).port) in str(error)
+    assert SECRET not in caplog.text
+
+
+def test_missing_virtual_host(amqp_url: str) -> None:
+    """The user may be fine elsewhere."""
+    url = with_parts(amqp_url, password="guest", vhost="nowhere")
+    error = failure(url)
+    assert isinstance(error, VirtualHostMissing)
+    assert "'nowhere'" in str(error)
+
+
+def test_closed_port() -> None:
+    """Nobody listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+    error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/")
+    assert isinstance(error, Unreachable)
+    assert "connection refused" in str(error)
+
+
+def test_unknown_host() -> None:
+    """The name does not resolve."""
+    error = failure(f"amqp://guest:{SECRET}@nowhere.invalid/")
+    assert isinstance(error, Unreachable)
+    assert "nowhere.invalid:5672" in str(error)
+
+
+@pytest.mark.parametrize("reply", [b"-ERR unknown command\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_a_port_that_speaks_something_else(reply: bytes) -> None:
+    """Redis, a web server, or one that hangs up."""
+    with listener(reply) as port:
+        assert isinstance(failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/"), NotRabbitMQ)
+
+
+def test_a_port_that_never_answers() -> None:
+    """The timeout covers the handshake too; it may be a RabbitMQ that is merely frozen."""
+    with listener(None) as port:
+        error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/", 300)
+    assert isinstance(error, Unreachable)
+    assert "no answer in time" in str(error)
+
+
+def test_no_tls_there(amqp_url: str) -> None:
+    """amqps:// to a plain port."""
+    url = with_parts(amqp_url).replace("amqp:", "amqps:")
+    assert isinstance(failure(url), Unreachable | NotRabbitMQ)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://guest:{SECRET}@localhost/",
+        f"amqp://guest:{SECRET}/{SECRET}@localhost/",
+        f"amqp://guest:{SECRET}@localhost:{SECRET}/",
+        f"amqp://guest:{SECRET}@localhost/?heartbeat={SECRET}",
+        SECRET,
+    ],
+)
+def test_a_malformed_url(url: str) -> None:
+    """The message says what a URL looks like, and not what this one holds."""
+    with pytest.raises(UsageError) as raised:
+        BrokerConnection(url, "group/member").connect()
+    assert SECRET not in "".join(traceback.format_exception(raised.value)) + repr(raised.value.__context__)
+
+
+def test_heartbeat_of_the_caller_unless_the_url_has_one(amqp_url: str) -> None:
+    """The session timeout decides about it, the operator has the last word."""
+    with connected(amqp_url, heartbeat_s=7) as ours, connected(f"{amqp_url}?heartbeat=13", heartbeat_s=7) as theirs:
+        assert (parameters(ours).heartbeat, parameters(theirs).heartbeat) == (7, 13)
+        assert parameters(ours).client_properties["connection_name"] == "group/member"
+
+
+def parameters(connection: BrokerConnection) -> Any:
+    """What was negotiated."""
+    return connection._pika.params  # type: ignore[union-attr]
+
+
+def test_jobs_run_in_order_on_the_io_thread(amqp_url: str) -> None:
+    """From any thread, and never on the caller's."""
+    done = queue.SimpleQueue[tuple[int, str]]()
+    with connected(amqp_url) as connection:
+        for number in range(100):
+            connection.submit(lambda number=number: done.put((number, threading.current_thread().name)))  # type: ignore[misc]
+        assert [done.get(timeout=WAIT_S) for _ in range(100)] == [(n, "amqp group/member") for n in range(100)]
+
+
+def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> None:
+    """The end listeners hear it first, so that partitions know before the member rejoins."""
+    heard = queue.SimpleQueue[str]()
+    with connected(amqp_url, on_lost=lambda reason: heard.put(f"lost: {reason}")) as connection:
+        connection.submit(lambda: connection.add_end_listener(lambda _: heard.put("ended")))
+        cut(connection)
+        assert heard.get(timeout=WAIT_S) == "ended"
+        assert heard.get(timeout=WAIT_S).startswith("lost: ")
+        assert not connection.is_open
+        assert not connection.submit(lambda: heard.put("never"))
+        connection._thread.join(WAIT_S)  # type: ignore[union-attr]
+        connection.connect()
+        connection.submit(lambda: heard.put("again"))
+        assert heard.get(timeout=WAIT_S) == "again"
+    assert heard.empty()
+
+
+def test_closing_is_no_loss(amqp_url: str) -> None:
+    """Nobody is alarmed, and closing twice is harmless."""
+    heard = queue.SimpleQueue[str]()
+    with connected(amqp_url, on_lost=heard.put) as connection:
+        connection.close()
+        assert not connection.is_open
+    assert heard.empty()
+
+
+def test_blocked_and_unblocked_are_told(amqp_url: str) -> None:
+    """A memory alarm at the broker."""
+    heard = queue.SimpleQueue[bool]()
+    with connected(amqp_url, on_blocked=heard.put) as connection:
+        receive(connection, spec.Connection.Blocked("low on memory"))
+        assert heard.get(timeout=WAIT_S) is True
+        assert connection.blocked
+        receive(connection, spec.Connection.Unblocked())
+        assert heard.get(timeout=WAIT_S) is False
+        assert not connection.blocked
+
+
+def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str) -> None:
+    """A dead I/O thread that nobody hears of would be worse than any loss."""
+    heard = queue.SimpleQueue[str]()
+
+    def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    with connected(amqp_url, on_lost=heard.put) as connection:
+        connection.submit(fail)
+        assert "a bug" in heard.get(timeout=WAIT_S)

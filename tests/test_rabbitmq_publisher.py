@@ -1,0 +1,258 @@
+"""Publishing with confirms: nothing is lost in silence, order is kept, and every failure says what may have happened."""
+
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import pika
+import pytest
+from pika import spec
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
+from pika.frame import Method
+
+from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable
+from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq.connection import BrokerConnection
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """A topic for one test."""
+    made = Topic("publisher.orders", 4)
+    create_topic(amqp_url, made)
+    yield made
+    delete_topic(amqp_url, made.name, force=True)
+
+
+@contextmanager
+def broker(url: str) -> Iterator[BlockingChannel]:
+    """A plain pika channel."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
+def stored(url: str, topic: Topic) -> dict[int, list[bytes]]:
+    """What each partition holds, in order."""
+    found: dict[int, list[bytes]] = defaultdict(list)
+    with broker(url) as channel:
+        for partition, name in enumerate(topic.queue_names):
+            while (message := get(channel, name))[0] is not None:
+                found[partition].append(message[2])
+    return found
+
+
+def get(channel: BlockingChannel, name: str) -> Any:
+    """A message as method, properties, body; all of them None when the queue is empty."""
+    return channel.basic_get(name, auto_ack=True)
+
+
+def connection_of(publisher: Publisher | AsyncPublisher) -> BrokerConnection:
+    """To do it harm."""
+    return publisher._outlet._connection
+
+
+def receive(publisher: Publisher | AsyncPublisher, method: Any) -> None:
+    """Has the publisher's connection receive a frame, as if the broker had sent it, and waits until it was handled."""
+    handled = threading.Event()
+    frame = Method(0, method).marshal()
+    connection = connection_of(publisher)
+    connection.submit(lambda: connection._pika._on_data_available(frame))  # type: ignore[union-attr]
+    connection.submit(handled.set)
+    assert handled.wait(WAIT_S)
+
+
+def test_nothing_is_lost_and_order_is_kept(amqp_url: str, topic: Topic) -> None:
+    """Four threads share a publisher and a small window; each one's messages stand in the order of its calls."""
+
+    def work(worker: int) -> None:
+        for number in range(500):
+            publisher.publish(f"key-{worker}", f"{worker}:{number}".encode(), wait=False)
+
+    with Publisher(amqp_url, topic, window=64) as publisher, ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+        assert publisher.flush()
+    messages = stored(amqp_url, topic)
+    for worker in range(4):
+        mine = [body for body in messages[topic.partition_of(f"key-{worker}")] if body.startswith(b"%d:" % worker)]
+        assert mine == [b"%d:%d" % (worker, number) for number in range(500)]
+
+
+def test_a_message_is_persistent_stamped_and_in_its_place(amqp_url: str, topic: Topic) -> None:
+    """The future tells the partition; headers arrive; no two messages have one id."""
+    with Publisher(amqp_url, topic) as publisher:
+        partitions = [publisher.publish("order-1", b"x", {"kind": "order"}).result() for _ in range(2)]
+    assert partitions == [topic.partition_of("order-1")] * 2
+    with broker(amqp_url) as channel:
+        got = [get(channel, topic.queue_names[partitions[0]])[1] for _ in range(2)]
+    assert got[0].message_id != got[1].message_id
+    assert (got[0].delivery_mode, got[0].headers) == (2, {"kind": "order"})
+    assert got[0].timestamp
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_many_tasks_publish_at_once(backend: str, amqp_url: str, topic: Topic) -> None:
+    """Through a window smaller than their number."""
+
+    async def main() -> None:
+        async with AsyncPublisher(amqp_url, topic, window=8) as publisher, anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(publisher.publish, str(number), str(number).encode())
+
+    anyio.run(main, backend=backend)
+    messages = stored(amqp_url, topic)
+    for number in range(100):
+        assert str(number).encode() in messages[topic.partition_of(str(number))]
+
+
+def test_a_missing_topic(amqp_url: str) -> None:
+    """Found out before anything is published."""
+    with pytest.raises(TopicMissing), Publisher(amqp_url, Topic("publisher.nowhere", 2)):
+        pass
+
+
+def test_a_wrong_number_of_partitions(amqp_url: str, topic: Topic) -> None:
+    """Keys would go astray."""
+    with pytest.raises(TopicMismatch), Publisher(amqp_url, Topic(topic.name, 3)):
+        pass
+
+
+def test_an_unroutable_message(amqp_url: str, topic: Topic) -> None:
+    """RabbitMQ would drop and confirm it; here it fails, and its neighbours do not."""
+    with Publisher(amqp_url, topic) as publisher:
+        with broker(amqp_url) as channel:
+            channel.queue_delete(topic.queue_names[topic.partition_of("a")])
+        keys = ["a", next(key for key in "bcdefgh" if topic.partition_of(key) != topic.partition_of("a"))]
+        lost, fine = [publisher.publish(key, b"x", wait=False) for key in keys]
+        with pytest.raises(PublishFailed, match="no queue takes routing key") as raised:
+            lost.result(WAIT_S)
+        assert raised.value.outcome == "not_executed"
+        assert fine.result(WAIT_S) == topic.partition_of(keys[1])
+
+
+def test_a_nack(amqp_url: str) -> None:
+    """A full queue that rejects publishes."""
+    full = Topic("publisher.full", 1)
+    with broker(amqp_url) as channel:
+        channel.exchange_declare(full.name, ExchangeType("direct"), durable=True)
+        channel.queue_declare(full.queue_names[0], arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        channel.queue_bind(full.queue_names[0], full.name, "0")
+    try:
+        with Publisher(amqp_url, full) as publisher:
+            errors = [publisher.publish("a", b"x", wait=False).exception(WAIT_S) for _ in range(10)]
+        refused = [error for error in errors if isinstance(error, PublishFailed)]
+        assert refused
+        assert all("nack" in str(error) and error.outcome == "not_executed" for error in refused)
+    finally:
+        delete_topic(amqp_url, full.name, force=True)
+
+
+def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, topic: Topic) -> None:
+    """Unconfirmed messages fail with an outcome that is honest; the next call connects again."""
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("a", b"before")
+        connection = connection_of(publisher)
+        # The socket is made deaf first, so that no confirm can come for what is sent after.
+        transport = connection._pika._transport  # type: ignore[union-attr]
+        cut = threading.Event()
+        connection.submit(lambda: (cut.wait(WAIT_S), transport._sock.shutdown(socket.SHUT_RDWR)))
+        doomed = [publisher.publish("a", b"doomed", wait=False) for _ in range(3)]
+        cut.set()
+        errors = [future.exception(WAIT_S) for future in doomed]
+        assert all(isinstance(error, PublishFailed) for error in errors)
+        assert publisher.publish("a", b"after").result(WAIT_S) == topic.partition_of("a")
+    assert stored(amqp_url, topic)[topic.partition_of("a")][-1] == b"after"
+
+
+def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
+    """No confirm in time: the broker may have it."""
+    publisher = Publisher(amqp_url, topic, timeout_ms=200)
+    publisher._outlet._confirmed = lambda _: None  # type: ignore[method-assign,assignment]
+    with publisher, pytest.raises(PublishFailed, match="no confirm came in time") as raised:
+        publisher.publish("a", b"x")
+    assert raised.value.outcome == "unknown"
+
+
+def test_a_blocking_broker_makes_publishers_wait(amqp_url: str, topic: Topic) -> None:
+    """Nothing is sent while it blocks; what waited goes out, in order, when it does no more."""
+    with Publisher(amqp_url, topic) as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        waiting = [publisher.publish("a", str(n).encode(), wait=False) for n in range(3)]
+        assert not any(future.done() for future in waiting)
+        receive(publisher, spec.Connection.Unblocked())
+        for future in waiting:
+            future.result(WAIT_S)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"0", b"1", b"2"]
+
+
+def test_a_blocking_broker_and_the_end_of_patience(amqp_url: str, topic: Topic) -> None:
+    """The message was not sent, and is not sent later either; nor is there room for ever more of them."""
+    with Publisher(amqp_url, topic, window=1, timeout_ms=100) as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        with pytest.raises(PublishFailed, match="blocks publishers") as refused:
+            publisher.publish("a", b"x")
+        publisher.publish("a", b"y", wait=False)
+        with pytest.raises(PublishFailed, match="window was full") as full:
+            publisher.publish("a", b"z")
+        assert (refused.value.outcome, full.value.outcome) == ("not_executed", "not_executed")
+        receive(publisher, spec.Connection.Unblocked())
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_blocking_broker_and_tasks(backend: str, amqp_url: str, topic: Topic) -> None:
+    """The same for tasks; one that is cancelled while waiting gives its place back."""
+
+    async def main() -> None:
+        async with AsyncPublisher(amqp_url, topic, window=1, timeout_ms=100) as publisher:
+            receive(publisher, spec.Connection.Blocked("low on memory"))
+            with pytest.raises(PublishFailed, match="blocks publishers"):
+                await publisher.publish("a", b"x")
+            for body in (b"cancelled on its way", b"cancelled too, so it gave its place back"):
+                with anyio.move_on_after(0):
+                    await publisher.publish("a", body)
+            receive(publisher, spec.Connection.Unblocked())
+            await publisher.publish("a", b"y")
+
+    anyio.run(main, backend=backend)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_headers_that_cannot_be_sent(amqp_url: str, topic: Topic) -> None:
+    """They fail their own message and nobody else's."""
+    with Publisher(amqp_url, topic) as publisher:
+        with pytest.raises(PublishFailed, match="cannot be encoded"):
+            publisher.publish("a", b"x", {"bad": object()})
+        publisher.publish("a", b"y")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_no_broker(closed_port_url: str) -> None:
+    """Unreachable, and nothing was sent."""
+    with pytest.raises(Unreachable) as raised:
+        Publisher(closed_port_url, Topic("orders", 1)).publish("a", b"x")
+    assert raised.value.outcome == "not_executed"
+
+
+@pytest.fixture
+def closed_port_url() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"amqp://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
+
+
+def test_closing_waits_for_confirms(amqp_url: str, topic: Topic) -> None:
+    """What was published last is as safe as what was published first."""
+    with Publisher(amqp_url, topic) as publisher:
+        futures = [publisher.publish("a", b"x", wait=False) for _ in range(500)]
+    assert all(future.result(0) == topic.partition_of("a") for future in futures)
