@@ -1,0 +1,77 @@
+"""A tenure being worked: where the engine's thread and the user's event loop meet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cobalance.events import Abandoned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.actions import AbortReason
+    from cobalance.events import Event
+    from cobalance.tenure import Tenure
+    from cobalance.worker import Worker
+
+
+class Assignment:
+    """Made on the engine's thread, adopted by the event loop, aborted from either.
+
+    An abort is complete when the event loop has stopped and the worker has stopped what needs no event loop; a hung
+    handler is not waited for, because it may never return.
+    """
+
+    def __init__(self, resource: str, token: int, committed: int | None, post: Callable[[Event], None]) -> None:
+        self.resource, self.token, self.committed = resource, token, committed
+        self.predecessor: Assignment | None = None
+        self.tenure: Tenure | None = None
+        self.worker: Worker | None = None
+        self.resigned = False
+        self.aborted: AbortReason | None = None
+        self._post = post
+        self._lock = threading.Lock()
+        self._running = {"event loop", "worker"}
+        self._reported = False
+
+    @property
+    def current(self) -> bool:
+        """Whether this member still holds the resource, as far as it knows."""
+        return self.tenure is not None and self.aborted is None and not self._reported
+
+    def adopt(self, tenure: Tenure, worker: Worker) -> bool:
+        """On the event loop: it may be worked now. False when it was aborted before it could begin."""
+        with self._lock:
+            self.tenure, self.worker = tenure, worker
+            return self.aborted is None
+
+    def abort(self, reason: AbortReason) -> None:
+        """On the engine's thread."""
+        with self._lock:
+            if self.aborted is not None:
+                return
+            self.aborted, worker = reason, self.worker
+        if worker is None:
+            self._stopped("worker")
+        else:
+            worker.abort(reason, lambda: self._stopped("worker"))
+
+    def loop_stopped(self) -> None:
+        """On the event loop: nothing of this tenure runs there any more."""
+        self._stopped("event loop")
+
+    def report(self, event: Event) -> None:
+        """Tells the session how the tenure ended, once."""
+        with self._lock:
+            first, self._reported = not self._reported, True
+        if first:
+            self._post(event)
+
+    def _stopped(self, part: str) -> None:
+        with self._lock:
+            self._running.discard(part)
+            done = not self._running or (self.aborted == "hung" and part == "worker")
+            reason = self.aborted
+        if done and reason is not None and reason != "lost":
+            self.report(Abandoned(self.resource, self.token, reason))

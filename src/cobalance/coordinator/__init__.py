@@ -1,0 +1,1 @@
+"""The coordinator: its Lua scripts, and the ways to run them."""

@@ -1,0 +1,169 @@
+"""The coordinator of one group: requests in, replies out, over any transport. No retries: those are the session's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.replies import CoordinatorReply, decode
+from cobalance.coordinator.requests import Configure, Describe, Header, Request, Section, Tick
+from cobalance.coordinator.scripts import load
+from cobalance.errors import GroupExists, InvalidSettings, UnknownGroup
+from cobalance.names import validate_name
+from cobalance.settings import STORED_NAMES, GroupSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cobalance.coordinator.transport import Transport
+
+_NOBODY = Header(member="-", number=0)
+
+
+class Coordinator:
+    """Runs the verbs of one group."""
+
+    def __init__(self, transport: Transport, group: str) -> None:
+        self.group = validate_name("group", group)
+        self.transport = transport
+        self._keys = group_keys(group)
+
+    def execute(self, request: Request) -> CoordinatorReply:
+        """Sends one request, once.
+
+        Raises:
+            Unreachable: it may or may not have run (``outcome``); the same request may be sent again.
+        """
+        script = load(request.payload.verb)
+        return decode(self.transport.call(script, self._keys, request.args()))
+
+    def create(self, settings: GroupSettings) -> None:
+        """Creates a group that is known to be new, so that its first members need not wait for claims.
+
+        Raises:
+            GroupExists: it is there already.
+        """
+        values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
+        if self._configure(Configure(create=True, values=values)) == "EXISTS":
+            raise GroupExists(f"group {self.group!r} exists already: use it, or `cobalance group configure` it")
+
+    def configure(self, **changes: int | str) -> GroupSettings:
+        """Changes settings for all members. Names and units are those of :class:`GroupSettings`.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            InvalidSettings: a value is out of range, or contradicts another.
+        """
+        settings = attrs.evolve(self.settings(), **changes)  # validates the whole before anything is sent
+        values = tuple((STORED_NAMES[name], str(getattr(settings, name))) for name in changes)
+        self._configure(Configure(create=False, values=values))
+        return settings
+
+    def _configure(self, payload: Configure) -> str:
+        reply = self._admin(payload)
+        if reply.results[0] == "INVALID":
+            raise InvalidSettings(f"{reply.results[1]}: refused by the coordinator; see GroupSettings for the ranges")
+        return reply.results[0]
+
+    def _admin(self, payload: Configure | Describe | Tick) -> CoordinatorReply:
+        reply = self.execute(Request(_NOBODY, payload))
+        if reply.status == "UNKNOWN":
+            raise UnknownGroup(
+                f"group {self.group!r} does not exist in this Redis: "
+                f"check the name and the URL, or start a member, which creates it"
+            )
+        return reply
+
+    def settings(self) -> GroupSettings:
+        """The settings in force."""
+        state = self.state()
+        return GroupSettings(
+            **{name: state[stored] if name == "mode" else int(state[stored]) for name, stored in STORED_NAMES.items()}  # type: ignore[arg-type]
+        )
+
+    def tick(self) -> CoordinatorReply:
+        """Settles what is due, as nobody in particular."""
+        return self._admin(Tick())
+
+    def state(self) -> dict[str, str]:
+        """The group's scalars by name."""
+        words = self._admin(Describe("state")).results[1:]
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    def members(self) -> Iterator[MemberRow]:
+        """All members, page by page."""
+        for row in self._rows("members"):
+            yield MemberRow.read(row)
+
+    def resources(self) -> Iterator[ResourceRow]:
+        """All resources in order of their names, page by page."""
+        for row in self._rows("resources"):
+            yield ResourceRow.read(row)
+
+    def _rows(self, section: Section) -> Iterator[tuple[str, ...]]:
+        cursor = ""
+        while True:
+            reply = self._admin(Describe(section, cursor))
+            yield from reply.rows
+            cursor = reply.results[0]
+            if not cursor:
+                return
+
+
+@attrs.frozen
+class MemberRow:
+    """A member as ``describe`` shows it."""
+
+    id: str
+    status: str
+    capacity: int
+    instance_id: str | None
+    label: str
+    joined_ms: int
+    last_request: int
+    expires_ms: int
+    kept: int
+    pending: int
+    quota_floor: int
+    quota_ceil: int
+
+    @classmethod
+    def read(cls, row: tuple[str, ...]) -> MemberRow:
+        """From a row of ``describe``."""
+        id_, status, capacity, instance, label, *numbers = row
+        return cls(id_, status, int(capacity), None if instance == "-" else instance, label, *map(int, numbers))
+
+
+@attrs.frozen
+class ResourceRow:
+    """A resource as ``describe`` shows it."""
+
+    name: str
+    status: str
+    owner: str | None
+    token: int
+    since_ms: int
+    deadline_ms: int
+    rank: str
+    removing: bool
+    avoid: str
+    committed: int | None
+
+    @classmethod
+    def read(cls, row: tuple[str, ...]) -> ResourceRow:
+        """From a row of ``describe``."""
+        name, status, owner, token, since, deadline, rank, removing, avoid, committed = row
+        return cls(
+            name,
+            status,
+            None if owner == "-" else owner,
+            int(token),
+            int(since),
+            int(deadline),
+            rank,
+            removing == "1",
+            avoid,
+            int(committed) if committed else None,
+        )

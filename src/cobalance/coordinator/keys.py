@@ -1,0 +1,58 @@
+"""The keys of a group: described once, here. All are declared to every script and share one hash tag (one cluster slot).
+
+=============  ======  ==================================================================================================
+name           type    contents; lifetime is the group's unless it says otherwise
+=============  ======  ==================================================================================================
+``state``      hash    the group's scalars (``_prelude/10_group.lua``); per member ``r:<id>`` last request,
+                       ``x:<id>`` session end in ms, ``c:<id>`` version of its last change, ``a:<id>`` last results
+``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
+                       ``=<instance id>`` → member id
+``resources``  hash    resource → packed record
+``names``      zset    every resource, by name
+``owned``      zset    ``<member> k<rank><token> <resource>`` kept; ``p<since>`` pending revocation, cancellable;
+                       ``r<since>`` pending because the resource is being removed
+``feed``       zset    ``<member> <version> <resource>``: changes the member has not confirmed hearing
+``load``       zset    member → class * 2^21 + resources kept (``40_shares.lua``)
+``revoking``   zset    the same for members with a revocation that could be cancelled
+``free``       zset    resource → version at which it became free; 0 when it is only to be deleted
+``timers``     zset    ``<kind>:<id>`` → due at ms (``70_timers.lua``)
+``deadlines``  zset    resource → ms at which its armed revocation is forced
+``offsets``    hash    resource → committed offset; kept for seven days after the resource was removed
+``journal``    stream  one entry a transition, ``seq`` contiguous; trimmed to about ``journal_length``
+=============  ======  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+SCHEMA = 1
+
+NAMES = (
+    "state",
+    "members",
+    "resources",
+    "names",
+    "owned",
+    "feed",
+    "load",
+    "revoking",
+    "free",
+    "timers",
+    "deadlines",
+    "offsets",
+    "journal",
+)
+
+
+def group_keys(group: str) -> tuple[str, ...]:
+    """The keys every script of the group is given, in the order the scripts expect."""
+    return tuple(f"cobalance:{SCHEMA}:{{{group}}}:{name}" for name in NAMES)
+
+
+def journal_key(group: str) -> str:
+    """The stream of the group's transitions."""
+    return f"cobalance:{SCHEMA}:{{{group}}}:journal"
+
+
+def hint_channel(group: str, member: str) -> str:
+    """Where a member is told that something changed for it."""
+    return f"cobalance:{SCHEMA}:{{{group}}}:n:{member}"

@@ -1,0 +1,86 @@
+-- The group as this call sees it: keys, clock, scalars. Loaded once, saved once.
+--
+-- Lex entries and packed records separate their fields by one blank; names never hold blanks (names.py), and "!" is
+-- the character after it, so "[m " .. "(m!" spans exactly what belongs to member m.
+local call, fmt, floor, max, min = redis.call, string.format, math.floor, math.max, math.min
+local unpack = table.unpack or unpack
+
+local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
+
+local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'classes'}
+local NUMBERS = {
+  'incarnation', 'version', 'due', 'heard', 'skew', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
+  'list_version', 'list_done', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
+  'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
+}
+
+-- Numbers reach Redis as plain digits: `..` alone would write 1.7951985684971e+15 for a token.
+local function int(n) return fmt('%.0f', n) end
+
+-- Fixed width, so that lexical order is numerical order.
+local function wide(n) return fmt('%016.0f', n) end
+
+local G = {}       -- the scalars above
+local saved = {}   -- the same as they are stored, so that only differences are written
+local now, real_us -- group clock in ms; server clock in µs
+
+-- The group's clock is Redis TIME plus an offset that only grows, so a step back neither freezes nor rewinds it.
+local function read_clock()
+  local time = call('TIME')
+  real_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local real_ms = floor(real_us / 1000)
+  now = real_ms + G.skew
+  if now < G.heard then
+    G.skew = G.heard - real_ms
+    now = G.heard
+  end
+  -- Silence longer than two heartbeats may be an outage, a pause or a forward step: nobody is blamed for it.
+  if G.heard > 0 and now - G.heard > 2 * G.heartbeat_ms then G.gap_at = now end
+  G.heard = now
+end
+
+local function load_group()
+  local fields = {}
+  for i = 1, #TEXTS do fields[i] = TEXTS[i] end
+  for i = 1, #NUMBERS do fields[#TEXTS + i] = NUMBERS[i] end
+  local values = call('HMGET', STATE, unpack(fields))
+  for i = 1, #fields do
+    local value = values[i]
+    saved[fields[i]] = value
+    if i <= #TEXTS then G[fields[i]] = value or '' else G[fields[i]] = tonumber(value or '0') end
+  end
+  read_clock()
+end
+
+local function save_group()
+  local out = {}
+  for i = 1, #TEXTS do
+    local name = TEXTS[i]
+    if G[name] ~= (saved[name] or '') then out[#out + 1] = name; out[#out + 1] = G[name] end
+  end
+  for i = 1, #NUMBERS do
+    local name = NUMBERS[i]
+    local value = int(G[name])
+    if value ~= (saved[name] or '0') then out[#out + 1] = name; out[#out + 1] = value end
+  end
+  if #out > 0 then call('HSET', STATE, unpack(out)) end
+end
+
+-- Tokens never repeat, even over data loss: above the last one, above what members report, and not below the time.
+local function next_token()
+  G.token = max(G.token + 1, real_us)
+  return G.token
+end
+
+local function set_timer(id, at_ms)
+  call('ZADD', TIMERS, int(at_ms), id)
+end
+
+-- One line of the journal, in the same script as the transition. Its seq is also the group's version.
+local function journal(kind, ...)
+  G.version = G.version + 1
+  call('XADD', JOURNAL, 'MAXLEN', '~', int(G.journal_length), '*',
+    'seq', int(G.version), 'kind', kind, 'at_ms', int(now), ...)
+end

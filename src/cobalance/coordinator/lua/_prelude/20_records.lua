@@ -1,0 +1,73 @@
+-- Packed records of members and resources, read through a cache and written at once.
+--
+-- Resource: status owner token since deadline rank removing avoid ended
+--   status    free | granted (held, but no reply has carried it yet) | held | pending (revocation)
+--   token     of the current tenure, or of the last one when free
+--   since     ms at which this status began
+--   deadline  ms; 0 until a reply has carried the revocation
+--   rank      2 idle, 1 busy, 0 pinned: the order in which surplus is picked, from the highest
+--   removing  1 once the resource list no longer names it
+--   avoid     member@until_ms: who gave it up and is not chosen again before then
+--   ended     token of the tenure before: the handover_id of the next grant
+-- Member: status capacity instance joined incarnation request reason label
+--   status    active | leaving | graced (instance id kept for the rejoin grace) | dead (being emptied) | ended
+--   request   the last request, kept for the tombstone only
+--   reason    why it ended; of an active one, whom it succeeds under the same instance id; of a graced one, its heir
+
+local resource_cache, member_cache = {}, {}
+
+local MEMBER = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+local RESOURCE = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+
+local function resource(name)
+  local r = resource_cache[name]
+  if r ~= nil then return r end
+  local packed = call('HGET', RESOURCES, name)
+  if not packed then return nil end
+  local status, owner, token, since, deadline, rank, removing, avoid, ended = string.match(packed, RESOURCE)
+  r = {
+    name = name, status = status, owner = owner, token = tonumber(token), since = tonumber(since),
+    deadline = tonumber(deadline), rank = rank, removing = removing == '1', avoid = avoid, ended = tonumber(ended),
+  }
+  resource_cache[name] = r
+  return r
+end
+
+local function put_resource(r)
+  resource_cache[r.name] = r
+  call('HSET', RESOURCES, r.name, r.status .. ' ' .. r.owner .. ' ' .. int(r.token) .. ' ' .. int(r.since) .. ' '
+    .. int(r.deadline) .. ' ' .. r.rank .. ' ' .. (r.removing and '1' or '0') .. ' ' .. r.avoid .. ' ' .. int(r.ended))
+end
+
+local function member(id)
+  local m = member_cache[id]
+  if m ~= nil then return m end
+  local packed = call('HGET', MEMBERS, id)
+  if not packed then return nil end
+  local status, capacity, instance, joined, incarnation, request, reason, label = string.match(packed, MEMBER)
+  m = {
+    id = id, status = status, capacity = tonumber(capacity), instance = instance, joined = tonumber(joined),
+    incarnation = tonumber(incarnation), request = tonumber(request), reason = reason, label = label,
+  }
+  member_cache[id] = m
+  return m
+end
+
+local function put_member(m)
+  member_cache[m.id] = m
+  call('HSET', MEMBERS, m.id, m.status .. ' ' .. int(m.capacity) .. ' ' .. m.instance .. ' ' .. int(m.joined) .. ' '
+    .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label)
+end
+
+local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end
+
+-- A resource's place in OWNED. Kept ones sort by rank and token, pending ones (p cancellable, r being removed) by age.
+local function owned_entry(r)
+  if r.status == 'pending' then
+    return r.owner .. (r.removing and ' r' or ' p') .. wide(r.since) .. ' ' .. r.name
+  end
+  return r.owner .. ' k' .. r.rank .. wide(r.token) .. ' ' .. r.name
+end
+
+-- The resource at the end of an OWNED or FEED entry.
+local function last_word(entry) return string.match(entry, '(%S+)$') end

@@ -1,0 +1,72 @@
+-- What members must hear. FEED holds "member version resource": that something about this resource changed for this
+-- member at that version. The reply carries the *present* state, so hearing it twice, or late, does no harm.
+
+local told, told_order = {}, {}
+
+local function tell(id, name)
+  local m = member(id)
+  if not is_live(m) then return end
+  call('ZADD', FEED, '0', id .. ' ' .. wide(G.version) .. ' ' .. name)
+  if not told[id] then told_order[#told_order + 1] = id end
+  told[id] = G.version
+end
+
+-- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
+-- woken for what the reply itself tells.
+local function notify(answered)
+  local prefix = string.sub(STATE, 1, -6) .. 'n:' -- the state key ends in "state"
+  local fields = {}
+  for i = 1, #told_order do
+    local id = told_order[i]
+    if is_live(member(id)) then
+      fields[#fields + 1] = 'c:' .. id
+      fields[#fields + 1] = int(told[id])
+      if id ~= answered then call('PUBLISH', prefix .. id, int(told[id])) end
+    end
+  end
+  if #fields > 0 then call('HSET', STATE, unpack(fields)) end
+end
+
+-- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told.
+local function arm(r)
+  if r.deadline > 0 then return end
+  r.deadline = G.barrier > 0 and max(G.barrier, now + G.heartbeat_ms) or now + G.revocation_ms
+  put_resource(r)
+  call('ZADD', DEADLINES, int(r.deadline), r.name)
+end
+
+local function present_state(id, name)
+  local r = resource(name)
+  if not r or r.owner ~= id then return {'lost', name, r and r.token or G.token, 0, false} end
+  if r.status == 'pending' then
+    arm(r)
+    return {'revoke', name, r.token, r.deadline, false}
+  end
+  if r.status == 'granted' then
+    r.status = 'held'
+    put_resource(r)
+  end
+  return {'hold', name, r.token, 0, call('HGET', OFFSETS, name)}
+end
+
+-- Changes since the member's cursor, at most one page, revocations and losses first; the new cursor; whether more wait.
+local function changes_for(id, cursor)
+  local prefix, high = id .. ' ', '(' .. id .. '!'
+  local after = '(' .. prefix .. wide(cursor) .. '!'
+  call('ZREMRANGEBYLEX', FEED, '[' .. prefix, after)
+  local entries = call('ZRANGEBYLEX', FEED, after, high, 'LIMIT', '0', int(G.moves + 1))
+  local urgent, rest, seen, reached = {}, {}, {}, G.version
+  local page = min(#entries, G.moves)
+  for i = 1, page do
+    local name = last_word(entries[i])
+    if not seen[name] then
+      seen[name] = true
+      local change = present_state(id, name)
+      local list = change[1] == 'hold' and rest or urgent
+      list[#list + 1] = change
+    end
+  end
+  if page < #entries then reached = tonumber(string.match(entries[page], '^%S+ (%d+) ')) end
+  for i = 1, #rest do urgent[#urgent + 1] = rest[i] end
+  return urgent, reached, page < #entries
+end

@@ -1,0 +1,126 @@
+-- The transitions of one resource. Each updates its record, its place in the indices and the journal, together.
+--
+--   free → granted → held → pending → free → …   with one token per tenure
+
+local function has_cancellable(id)
+  return #call('ZRANGEBYLEX', OWNED, '[' .. id .. ' p', '(' .. id .. ' q', 'LIMIT', '0', '1') > 0
+end
+
+local function count_total(delta)
+  G.total = G.total + delta
+  shares = nil
+  G.changed = 1
+end
+
+-- A resource nobody has held in this incarnation of the list. Its caller puts it somewhere.
+local function new_resource(name)
+  call('ZADD', NAMES, '0', name)
+  call('ZREM', TIMERS, 'o:' .. name)
+  count_total(1)
+  local r = {
+    name = name, status = 'free', owner = '-', token = 0, since = now, deadline = 0, rank = '2', removing = false,
+    avoid = '-', ended = 0,
+  }
+  resource_cache[name] = r
+  return r
+end
+
+-- Takes a resource from wherever it is. Afterwards it is in no index.
+local function detach(r)
+  if r.status == 'free' then
+    call('ZREM', FREE, r.name)
+    return
+  end
+  local m = member(r.owner)
+  call('ZREM', OWNED, owned_entry(r))
+  if r.status == 'pending' then
+    if r.deadline > 0 then call('ZREM', DEADLINES, r.name) end
+    if m and m.status == 'active' and not has_cancellable(m.id) then call('ZREM', REVOKING, m.id) end
+  elseif m and m.status ~= 'dead' then
+    shift(m, -1)
+  end
+end
+
+local function attach(r, m, status)
+  r.status, r.owner, r.since, r.deadline = status, m.id, now, 0
+  put_resource(r)
+  call('ZADD', OWNED, '0', owned_entry(r))
+  shift(m, 1)
+end
+
+-- Frees a resource. Those being removed come first, since a grant never takes them: they are deleted.
+local function set_free(r)
+  detach(r)
+  r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
+  put_resource(r)
+  call('ZADD', FREE, r.removing and '0' or int(G.version), r.name)
+end
+
+local function drain_ms(r) return int(r.status == 'pending' and now - r.since or 0) end
+
+-- Ends a tenure: released, abandoned, forced, expired or withdrawn.
+local function end_tenure(r, kind, reason)
+  journal(kind, 'resource', r.name, 'member', r.owner, 'token', int(r.token), 'handover_id', int(r.token),
+    'deadline', int(r.deadline), 'drain_ms', drain_ms(r), 'committed', call('HGET', OFFSETS, r.name) or '',
+    'reason', reason)
+  local owner = r.owner
+  r.ended = r.token
+  set_free(r)
+  return owner
+end
+
+-- The token rises first, so that whatever the late holder still sends is refused as FENCED.
+local function force(r)
+  local owner = end_tenure(r, 'forced', 'deadline')
+  r.token = next_token()
+  put_resource(r)
+  tell(owner, r.name)
+end
+
+local function revoke(r)
+  if r.status == 'granted' then -- nobody has heard of this grant
+    tell(end_tenure(r, 'withdrawn', 'rebalance'), r.name)
+    return
+  end
+  local m = member(r.owner)
+  detach(r)
+  r.status, r.since, r.deadline = 'pending', now, 0
+  put_resource(r)
+  call('ZADD', OWNED, '0', owned_entry(r))
+  if m.status == 'active' and not r.removing then
+    call('ZADD', REVOKING, score(class_of(m), kept_by(m)), m.id)
+  end
+  journal('revoking', 'resource', r.name, 'member', m.id, 'token', int(r.token), 'handover_id', int(r.token),
+    'reason', r.removing and 'removed' or (m.status == 'leaving' and 'leaving' or 'rebalance'))
+  tell(m.id, r.name)
+end
+
+local function cancel(r)
+  local m = member(r.owner)
+  journal('cancelled', 'resource', r.name, 'member', m.id, 'token', int(r.token), 'handover_id', int(r.token),
+    'drain_ms', drain_ms(r))
+  detach(r)
+  attach(r, m, 'held')
+  tell(m.id, r.name)
+end
+
+local function grant(r, m, pinned)
+  detach(r)
+  r.token, r.rank = next_token(), pinned and '0' or '2'
+  if not pinned and r.avoid ~= '-' then r.avoid = '-' end
+  attach(r, m, 'granted')
+  journal('granted', 'resource', r.name, 'member', m.id, 'token', int(r.token), 'handover_id', int(r.ended))
+  tell(m.id, r.name)
+end
+
+-- Its committed offset outlives it for a while: a resource removed by mistake resumes where it was.
+local OFFSET_RETENTION_MS = 604800000
+
+local function delete(r)
+  detach(r)
+  call('HDEL', RESOURCES, r.name)
+  call('ZREM', NAMES, r.name)
+  resource_cache[r.name] = nil
+  if call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
+  journal('removed', 'resource', r.name, 'token', int(r.token))
+end

@@ -1,0 +1,81 @@
+-- How members end. Emptying one may take several calls: its timer stays due until nothing is left.
+
+local TOMBSTONE_MS = 600000
+
+local function unelect(id)
+  if G.coordinator == id then G.coordinator = '' end
+end
+
+local function forget_request(id)
+  call('HDEL', STATE, 'r:' .. id, 'x:' .. id, 'c:' .. id, 'a:' .. id)
+end
+
+local function last_request(id) return tonumber(call('HGET', STATE, 'r:' .. id) or '-1') end
+
+local function release_instance(m)
+  if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then
+    call('HDEL', MEMBERS, '=' .. m.instance)
+  end
+end
+
+-- A tombstone: a join or request that arrives late, under an id that has ended, makes no ghost.
+local function bury(m)
+  if m.request < 0 then m.request = last_request(m.id) end
+  m.status = 'ended'
+  put_member(m)
+  forget_request(m.id)
+  set_timer('t:' .. m.id, now + TOMBSTONE_MS)
+end
+
+-- From here on the member holds nothing by right; what it held is freed as the budget allows.
+local function end_member(m, kind, reason)
+  if m.status == 'dead' or m.status == 'ended' then return end
+  if m.status == 'graced' then G.graced_kept = G.graced_kept - kept_by(m) end
+  count_class(class_of(m), -1)
+  call('ZREM', LOAD, m.id)
+  call('ZREM', REVOKING, m.id)
+  call('ZREM', TIMERS, 's:' .. m.id, 'g:' .. m.id)
+  unelect(m.id)
+  release_instance(m)
+  m.status, m.reason, m.request = 'dead', reason, last_request(m.id)
+  put_member(m)
+  forget_request(m.id)
+  set_timer('e:' .. m.id, now)
+  journal(kind, 'member', m.id, 'reason', reason)
+end
+
+-- With an instance id, a member that stops is kept for the rejoin grace: a rolling restart moves nothing.
+local function enter_grace(m, reason)
+  reclass(m, function(it) it.status = 'graced' end)
+  m.reason, m.request = reason, last_request(m.id)
+  put_member(m)
+  forget_request(m.id)
+  unelect(m.id)
+  call('ZREM', TIMERS, 's:' .. m.id)
+  set_timer('g:' .. m.id, now + G.grace_ms)
+  set_timer('p:' .. m.id, now)
+  journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
+end
+
+local function entries_of(m, from, to)
+  return call('ZRANGEBYLEX', OWNED, '[' .. m.id .. from, '(' .. m.id .. to, 'LIMIT', '0', int(max(G.budget, 1)))
+end
+
+-- Frees (or, with an heir, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
+local function empty(m, from, to, heir)
+  local entries = entries_of(m, from, to)
+  for i = 1, #entries do
+    if G.budget <= 0 then return false end
+    G.budget = G.budget - 1
+    local r = resource(last_word(entries[i]))
+    end_tenure(r, heir and 'inherited' or 'expired', m.reason)
+    if heir and not r.removing then grant(r, heir, false) end
+  end
+  return #entries_of(m, from, to) == 0
+end
+
+local function trim_feed(m)
+  local entries = call('ZRANGEBYLEX', FEED, '[' .. m.id .. ' ', '(' .. m.id .. '!', 'LIMIT', '0', int(G.moves))
+  if #entries > 0 then call('ZREM', FEED, unpack(entries)) end
+  return #entries < G.moves
+end

@@ -1,0 +1,106 @@
+-- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
+
+local fire = {}
+
+-- Nobody is expired for one session timeout after a silence, nor while recovering.
+local function patience() return max(G.gap_at > 0 and G.gap_at + G.session_ms or 0, G.recovering) end
+
+-- Session.
+function fire.s(id)
+  local m = member(id)
+  if not is_live(m) then return true end
+  local expires = max(tonumber(call('HGET', STATE, 'x:' .. id) or '0'), patience())
+  if now < expires then set_timer('s:' .. id, expires) return false end
+  if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
+    enter_grace(m, 'expired')
+  else
+    end_member(m, 'expired_member', 'expired')
+  end
+  return true
+end
+
+-- Rejoin grace is over.
+function fire.g(id)
+  local m = member(id)
+  if not m or m.status ~= 'graced' then return true end
+  if now < patience() then set_timer('g:' .. id, patience()) return false end
+  end_member(m, 'expired_member', 'grace')
+  return true
+end
+
+-- A dead member is emptied, then buried.
+function fire.e(id)
+  local m = member(id)
+  if not m or m.status ~= 'dead' then return true end
+  if not (empty(m, ' ', '!') and trim_feed(m)) then return false end
+  bury(m)
+  return true
+end
+
+-- A graced member has no process left to finish its pending revocations.
+function fire.p(id)
+  local m = member(id)
+  if not m or m.status ~= 'graced' then return true end
+  return empty(m, ' p', ' s') and trim_feed(m)
+end
+
+-- A graced member's heir (same instance id) takes over what it kept.
+function fire.h(id)
+  local m = member(id)
+  if not m or m.status ~= 'graced' then return true end
+  if G.recovering > 0 then -- somebody may yet claim what a stale record says was kept
+    set_timer('h:' .. id, G.recovering)
+    return false
+  end
+  local heir = member(m.reason)
+  if heir and heir.status == 'active' and not empty(m, ' k', ' l', heir) then return false end
+  end_member(m, 'left', 'inherited')
+  return true
+end
+
+-- Tombstone.
+function fire.t(id)
+  call('HDEL', MEMBERS, id)
+  member_cache[id] = nil
+  return true
+end
+
+-- Who gave this resource up may have it again; it may be moved again too.
+function fire.a(name)
+  local r = resource(name)
+  if not r or r.avoid == '-' then return true end
+  local is_owned = r.status ~= 'free'
+  if is_owned then call('ZREM', OWNED, owned_entry(r)) end
+  r.avoid, r.rank = '-', '2'
+  put_resource(r)
+  if is_owned then call('ZADD', OWNED, '0', owned_entry(r)) end
+  return true
+end
+
+-- The committed offset of a resource deleted long ago.
+function fire.o(name)
+  if not resource(name) then call('HDEL', OFFSETS, name) end
+  return true
+end
+
+-- The gathering of changes ends; the settling that follows acts on them.
+function fire.q() return true end
+
+-- Recovery ends: what nobody claimed is free from now on.
+function fire.r()
+  if G.recovering > 0 then
+    G.recovering = 0
+    journal('recovered')
+  end
+  return true
+end
+
+local function fire_timers()
+  local due = call('ZRANGEBYSCORE', TIMERS, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
+  for i = 1, #due do
+    if G.budget <= 0 then return end
+    G.budget = G.budget - 1
+    local kind, id = string.match(due[i], '^(.):?(.*)$')
+    if fire[kind](id) then call('ZREM', TIMERS, due[i]) end
+  end
+end

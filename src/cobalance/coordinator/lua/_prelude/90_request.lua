@@ -1,0 +1,101 @@
+-- Who calls, whether we may answer, and the answer.
+--
+-- ARGV of every verb: 1 server identity, 2 protocol, 3 member, 4 request, 5 incarnation known, 6 highest version seen,
+-- 7 cursor (how far the member has heard its changes); the verb's own arguments follow.
+local PROTOCOL = '1'
+local IDENTITY, CALLER, REQUEST = ARGV[1], ARGV[3], tonumber(ARGV[4])
+local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local FIRST = 8 -- of the verb's own arguments
+
+local results = {}
+
+local function start_incarnation()
+  G.incarnation = max(G.incarnation + 1, real_us)
+  G.recovering, G.gap_at = now + G.session_ms, now
+  G.version = max(G.version, SEEN)
+  G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
+  set_timer('r', G.recovering)
+  journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
+end
+
+-- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. Those
+-- who come back from before a loss that is already known prove no new one; the version only has to pass what they saw.
+local function check_server()
+  local moved = IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server
+  if IDENTITY ~= '' then G.server = IDENTITY end
+  if G.incarnation == 0 then return end
+  if moved or (G.version < SEEN and (G.recovering == 0 or KNOWN >= G.incarnation)) then
+    start_incarnation()
+  elseif G.version < SEEN then
+    G.version = SEEN
+    journal('incarnation', 'reason', 'seen')
+  end
+end
+
+-- When the caller has no group to speak of, or speaks another protocol: nothing was or is written.
+local function refuse(status)
+  return {status, now, G.incarnation, 0, 0, 0, 0, 0, 0, 0, 0, {}, {}}
+end
+
+-- Renewing is one field; the session's timer is only looked at when it fires.
+local function renew(request)
+  call('HSET', STATE, 'r:' .. CALLER, int(request), 'x:' .. CALLER, int(now + G.session_ms))
+end
+
+local function elect()
+  if G.coordinator == '' and member(CALLER).status == 'active' then
+    G.coordinator = CALLER
+    journal('coordinator', 'member', CALLER)
+  end
+end
+
+-- Answers a member's request. Behind it, everything has been settled, the caller's changes are read and armed, the
+-- others are told, the scalars are saved.
+local function reply(status, fresh)
+  settle()
+  local changes, cursor, more = {}, CURSOR, false
+  local answered = fresh ~= false and is_live(member(CALLER))
+  if answered then changes, cursor, more = changes_for(CALLER, CURSOR) end
+  notify(answered and CALLER)
+  G.due = next_due()
+  save_group()
+  return {
+    status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,
+    G.coordinator == CALLER and 1 or 0, (more or G.due <= now) and 1 or 0,
+    max(G.recovering - now, 0), changes, results,
+  }
+end
+
+-- 'OK' or 'REPEAT' when the request may be served; else why not.
+local function admit()
+  if ARGV[2] ~= PROTOCOL then return 'PROTOCOL' end
+  if G.incarnation == 0 then return SEEN > 0 and 'REJOIN' or 'UNKNOWN' end
+  check_server()
+  if KNOWN ~= G.incarnation then return 'REJOIN' end
+  if now >= G.due then settle() end
+  local m = member(CALLER)
+  if not m then return 'UNKNOWN' end
+  if not is_live(m) then return 'ENDED' end
+  local last = last_request(CALLER)
+  if REQUEST < last then return 'STALE' end
+  renew(REQUEST)
+  elect()
+  return REQUEST == last and 'REPEAT' or 'OK'
+end
+
+-- Refusals still save what was settled on the way.
+local function refusal(status)
+  if G.incarnation == 0 or status == 'PROTOCOL' then return refuse(status) end
+  return reply(status, false)
+end
+
+-- A repeat gets the results of the first time; they are kept only where they cannot be derived.
+local function remember() call('HSET', STATE, 'a:' .. CALLER, table.concat(results, ' ')) end
+
+local function recall()
+  for word in string.gmatch(call('HGET', STATE, 'a:' .. CALLER) or '', '%S+') do results[#results + 1] = word end
+end
+
+load_group()
+load_classes()
+G.budget = G.moves

@@ -1,0 +1,32 @@
+-- commit: stores offsets that outlive their tenure. Only the current token of the current member may, and none falls.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb; 8… three a resource: resource, token, offset
+-- Returns  as heartbeat; results: one a resource, OK | FENCED | REGRESSED
+--- @prelude
+
+local function commit(name, token, offset)
+  local r = resource(name)
+  local verdict = 'OK'
+  if not r or r.owner ~= CALLER or int(r.token) ~= token then
+    verdict = 'FENCED'
+  elseif tonumber(offset) < tonumber(call('HGET', OFFSETS, name) or '-1') then
+    verdict = 'REGRESSED'
+  else
+    call('HSET', OFFSETS, name, offset)
+  end
+  if verdict ~= 'OK' then
+    journal('refused', 'resource', name, 'member', CALLER, 'token', token, 'reason', 'commit ' .. verdict)
+  end
+  return verdict
+end
+
+local status = admit()
+if status == 'REPEAT' then
+  recall()
+  return reply('OK')
+end
+if status ~= 'OK' then return refusal(status) end
+for i = FIRST, #ARGV, 3 do results[#results + 1] = commit(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+remember()
+return reply('OK')

@@ -1,0 +1,44 @@
+-- configure: an administrator's settings, for everybody at once; or a group that is known to be new ("create"), which then
+-- needs no recovery. Absolute values, so repeating it is harmless. Validated by settings.py before it comes here.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb (member "-"); 8 create | update; 9… pairs: setting, value
+-- Returns  as heartbeat; results: OK | EXISTS | INVALID setting
+--- @prelude
+
+local SETTABLE = {
+  mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,
+  moves = true, journal_length = true,
+}
+
+local function staged()
+  local values = {}
+  for i = FIRST + 1, #ARGV, 2 do
+    if not SETTABLE[ARGV[i]] then return nil, ARGV[i] end
+    values[ARGV[i]] = ARGV[i] == 'mode' and ARGV[i + 1] or tonumber(ARGV[i + 1])
+  end
+  local session, revocation = values.session_ms or G.session_ms, values.revocation_ms or G.revocation_ms
+  if revocation < session then return nil, 'revocation_ms' end
+  return values
+end
+
+if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
+local creating = ARGV[FIRST] == 'create'
+if G.incarnation == 0 and not creating then return refuse('UNKNOWN') end
+local values, invalid = staged()
+if not values then
+  results[1], results[2] = 'INVALID', invalid
+elseif G.incarnation > 0 and creating then
+  results[1] = 'EXISTS'
+else
+  check_server()
+  for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
+  G.budget, shares = G.moves, nil
+  if creating then
+    G.incarnation = real_us
+    journal('incarnation', 'reason', 'created')
+  end
+  journal('configured', 'reason', table.concat(ARGV, ' ', FIRST + 1))
+  results[1] = 'OK'
+end
+return reply('OK')

@@ -1,0 +1,57 @@
+-- describe: what the group looks like now, in pages.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb (member "-"); 8 state | members | resources, 9 cursor ("" begins), 10 page size
+-- Returns  as heartbeat; results: next cursor ("" is the end), then rows
+--          state      name, value, …
+--          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil}
+--          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
+--- @prelude
+
+local CURSOR_AT, PAGE = ARGV[FIRST + 1], tonumber(ARGV[FIRST + 2])
+
+local function state_rows()
+  results[1] = ''
+  for i = 1, #TEXTS do results[#results + 1] = TEXTS[i]; results[#results + 1] = G[TEXTS[i]] end
+  for i = 1, #NUMBERS do results[#results + 1] = NUMBERS[i]; results[#results + 1] = int(G[NUMBERS[i]]) end
+  results[#results + 1] = 'free'
+  results[#results + 1] = int(call('ZCARD', FREE))
+  results[#results + 1] = 'members'
+  results[#results + 1] = int(call('ZCARD', LOAD))
+  results[#results + 1] = 'owned'
+  results[#results + 1] = int(call('ZCARD', OWNED))
+end
+
+local function member_row(id)
+  local m = member(id)
+  get_shares()
+  local c = share_of(class_of(m))
+  local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
+  return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)),
+    call('HGET', STATE, 'x:' .. id) or '0', int(kept_by(m)), int(pending), int(c.floor), int(c.ceil)}
+end
+
+local function member_rows()
+  local from = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT)
+  local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
+  results[1] = #ids == PAGE and int(from + PAGE) or ''
+  for i = 1, #ids do results[i + 1] = member_row(ids[i]) end
+end
+
+local function resource_rows()
+  local low = CURSOR_AT == '' and '-' or '(' .. CURSOR_AT
+  local names = call('ZRANGEBYLEX', NAMES, low, '+', 'LIMIT', '0', int(PAGE))
+  results[1] = #names == PAGE and names[#names] or ''
+  for i = 1, #names do
+    local r = resource(names[i])
+    results[i + 1] = {r.name, r.status, r.owner, int(r.token), int(r.since), int(r.deadline), r.rank,
+      r.removing and '1' or '0', r.avoid, call('HGET', OFFSETS, r.name) or ''}
+  end
+end
+
+if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
+if G.incarnation == 0 then return refuse('UNKNOWN') end
+check_server()
+if now >= G.due then settle() end
+if ARGV[FIRST] == 'state' then state_rows() elseif ARGV[FIRST] == 'members' then member_rows() else resource_rows() end
+return reply('OK')

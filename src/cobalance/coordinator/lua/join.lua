@@ -1,0 +1,124 @@
+-- join: makes a member, or one more page of its claims. The first one makes the group: an empty Redis cannot tell a new
+-- group from a lost one, so it recovers for one session timeout first (unless `configure` created it).
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb; 8 highest token ever seen, 9 capacity, 10 instance id ("-" none), 11 previous member id of the
+--          same process ("-" none), 12 label, 13 more | last (page of claims), 14 mode, 15 session_ms, 16 heartbeat_ms,
+--          17 revocation_ms, 18 grace_ms, 19 gather_ms, 20 moves, 21 journal_length (used when the group has no settings
+--          yet); 22… three a claim: resource, token, committed offset ("" none)
+-- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended;
+--          REJOIN: the pages before this one were lost, begin anew under another id
+--- @prelude
+
+local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local LABEL, PAGE, CLAIMS = ARGV[12], ARGV[13], 22
+
+local function adopt_settings()
+  if G.session_ms > 0 then return end
+  G.mode = ARGV[14]
+  G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+  G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
+  G.journal_length = tonumber(ARGV[21])
+  G.budget = G.moves
+end
+
+-- The member now known under this process's instance id, if its session or grace still runs.
+local function namesake()
+  local id = INSTANCE ~= '-' and call('HGET', MEMBERS, '=' .. INSTANCE)
+  if not id or id == CALLER then return nil end
+  local m = member(id)
+  if m and m.status ~= 'dead' and m.status ~= 'ended' then return m end
+end
+
+-- All claims are in: what the process's former self still has is freed, or inherited where the instance id is kept.
+local function succeed(m)
+  local previous, same = member(PREVIOUS), member(m.reason)
+  if previous and previous == same and previous.status == 'active' and G.grace_ms > 0 then
+    enter_grace(previous, 'replaced')
+  elseif previous and (previous ~= same or is_live(previous)) then
+    end_member(previous, 'left', 'replaced')
+  end
+  if same and same.status == 'graced' then
+    same.reason = CALLER
+    put_member(same)
+    set_timer('h:' .. same.id, now)
+  end
+end
+
+local function add_member(same)
+  local m = {
+    id = CALLER, status = 'active', capacity = CAPACITY, instance = INSTANCE, joined = now,
+    incarnation = G.incarnation, request = -1, reason = same and same.id or '-', label = LABEL,
+  }
+  put_member(m)
+  if INSTANCE ~= '-' then call('HSET', MEMBERS, '=' .. INSTANCE, CALLER) end
+  call('ZADD', LOAD, score(CAPACITY, 0), CALLER)
+  count_class(CAPACITY, 1)
+  set_timer('s:' .. CALLER, now + G.session_ms)
+  journal('joined', 'member', CALLER, 'reason', PREVIOUS)
+  return m
+end
+
+local function has_returned(id)
+  local m = member(id)
+  return m ~= nil and m.incarnation == G.incarnation
+end
+
+-- A claim continues what the same process held before. While recovering the highest token wins, and an equal one is as
+-- good as long as whoever is on record has not come back.
+local function acceptable(r, token)
+  if r.token == token and r.status ~= 'free' and (r.owner == CALLER or r.owner == PREVIOUS) then return true end
+  if G.recovering == 0 then return false end
+  return token > r.token or (token == r.token and not has_returned(r.owner))
+end
+
+local function claim(name, token, offset)
+  local r = resource(name)
+  if not r and G.recovering > 0 then r = new_resource(name) end
+  if not r or not acceptable(r, token) then
+    journal('refused', 'resource', name, 'member', CALLER, 'token', int(token), 'reason', 'claim')
+    return 'LOST'
+  end
+  if r.owner == CALLER and r.token == token then return 'KEPT' end
+  local loser, stale = r.owner, r.token < token
+  detach(r)
+  r.token = token
+  if r.removing and G.recovering > 0 then -- nothing is removed now; the list, compared again afterwards, decides
+    r.removing = false
+    count_total(1)
+  end
+  attach(r, member(CALLER), 'held')
+  if offset ~= '' and (stale or tonumber(offset) > tonumber(call('HGET', OFFSETS, name) or '-1')) then
+    call('HSET', OFFSETS, name, offset)
+  end
+  G.token = max(G.token, token)
+  journal('claimed', 'resource', name, 'member', CALLER, 'token', int(token), 'committed', offset)
+  if loser ~= '-' then tell(loser, name) end
+  if r.removing then revoke(r) else tell(CALLER, name) end
+  return 'KEPT'
+end
+
+if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
+adopt_settings()
+if G.incarnation == 0 then
+  if IDENTITY ~= '' then G.server = IDENTITY end
+  start_incarnation()
+else
+  check_server()
+end
+if KNOWN > 0 and KNOWN ~= G.incarnation then return refusal('REJOIN') end
+if now >= G.due then settle() end
+G.token = max(G.token, FLOOR)
+local m = member(CALLER)
+if m and not is_live(m) then return refusal('ENDED') end
+if m and REQUEST < last_request(CALLER) then return refusal('STALE') end
+local same = namesake()
+if is_live(same) and same.id ~= PREVIOUS then return refusal('INSTANCE_IN_USE') end
+if not m then m = add_member(same) end
+renew(REQUEST)
+elect()
+for i = CLAIMS, #ARGV, 3 do
+  results[#results + 1] = claim(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2])
+end
+if PAGE == 'last' then succeed(m) end
+return reply('OK')

@@ -1,0 +1,38 @@
+-- leave: gracefully. Everything becomes pending, is drained and handed over; called again when nothing is held, it ends the
+-- member. With "remain" (an instance id, everything drained by the caller) what is held is kept for the rejoin grace.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb; 8 leave | remain
+-- Returns  as heartbeat; results: LEFT | DRAINING
+--- @prelude
+
+local function holds_nothing() return #call('ZRANGEBYLEX', OWNED, '[' .. CALLER .. ' ', '(' .. CALLER .. '!',
+  'LIMIT', '0', '1') == 0 end
+
+local gone = member(CALLER)
+if gone and not is_live(gone) and gone.request == REQUEST then -- the reply to the leave that ended it was lost
+  results[1] = 'LEFT'
+  return reply('OK')
+end
+local status = admit()
+if status ~= 'OK' and status ~= 'REPEAT' then return refusal(status) end
+local m = member(CALLER)
+if ARGV[FIRST] == 'remain' and m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
+  enter_grace(m, 'left')
+  results[1] = 'LEFT'
+  return reply('OK')
+end
+if m.status == 'active' then
+  reclass(m, function(it) it.status = 'leaving' end)
+  put_member(m)
+  unelect(CALLER)
+  journal('leaving', 'member', CALLER)
+  settle()
+end
+if holds_nothing() then
+  end_member(m, 'left', 'left')
+  results[1] = 'LEFT'
+else
+  results[1] = 'DRAINING'
+end
+return reply('OK')

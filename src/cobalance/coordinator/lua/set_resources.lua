@@ -1,0 +1,133 @@
+-- set_resources: one page of a versioned, sorted resource list. A page speaks for the names in (from, to]: those missing are
+-- added, those it does not name are removed (revoked first where held). Pages are idempotent; a lower version is ignored.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb; 8 list version, 9 list hash, 10 from ("" is the beginning), 11 to ("" is the end), 12… names
+-- Returns  as heartbeat; results: CURRENT | IGNORED | DISAGREE | DONE | RECOVERING (all are added; send the list again when
+--          recovering_ms is over, nothing is removed before) | NEXT and the name to go on after
+--- @prelude
+
+local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11], 12
+
+local function add(name)
+  put_resource(new_resource(name))
+  journal('added', 'resource', name)
+  call('ZADD', FREE, int(G.version), name)
+end
+
+-- A pending one changes its place among its holder's, and whether it may be cancelled.
+local function flag(r, removing)
+  if r.status == 'pending' then call('ZREM', OWNED, owned_entry(r)) end
+  r.removing = removing
+  put_resource(r)
+  if r.status == 'pending' then
+    call('ZADD', OWNED, '0', owned_entry(r))
+    local m = member(r.owner)
+    if m.status == 'active' then
+      if has_cancellable(m.id) then
+        call('ZADD', REVOKING, score(class_of(m), kept_by(m)), m.id)
+      else
+        call('ZREM', REVOKING, m.id)
+      end
+    end
+  end
+end
+
+local function restore(r)
+  flag(r, false)
+  if r.status == 'free' then call('ZADD', FREE, int(G.version), r.name) end
+  journal('added', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
+  count_total(1)
+end
+
+local function remove(r)
+  flag(r, true)
+  count_total(-1)
+  journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
+  if r.status == 'free' then
+    delete(r)
+  elseif r.status ~= 'pending' then
+    local m = member(r.owner)
+    if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end
+  end
+end
+
+-- Byte by byte, as Redis orders names: `<` on strings would follow the server's locale.
+local function is_before(a, b)
+  for i = 1, min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
+-- How many of the names lie not behind a cut. They are sorted.
+local function count_up_to(cut)
+  local low, high = NAMES_AT, #ARGV + 1
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if is_before(cut, ARGV[middle]) then high = middle else low = middle + 1 end
+  end
+  return low - NAMES_AT
+end
+
+-- What is known in (FROM, to].
+local function known_names(to)
+  local low, high = FROM == '' and '-' or '(' .. FROM, to == '' and '+' or '[' .. to
+  return call('ZRANGEBYLEX', NAMES, low, high, 'LIMIT', '0', int(G.moves + 1))
+end
+
+-- The page is cut short where it names, or the group knows, more than one call may move.
+local function apply_page()
+  local cut, count = nil, #ARGV - NAMES_AT + 1
+  if count > G.moves then cut, count = ARGV[NAMES_AT + G.moves - 1], G.moves end
+  local known = known_names(cut or TO)
+  if #known > G.moves then
+    known[#known] = nil
+    cut = known[#known]
+    count = min(count, count_up_to(cut))
+  end
+  local wanted = {}
+  for i = NAMES_AT, NAMES_AT + count - 1 do wanted[ARGV[i]] = true end
+  for i = 1, #known do
+    local r = resource(known[i])
+    if wanted[known[i]] then
+      wanted[known[i]] = nil
+      if r.removing then restore(r) end
+    elseif not r.removing and G.recovering == 0 then
+      remove(r)
+    end
+  end
+  for i = NAMES_AT, NAMES_AT + count - 1 do
+    if wanted[ARGV[i]] then add(ARGV[i]) end
+  end
+  if cut then return cut end
+  if TO ~= '' then return TO end
+end
+
+local status = admit()
+if status == 'REPEAT' then
+  recall()
+  return reply('OK')
+end
+if status ~= 'OK' then return refusal(status) end
+if VERSION < G.list_version then
+  results[1] = 'IGNORED'
+elseif VERSION == G.list_version and HASH ~= G.list_hash then
+  results[1] = 'DISAGREE'
+elseif VERSION == G.list_version and G.list_done == 1 then
+  results[1] = 'CURRENT'
+else
+  if VERSION > G.list_version then G.list_version, G.list_hash, G.list_done = VERSION, HASH, 0 end
+  local next = apply_page()
+  if next then
+    results[1], results[2] = 'NEXT', next
+  elseif G.recovering > 0 then
+    results[1] = 'RECOVERING'
+  else
+    G.list_done = 1
+    results[1] = 'DONE'
+  end
+end
+remember()
+return reply('OK')

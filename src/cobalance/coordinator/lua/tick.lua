@@ -1,0 +1,16 @@
+-- tick: settles what is due, for whoever asks: the elected coordinator at the next deadline, or an administrator.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb; a member "-" is nobody in particular
+-- Returns  as heartbeat
+--- @prelude
+
+if CALLER ~= '-' then
+  local status = admit()
+  if status ~= 'OK' and status ~= 'REPEAT' then return refusal(status) end
+  return reply('OK')
+end
+if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
+if G.incarnation == 0 then return refuse('UNKNOWN') end
+check_server()
+return reply('OK')

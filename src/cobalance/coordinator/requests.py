@@ -1,0 +1,212 @@
+"""What a member asks of the coordinator, as values, and how each is written as script arguments."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+
+from cobalance.settings import STORED_NAMES, GroupSettings
+
+PROTOCOL = 1
+
+
+def _digits(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+@attrs.frozen
+class Header:
+    """Who asks, and what it knows. A repeat carries the same number and changes nothing twice."""
+
+    member: str
+    number: int
+    incarnation: int = 0
+    seen: int = 0
+    """Highest version the member has seen in any reply: a group whose version is lower has lost data."""
+    cursor: int = 0
+    """How far the member has heard its changes."""
+
+    def args(self) -> list[str]:
+        """The arguments common to every verb, after the server identity that the transport puts first."""
+        return [str(PROTOCOL), self.member, str(self.number), str(self.incarnation), str(self.seen), str(self.cursor)]
+
+
+@attrs.frozen
+class Claim:
+    """A tenure the member has from before: of a lost state, or of its former self."""
+
+    resource: str
+    token: int
+    committed: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Join:
+    """Become a member, or (with more claims) add a page to it."""
+
+    verb: ClassVar[str] = "join"
+    settings: GroupSettings
+    capacity: int = 1
+    instance_id: str | None = None
+    previous: str | None = None
+    """The member id this very process had before."""
+    label: str = "-"
+    floor_token: int = 0
+    """The highest token the process has ever seen: new ones lie above it."""
+    claims: tuple[Claim, ...] = ()
+    last_page: bool = True
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        out = [str(self.floor_token), str(self.capacity), self.instance_id or "-", self.previous or "-", self.label]
+        out.append("last" if self.last_page else "more")
+        out += [str(getattr(self.settings, name)) for name in STORED_NAMES]
+        for claim in self.claims:
+            out += [claim.resource, str(claim.token), _digits(claim.committed)]
+        return out
+
+
+@attrs.frozen
+class Heartbeat:
+    """Renew the session; tell which tenures turned busy or idle since the last one."""
+
+    verb: ClassVar[str] = "heartbeat"
+    progress: tuple[tuple[str, int, bool], ...] = ()
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return [word for name, token, busy in self.progress for word in (name, str(token), "1" if busy else "0")]
+
+
+@attrs.frozen
+class Tick:
+    """Settle what is due."""
+
+    verb: ClassVar[str] = "tick"
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return []
+
+
+@attrs.frozen(kw_only=True)
+class ReleaseItem:
+    """One resource given back. Without a reason its drain has finished; with one it is abandoned."""
+
+    resource: str
+    token: int
+    delivered: int = 0
+    committed: int = 0
+    offset: int | None = None
+    """Committed for good in the same step; ``None`` keeps the stored one."""
+    reason: str = ""
+
+
+@attrs.frozen
+class Release:
+    """Give resources back."""
+
+    verb: ClassVar[str] = "release"
+    items: tuple[ReleaseItem, ...]
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        out: list[str] = []
+        for it in self.items:
+            out += [it.resource, str(it.token), str(it.delivered), str(it.committed), _digits(it.offset), it.reason]
+        return out
+
+
+@attrs.frozen
+class CommitItem:
+    """An offset that outlives its tenure."""
+
+    resource: str
+    token: int
+    offset: int
+
+
+@attrs.frozen
+class Commit:
+    """Store offsets."""
+
+    verb: ClassVar[str] = "commit"
+    items: tuple[CommitItem, ...]
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return [word for it in self.items for word in (it.resource, str(it.token), str(it.offset))]
+
+
+@attrs.frozen
+class Leave:
+    """Stop gracefully; ``remain`` keeps everything for the rejoin grace of an instance id."""
+
+    verb: ClassVar[str] = "leave"
+    remain: bool = False
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return ["remain" if self.remain else "leave"]
+
+
+@attrs.frozen(kw_only=True)
+class SetResources:
+    """One page of a sorted resource list, which speaks for the names in (after, to]."""
+
+    verb: ClassVar[str] = "set_resources"
+    version: int
+    digest: str
+    after: str = ""
+    to: str = ""
+    names: tuple[str, ...] = ()
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return [str(self.version), self.digest, self.after, self.to, *self.names]
+
+
+@attrs.frozen
+class Configure:
+    """An administrator's change of settings, or the creation of a group known to be new."""
+
+    verb: ClassVar[str] = "configure"
+    create: bool
+    values: tuple[tuple[str, str], ...]
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return ["create" if self.create else "update", *(word for pair in self.values for word in pair)]
+
+
+Section = Literal["state", "members", "resources"]
+
+
+@attrs.frozen
+class Describe:
+    """One page of what the group looks like."""
+
+    verb: ClassVar[str] = "describe"
+    section: Section
+    cursor: str = ""
+    page: int = 200
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return [self.section, self.cursor, str(self.page)]
+
+
+Payload = Join | Heartbeat | Tick | Release | Commit | Leave | SetResources | Configure | Describe
+
+
+@attrs.frozen
+class Request:
+    """A header and what it asks for."""
+
+    header: Header
+    payload: Payload
+
+    def args(self) -> list[str]:
+        """All script arguments, but for the server identity."""
+        return self.header.args() + self.payload.args()

@@ -1,0 +1,35 @@
+"""Loads a verb's Lua: its own file, with the shared prelude spliced in where the file says ``--- @prelude``.
+
+The heartbeat answers its common case above that line, so that it pays for nothing it does not use.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from cobalance.coordinator.transport import Script
+
+VERBS = ("join", "heartbeat", "release", "commit", "leave", "tick", "set_resources", "configure", "describe")
+
+_MARK = "--- @prelude\n"
+
+
+@cache
+def prelude() -> str:
+    """The shared part of all verbs, in file order."""
+    folder = files("cobalance.coordinator") / "lua" / "_prelude"
+    parts = sorted((part for part in folder.iterdir() if part.name.endswith(".lua")), key=lambda part: part.name)
+    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+
+
+@cache
+def load(verb: str) -> Script:
+    """The complete script of a verb."""
+    if verb not in VERBS:
+        raise ValueError(f"no such verb: {verb!r}; there are {', '.join(VERBS)}")
+    source = (files("cobalance.coordinator") / "lua" / f"{verb}.lua").read_text(encoding="utf-8")
+    before, mark, after = source.partition(_MARK)
+    if not mark:
+        raise ValueError(f"{verb}.lua has no line {_MARK.strip()!r}")
+    return Script.of(verb, before + prelude() + after)

@@ -1,0 +1,232 @@
+"""Runs a session: one thread that owns its events, one that makes its calls, one (the transport's) that hears its hints.
+
+None of them is the user's, so a handler that blocks the event loop for many session timeouts costs the member nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Protocol
+
+from cobalance import actions as act
+from cobalance import events as ev
+from cobalance.coordinator.keys import hint_channel
+from cobalance.errors import CobalanceError
+from cobalance.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cobalance.coordinator.client import Coordinator
+    from cobalance.coordinator.requests import Request
+    from cobalance.settings import GroupSettings, MemberSettings
+
+log = logging.getLogger("cobalance")
+
+
+class Work(Protocol):
+    """Carries out what the session decides. Every method is called on the engine's thread and returns at once."""
+
+    def start(self, resource: str, token: int, committed: int | None) -> None:
+        """Begin to work a resource."""
+
+    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """Finish: post DrainBegun, then Drained."""
+
+    def resume(self, resource: str, token: int) -> None:
+        """Go on, unless DrainBegun was posted."""
+
+    def abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
+        """Stop at once: post Abandoned when that is done, unless it is lost anyway."""
+
+    def commit_done(self, ticket: int, outcome: ev.CommitOutcome) -> None:
+        """A commit was answered."""
+
+    def joined(self, member: str) -> None:
+        """The process is a member."""
+
+    def problem(self, problem: act.Problem) -> None:
+        """Something the user should know."""
+
+    def left(self) -> None:
+        """The session is over."""
+
+    def sample(self) -> Iterable[ev.Progressed]:
+        """How the handlers are getting on."""
+
+    def flush(self) -> None:
+        """The actions of one event are complete."""
+
+
+def monotonic_ms() -> int:
+    """The member's own clock: it runs on while wall clocks are set."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def process_name() -> str:
+    """Unique to this process and this session, so that a member id is never used twice."""
+    return uuid.uuid4().hex[:16]
+
+
+def process_label() -> str:
+    """Host and process id, for people."""
+    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"
+    return f"{host}/{os.getpid()}"
+
+
+class Engine:
+    """Threads and sockets around one :class:`Session`."""
+
+    def __init__(self, coordinator: Coordinator, work: Work, settings: GroupSettings, member: MemberSettings) -> None:
+        self.session = Session(process_name(), process_label(), settings, member)
+        self._coordinator, self._work = coordinator, work
+        self._poll_ms = max(10, member.max_processing_ms // 4)
+        self._wait_until = 0
+        self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._listener = coordinator.transport.listen(self._hinted)
+        self._channel = ""
+        self._last_failure = ""
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"cobalance-{coordinator.group}", daemon=True),
+            threading.Thread(target=self._run_calls, name=f"cobalance-{coordinator.group}-calls", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Starts the threads and joins the group."""
+        for thread in self._threads:
+            thread.start()
+        self.post(ev.Started())
+
+    def post(self, event: ev.Event) -> None:
+        """Hands the session an event, from any thread."""
+        self._events.put(event)
+
+    def wait_left(self, timeout: float | None = None) -> bool:
+        """Waits until the session is over; False when the time (s) is up first."""
+        return self._over.wait(timeout)
+
+    # -- the session's thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._handle(self._next_event())
+        except Exception:
+            # A defect of ours. Without its session's thread this member can keep no promise: it stops working at once
+            # and lets its session end, so that others take over.
+            log.critical("cobalance stopped group %s: please report this", self._coordinator.group, exc_info=True)
+            self._stop_everything()
+        finally:
+            self._over.set()
+            self._calls.put(None)
+            self._listener.close()
+
+    def _next_event(self) -> ev.Event:
+        wait_ms = min(self._wait_until - monotonic_ms(), self._poll_ms)
+        try:
+            return self._events.get(timeout=max(0, wait_ms) / 1000)
+        except queue.Empty:
+            for sample in self._work.sample():
+                self._handle(sample)
+            return ev.TimerFired()
+
+    def _handle(self, event: ev.Event) -> None:
+        for action in self.session.handle(event, monotonic_ms()):
+            self._carry_out(action)
+        self._work.flush()
+
+    def _stop_everything(self) -> None:
+        for resource, (token, _) in self.session.holdings.snapshot().items():
+            self._work.abort(resource, token, "lost")
+        self._work.problem(act.Problem("cut_off", "internal error: see the log", fatal=True))
+        self._work.left()
+        self._work.flush()
+
+    @singledispatchmethod
+    def _carry_out(self, action: object) -> None:
+        raise TypeError(f"not an action: {action!r}")
+
+    @_carry_out.register
+    def _(self, action: act.Wait) -> None:
+        self._wait_until = action.until
+
+    @_carry_out.register
+    def _(self, action: act.Call) -> None:
+        self._calls.put(action.request)
+
+    @_carry_out.register
+    def _(self, action: act.Listen) -> None:
+        if self._channel:
+            self._listener.unsubscribe(self._channel)
+        self._channel = hint_channel(self._coordinator.group, action.member)
+        self._listener.subscribe(self._channel)
+
+    @_carry_out.register
+    def _(self, action: act.Start) -> None:
+        self._work.start(action.resource, action.token, action.committed)
+
+    @_carry_out.register
+    def _(self, action: act.Drain) -> None:
+        self._work.drain(action.resource, action.token, max(0, action.abort_at - monotonic_ms()))
+
+    @_carry_out.register
+    def _(self, action: act.Resume) -> None:
+        self._work.resume(action.resource, action.token)
+
+    @_carry_out.register
+    def _(self, action: act.Abort) -> None:
+        self._work.abort(action.resource, action.token, action.reason)
+
+    @_carry_out.register
+    def _(self, action: act.CommitDone) -> None:
+        self._work.commit_done(action.ticket, action.outcome)
+
+    @_carry_out.register
+    def _(self, action: act.Joined) -> None:
+        self._work.joined(action.member)
+
+    @_carry_out.register
+    def _(self, action: act.Problem) -> None:
+        level = logging.ERROR if action.fatal else logging.WARNING
+        log.log(level, "group %s: %s", self._coordinator.group, action.message)
+        self._work.problem(action)
+        if action.fatal:
+            self.post(ev.StopAsked())
+
+    @_carry_out.register
+    def _(self, _action: act.Left) -> None:
+        self._over.set()
+        self._work.left()
+
+    # -- the caller's thread -----------------------------------------------------------------------------------------
+
+    def _run_calls(self) -> None:
+        while (request := self._calls.get()) is not None:
+            sent_at = monotonic_ms()
+            try:
+                reply = self._coordinator.execute(request)
+            except CobalanceError as error:
+                self._report(error)
+                self.post(ev.CallFailed(request, str(error)))
+            else:
+                self._last_failure = ""
+                self.post(ev.Replied(request, reply, sent_at))
+
+    def _report(self, error: CobalanceError) -> None:
+        """The same trouble is logged once, not at every retry."""
+        if str(error) != self._last_failure:
+            self._last_failure = str(error)
+            log.warning("group %s: %s; trying again", self._coordinator.group, error)
+
+    def _hinted(self, channel: str, version: int) -> None:
+        if channel == self._channel:
+            self.post(ev.Hinted(version))

@@ -1,0 +1,143 @@
+"""One tenure of one resource, as its member sees it.
+
+The theory. A tenure begins when a reply says *hold* and ends when the coordinator knows that it has ended. In between
+it is worked (HELD), asked back (DRAINING), past the point of return because ``on_revoked`` runs (CLOSING), finished or
+given up but not yet reported (ENDED), and reported (RELEASING). An abort may strike a tenure that still has work:
+ABORTED waits until the work has really stopped, so that nothing is reported free while it is still touched.
+
+                    revoke              begun               drained             send               OK | FENCED
+    hold ──► HELD ────────► DRAINING ────────► CLOSING ────────► ENDED ────────► RELEASING ────────► (forgotten)
+              ▲                │                                   ▲
+              └──── keep ──────┘       abort: HELD, DRAINING, CLOSING ──► ABORTED ── stopped ──┘
+              lost: from anywhere ──► (forgotten)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import attrs
+
+from cobalance.errors import IllegalTransition
+
+
+class State(Enum):
+    """Where a tenure stands."""
+
+    HELD = "held"  # Worked. Leaves by revoke, by a finished drain nobody asked for, or by an abort.
+    DRAINING = "draining"  # Delivery stops, the handler finishes. A cancelled revocation brings it back.
+    CLOSING = "closing"  # on_revoked runs or has run. Only finishing or an abort leads out.
+    ABORTED = "aborted"  # Told to stop at once; waits until it has.
+    ENDED = "ended"  # Nothing works it any more. Waits to be released.
+    RELEASING = "releasing"  # The release is on its way; the same one is repeated until it is answered.
+    GONE = "gone"  # Forgotten.
+
+
+class Step(Enum):
+    """What may happen to a tenure."""
+
+    KEEP = "keep"  # a reply says hold
+    REVOKE = "revoke"  # a reply says revoke
+    BEGIN = "begin"  # on_revoked is about to run
+    FINISH = "finish"  # drained
+    ABORT = "abort"  # by the member's own clock: deadline, lease or hung handler
+    STOP = "stop"  # work has stopped unfinished
+    SEND = "send"  # the release is sent
+    ANSWER = "answer"  # the release was accepted, or refused as fenced
+    RETRY = "retry"  # the release was refused for another reason: it is given up instead
+    LOSE = "lose"  # a reply says lost
+
+
+_S, _E = State, Step
+
+TABLE: dict[State, dict[Step, State]] = {
+    _S.HELD: {
+        _E.KEEP: _S.HELD,
+        _E.REVOKE: _S.DRAINING,
+        _E.BEGIN: _S.CLOSING,  # it began while the cancellation was on its way to it
+        _E.FINISH: _S.ENDED,
+        _E.ABORT: _S.ABORTED,
+        _E.STOP: _S.ENDED,
+        _E.LOSE: _S.GONE,
+    },
+    _S.DRAINING: {
+        _E.KEEP: _S.HELD,
+        _E.REVOKE: _S.DRAINING,
+        _E.BEGIN: _S.CLOSING,
+        _E.FINISH: _S.ENDED,
+        _E.ABORT: _S.ABORTED,
+        _E.STOP: _S.ENDED,
+        _E.LOSE: _S.GONE,
+    },
+    _S.CLOSING: {
+        _E.KEEP: _S.CLOSING,
+        _E.REVOKE: _S.CLOSING,
+        _E.FINISH: _S.ENDED,
+        _E.ABORT: _S.ABORTED,
+        _E.STOP: _S.ENDED,
+        _E.LOSE: _S.GONE,
+    },
+    _S.ABORTED: {
+        _E.KEEP: _S.ABORTED,
+        _E.REVOKE: _S.ABORTED,
+        _E.BEGIN: _S.ABORTED,  # the abort crossed a drain that was just getting there
+        _E.FINISH: _S.ENDED,
+        _E.STOP: _S.ENDED,
+        _E.LOSE: _S.GONE,
+    },
+    _S.ENDED: {
+        _E.KEEP: _S.ENDED,
+        _E.REVOKE: _S.ENDED,
+        _E.STOP: _S.ENDED,  # the abort crossed the end of the drain
+        _E.SEND: _S.RELEASING,
+        _E.LOSE: _S.GONE,
+    },
+    _S.RELEASING: {
+        _E.KEEP: _S.RELEASING,
+        _E.REVOKE: _S.RELEASING,
+        _E.STOP: _S.RELEASING,
+        _E.ANSWER: _S.GONE,
+        _E.RETRY: _S.ENDED,
+        _E.LOSE: _S.GONE,
+    },
+}
+
+WORKING = frozenset({State.HELD, State.DRAINING, State.CLOSING})
+"""Where user code may touch the resource."""
+
+
+@attrs.define
+class Holding:
+    """One tenure. Times are the member's monotonic ms."""
+
+    resource: str
+    token: int
+    committed: int | None = None
+    state: State = State.HELD
+    abort_at: int | None = None
+    busy_since: int | None = None
+    told_busy: bool = False
+    guarded: bool = False
+    delivered: int = 0
+    acknowledged: int = 0
+    offset: int | None = None
+    reason: str = ""
+
+    def step(self, step: Step) -> State:
+        """Moves along the table.
+
+        Raises:
+            IllegalTransition: this cannot happen in this state; nothing has changed.
+        """
+        after = TABLE.get(self.state, {}).get(step)
+        if after is None:
+            raise IllegalTransition(
+                f"{step.value} cannot happen to a tenure that is {self.state.value} ({self.resource!r})"
+            )
+        self.state = after
+        return after
+
+    @property
+    def working(self) -> bool:
+        """Whether user code may still touch the resource."""
+        return self.state in WORKING

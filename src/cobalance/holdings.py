@@ -1,0 +1,265 @@
+"""All tenures of one member: the table of :mod:`cobalance.holding` applied to what replies, clocks and work say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cobalance import actions as act
+from cobalance.coordinator.requests import Claim, ReleaseItem
+from cobalance.errors import IllegalTransition
+from cobalance.holding import Holding, State, Step
+
+if TYPE_CHECKING:
+    from cobalance import events as ev
+    from cobalance.coordinator.replies import Change
+    from cobalance.settings import MemberSettings
+
+RELEASES_A_CALL = 100
+
+
+class Holdings:
+    """What this member holds, by resource. ``out`` collects the actions of the event being handled."""
+
+    def __init__(self, member: MemberSettings) -> None:
+        self._own = member
+        self._by_name: dict[str, Holding] = {}
+        self.highest_token = 0
+        self.out: list[act.Action] = []
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def find(self, resource: str, token: int) -> Holding | None:
+        """The tenure, if it is still known.
+
+        Raises:
+            IllegalTransition: there never was such a tenure.
+        """
+        if token > self.highest_token:
+            raise IllegalTransition(f"there was no tenure of {resource!r} with token {token}")
+        held = self._by_name.get(resource)
+        return held if held is not None and held.token == token else None
+
+    def any_known(self) -> bool:
+        """Whether the coordinator may believe that something is held here."""
+        return bool(self._by_name)
+
+    def unfinished(self) -> bool:
+        """Whether user code may still touch anything."""
+        return any(it.working or it.state is State.ABORTED for it in self._by_name.values())
+
+    def snapshot(self) -> dict[str, tuple[int, str]]:
+        """Resource → (token, state), for people."""
+        return {name: (it.token, it.state.value) for name, it in self._by_name.items()}
+
+    def claims(self) -> list[Claim]:
+        """What to claim from a coordinator that lost its state: never what was aborted or given up."""
+        kept = {
+            name: it for name, it in self._by_name.items() if it.state is not State.ABORTED and not it.reason
+        }
+        self._by_name = kept
+        for it in kept.values():
+            if it.state is State.RELEASING:
+                it.step(Step.RETRY)
+        return [Claim(it.resource, it.token, it.offset if it.offset is not None else it.committed)
+                for _, it in sorted(kept.items())]
+
+    # -- what replies say ------------------------------------------------------------------------------------------
+
+    def hold(self, change: Change) -> None:
+        """The coordinator says: yours. News of a tenure, or the end of its revocation."""
+        held = self._present(change)
+        if held is None:
+            self._add(change, State.HELD)
+            self.out.append(act.Start(change.resource, change.token, change.committed))
+            return
+        was = held.state
+        if held.step(Step.KEEP) is State.HELD and was is State.DRAINING:
+            held.abort_at = None
+            self.out.append(act.Resume(held.resource, held.token))
+
+    def decline(self, change: Change, *, keep: bool) -> None:
+        """A grant that crossed our leaving: nothing was started, so it ends at once (or is kept for the grace)."""
+        held = self._present(change)
+        if held is None and not keep:
+            self._add(change, State.ENDED)
+
+    def revoke(self, change: Change, deadline: int, now: int) -> None:
+        """The coordinator asks for it back. The work is aborted a little before the deadline."""
+        held = self._present(change)
+        if held is None:
+            self._add(change, State.ENDED)  # granted and revoked again before we heard of it
+            return
+        if held.step(Step.REVOKE) is not State.DRAINING and held.state is not State.CLOSING:
+            return
+        margin = min(1_000, max(0, deadline - now) // 10)
+        again = held.abort_at is not None
+        held.abort_at = min(deadline - margin, held.abort_at or deadline)
+        if not again and held.state is State.DRAINING:
+            self.out.append(act.Drain(held.resource, held.token, held.abort_at))
+
+    def lose(self, change: Change) -> None:
+        """It is ours no more. ``lost`` carries a token above the lost one."""
+        held = self._by_name.get(change.resource)
+        if held is not None and held.token <= change.token:
+            self._lose(held)
+
+    def lose_token(self, resource: str, token: int) -> None:
+        """A claim was refused."""
+        held = self._by_name.get(resource)
+        if held is not None and held.token == token:
+            self._lose(held)
+
+    def lose_all(self) -> None:
+        """The session has ended, or is left."""
+        for held in list(self._by_name.values()):
+            self._lose(held)
+
+    def release_answered(self, resource: str, token: int, result: str) -> None:
+        """What became of a release."""
+        held = self._by_name.get(resource)
+        if held is None or held.token != token or held.state is not State.RELEASING:
+            return
+        if result in ("OK", "FENCED"):
+            held.step(Step.ANSWER)
+            del self._by_name[resource]
+            return
+        held.step(Step.RETRY)
+        held.reason, held.offset = "uncommitted" if result == "UNCOMMITTED" else "regressed", None
+
+    def _present(self, change: Change) -> Holding | None:
+        """The tenure this is about. An older one of the same resource has been lost on the way."""
+        held = self._by_name.get(change.resource)
+        if held is not None and held.token < change.token:
+            self._lose(held)
+            return None
+        return held
+
+    def _add(self, change: Change, state: State) -> None:
+        self.highest_token = max(self.highest_token, change.token)
+        self._by_name[change.resource] = Holding(change.resource, change.token, change.committed, state)
+
+    def _lose(self, held: Holding) -> None:
+        working = held.working
+        held.step(Step.LOSE)
+        del self._by_name[held.resource]
+        if working:
+            self.out.append(act.Abort(held.resource, held.token, "lost"))
+
+    # -- what the work says ----------------------------------------------------------------------------------------
+
+    def begun(self, event: ev.DrainBegun) -> None:
+        """``on_revoked`` runs: no way back."""
+        held = self.find(event.resource, event.token)
+        if held is not None:
+            held.step(Step.BEGIN)
+
+    def drained(self, event: ev.Drained) -> None:
+        """Everything delivered was finished and committed."""
+        held = self.find(event.resource, event.token)
+        if held is None:
+            return
+        held.step(Step.FINISH)
+        held.abort_at = None
+        held.reason = ""
+        held.delivered, held.acknowledged, held.offset = event.delivered, event.committed, event.offset
+
+    def committed(self, resource: str, token: int, offset: int) -> None:
+        """The coordinator has stored an offset."""
+        held = self._by_name.get(resource)
+        if held is not None and held.token == token:
+            held.committed = max(offset, held.committed or 0)
+
+    def abandoned(self, event: ev.Abandoned) -> None:
+        """It was stopped with work unfinished."""
+        held = self.find(event.resource, event.token)
+        if held is None:
+            return
+        finished = held.state in (State.ENDED, State.RELEASING)
+        held.step(Step.STOP)
+        held.abort_at = None
+        if not finished and not held.reason:
+            held.reason = event.reason
+
+    def guard_changed(self, event: ev.GuardChanged) -> None:
+        """A guard counts only while it is proven."""
+        held = self.find(event.resource, event.token)
+        if held is not None:
+            held.guarded = event.proven
+
+    def progressed(self, event: ev.Progressed, now: int) -> None:
+        """A handler busy for too long is hung, and costs this resource, not the member."""
+        held = self.find(event.resource, event.token)
+        if held is None or not held.working:
+            return
+        held.busy_since = event.busy_since
+        if held.busy_since is not None and now - held.busy_since >= self._own.max_processing_ms:
+            self._abort(held, "hung")
+
+    # -- clocks ----------------------------------------------------------------------------------------------------
+
+    def drain_all(self, abort_at: int) -> None:
+        """The process stops: everything drains, by this time at the latest."""
+        for held in self._by_name.values():
+            if held.state is State.HELD:
+                held.step(Step.REVOKE)
+                held.abort_at = abort_at
+                self.out.append(act.Drain(held.resource, held.token, abort_at))
+            elif held.working:
+                held.abort_at = min(held.abort_at or abort_at, abort_at)
+
+    def check_deadlines(self, now: int) -> None:
+        """Aborts what has outlived its deadline, ahead of the coordinator's own."""
+        for held in self._by_name.values():
+            if held.working and held.abort_at is not None and now >= held.abort_at:
+                self._abort(held, "deadline")
+
+    def fence(self, *, keep_guarded: bool) -> int:
+        """The lease is over: aborts what no broker guards, and says how many that was."""
+        doomed = [it for it in self._by_name.values() if it.working and not (keep_guarded and it.guarded)]
+        for held in doomed:
+            self._abort(held, "fenced")
+        return len(doomed)
+
+    def _abort(self, held: Holding, reason: act.AbortReason) -> None:
+        held.step(Step.ABORT)
+        held.reason, held.abort_at = reason, None
+        self.out.append(act.Abort(held.resource, held.token, reason))
+
+    def times(self) -> list[int]:
+        """When to look at the clocks again."""
+        return [it.abort_at for it in self._by_name.values() if it.working and it.abort_at is not None]
+
+    # -- what to tell ----------------------------------------------------------------------------------------------
+
+    def take_releases(self, *, park: bool) -> list[ReleaseItem]:
+        """What has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace."""
+        ended = [it for it in self._by_name.values() if it.state is State.ENDED and not (park and not it.reason)]
+        for held in ended[:RELEASES_A_CALL]:
+            held.step(Step.SEND)
+        return [_item(it) for it in ended[:RELEASES_A_CALL]]
+
+    def news(self) -> list[tuple[str, int, bool]]:
+        """Tenures that turned busy or idle since the coordinator was last told."""
+        return [
+            (it.resource, it.token, it.busy_since is not None)
+            for it in self._by_name.values()
+            if it.working and it.told_busy != (it.busy_since is not None)
+        ]
+
+    def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
+        """The coordinator has heard this."""
+        for resource, token, busy in progress:
+            held = self._by_name.get(resource)
+            if held is not None and held.token == token:
+                held.told_busy = busy
+
+
+def _item(held: Holding) -> ReleaseItem:
+    return ReleaseItem(
+        resource=held.resource,
+        token=held.token,
+        delivered=held.delivered,
+        committed=held.acknowledged,
+        offset=held.offset,
+        reason=held.reason,
+    )

@@ -1,0 +1,52 @@
+"""Commits that wait for an answer. Several for one tenure travel as one: the highest offset says it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from cobalance.actions import CommitDone
+from cobalance.coordinator.requests import Commit, CommitItem
+
+if TYPE_CHECKING:
+    from cobalance.events import CommitAsked, CommitOutcome
+
+COMMITS_A_CALL = 200
+
+
+class PendingCommits:
+    """What has been asked and not been answered."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, int], list[CommitAsked]] = {}
+        self._sent: dict[tuple[str, int], list[CommitAsked]] = {}
+
+    def add(self, asked: CommitAsked) -> None:
+        """Takes one more."""
+        self._waiting.setdefault((asked.resource, asked.token), []).append(asked)
+
+    def take(self) -> list[CommitItem]:
+        """The items of the next request, as many as one call may carry."""
+        keys = list(self._waiting)[:COMMITS_A_CALL]
+        self._sent = {key: self._waiting.pop(key) for key in keys}
+        return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]
+
+    def answered(self, payload: Commit, results: tuple[str, ...]) -> list[CommitDone]:
+        """Who asked hears how it went. Where the highest of several was refused as lower than the stored one, all were."""
+        done: list[CommitDone] = []
+        for item, result in zip(payload.items, results, strict=True):
+            for asked in self._sent.pop((item.resource, item.token), []):
+                done.append(CommitDone(asked.ticket, cast("CommitOutcome", result)))
+        return done
+
+    def retry(self) -> None:
+        """The request was refused as a whole, and its tenures live on: they are asked for again."""
+        for key, asked in self._sent.items():
+            self._waiting[key] = asked + self._waiting.get(key, [])
+        self._sent = {}
+
+    def drop_all(self) -> list[CommitDone]:
+        """The session is over: those sent may or may not have been stored, the others were not."""
+        sent = [CommitDone(asked.ticket, "UNKNOWN") for asks in self._sent.values() for asked in asks]
+        waiting = [CommitDone(asked.ticket, "FENCED") for asks in self._waiting.values() for asked in asks]
+        self._sent, self._waiting = {}, {}
+        return sent + waiting

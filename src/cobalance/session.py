@@ -1,0 +1,456 @@
+"""One member's side of the protocol, without I/O: ``handle(event, now) → actions``.
+
+The theory. A session has at most one request outstanding. It repeats that very request until it is answered, so a lost
+reply does no harm: the coordinator gives a repeat the same answer. Everything a member wants is state, never a queue of
+messages: when the line is free, :meth:`Session._next_payload` looks at what is due and asks for it.
+
+Every answer renews the lease, counted from the *first* send of its request, because the coordinator cannot have counted
+from earlier. When the lease is over before an answer comes, the member fences itself: it aborts whatever no broker
+guards, ahead of the moment at which the coordinator may give it to somebody else.
+
+            Started             answer OK              StopAsked            results LEFT
+    NEW ───────────► JOINING ───────────► ACTIVE ───────────────► LEAVING ───────────► LEFT
+                        ▲                  │  ▲                      │
+                        │   REJOIN, ENDED  │  │ answer OK            │ REJOIN
+                        ├──────────────────┤  │                      │
+                        │       lease over ▼  │                      │
+                        ├──────────────── CUT ┘                      │
+                        └────────────────────────────────────────────┘
+
+A member id is never reused: each join has its own, made of the process's name and a count, and names its predecessor.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from cobalance import actions as act
+from cobalance import events as ev
+from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Leave, Payload, Release, Request, Tick
+from cobalance.coordinator.requests import Commit as CommitRequest
+from cobalance.declaration import Declaration
+from cobalance.errors import IllegalTransition
+from cobalance.lease import Lease
+from cobalance.offsets import PendingCommits
+from cobalance.holdings import Holdings
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.replies import CoordinatorReply
+    from cobalance.settings import GroupSettings, MemberSettings
+
+CLAIMS_A_PAGE = 200
+
+NOBODY = 0
+"""The ticket of a commit that no user waits for."""
+
+
+class Phase(Enum):
+    """Where the member stands."""
+
+    NEW = "new"  # Nothing was asked yet. Leaves by Started.
+    JOINING = "joining"  # No member, or one no longer known. Waits for the answer to its join.
+    ACTIVE = "active"  # A member within its lease.
+    CUT = "cut"  # No answer within the lease. What no broker guards has been aborted. Waits for any answer.
+    LEAVING = "leaving"  # Draining everything. Waits until nothing is held.
+    LEFT = "left"  # Over.
+
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.NEW: frozenset({Phase.JOINING, Phase.LEFT}),
+    Phase.JOINING: frozenset({Phase.ACTIVE, Phase.LEFT}),
+    Phase.ACTIVE: frozenset({Phase.CUT, Phase.JOINING, Phase.LEAVING}),
+    Phase.CUT: frozenset({Phase.ACTIVE, Phase.JOINING, Phase.LEAVING}),
+    Phase.LEAVING: frozenset({Phase.JOINING, Phase.LEFT}),
+    Phase.LEFT: frozenset(),
+}
+
+
+class Session:
+    """The protocol of one member.
+
+    Args:
+        name: unique to this process; member ids are made of it.
+        label: shown by ``describe`` (host and process id).
+        settings: used if the group has none yet.
+        member: this process's own settings.
+    """
+
+    def __init__(self, name: str, label: str, settings: GroupSettings, member: MemberSettings) -> None:
+        self.phase = Phase.NEW
+        self.name, self._label, self._settings, self._own = name, label, settings, member
+        self._incarnations = 0
+        self._member, self._previous = "", ""
+        self._number = self._incarnation = self._seen = self._cursor = 0
+        self._session_ms, self._heartbeat_ms = settings.session_timeout_ms, settings.heartbeat_interval_ms
+        self._outstanding: Request | None = None
+        self._claims: list[Claim] = []
+        self._more = self._resync = self._leave_due = self._remain = self._is_coordinator = False
+        self._warned_double = False
+        self._hinted_version = 0
+        self._due_at: int | None = None
+        self._heartbeat_at = 0
+        self._stop_at: int | None = None
+        self._now = 0
+        self._out: list[act.Action] = []
+        self.holdings = Holdings(member)
+        self.lease = Lease()
+        self.declaration = Declaration()
+        self.commits = PendingCommits()
+
+    # -- the one entrance ------------------------------------------------------------------------------------------
+
+    def handle(self, event: ev.Event, now: int) -> list[act.Action]:
+        """Takes one event at monotonic time ``now`` (ms) and returns what to do, in order.
+
+        Raises:
+            IllegalTransition: the event cannot happen now; nothing has changed.
+        """
+        self._now = now
+        self._out = self.holdings.out = []
+        self._on(event)
+        self._check_clocks()
+        self._ask_what_is_due()
+        if self.phase is not Phase.LEFT:
+            self._out.append(act.Wait(self._wake_at()))
+        return self._out
+
+    @property
+    def member(self) -> str:
+        """The present member id; empty before the first join."""
+        return self._member
+
+    @property
+    def is_coordinator(self) -> bool:
+        """Whether the last answer named this member as the elected coordinator."""
+        return self._is_coordinator
+
+    @singledispatchmethod
+    def _on(self, event: object) -> None:
+        raise IllegalTransition(f"not an event: {event!r}")
+
+    def _to(self, phase: Phase) -> None:
+        if phase not in TRANSITIONS[self.phase]:
+            raise IllegalTransition(f"a session that is {self.phase.value} cannot become {phase.value}")
+        self.phase = phase
+
+    # -- what the process wants ------------------------------------------------------------------------------------
+
+    @_on.register
+    def _started(self, _: ev.Started) -> None:
+        self._to(Phase.JOINING)
+        self._prepare_join(claims=[])
+
+    @_on.register
+    def _resources_declared(self, event: ev.ResourcesDeclared) -> None:
+        self.declaration.declare(event.version, event.names)
+
+    @_on.register
+    def _commit_asked(self, event: ev.CommitAsked) -> None:
+        if self.holdings.find(event.resource, event.token) is None:
+            self._out.append(act.CommitDone(event.ticket, "FENCED"))
+        else:
+            self.commits.add(event)
+
+    @_on.register
+    def _stop_asked(self, event: ev.StopAsked) -> None:
+        if self.phase is Phase.LEFT or self._stop_at is not None:
+            return
+        if self.phase is Phase.NEW:
+            self._finish()
+            return
+        self._remain = event.remain and self._own.instance_id is not None
+        self._stop_at = self._now + self._own.drain_timeout_ms
+        self.holdings.drain_all(self._stop_at)
+        if self.phase is not Phase.JOINING:  # else once the join is answered, so that it leaves no ghost
+            self._begin_leaving()
+
+    def _begin_leaving(self) -> None:
+        self._to(Phase.LEAVING)
+        self._leave_due = not self._remain
+
+    # -- what the work reports -------------------------------------------------------------------------------------
+
+    @_on.register
+    def _progressed(self, event: ev.Progressed) -> None:
+        self.holdings.progressed(event, self._now)
+
+    @_on.register
+    def _guard_changed(self, event: ev.GuardChanged) -> None:
+        self.holdings.guard_changed(event)
+
+    @_on.register
+    def _drain_begun(self, event: ev.DrainBegun) -> None:
+        self.holdings.begun(event)
+
+    @_on.register
+    def _drained(self, event: ev.Drained) -> None:
+        self.holdings.drained(event)
+        if self._remain and event.offset is not None:  # it is kept, not released: its offset is committed by itself
+            self.commits.add(ev.CommitAsked(NOBODY, event.resource, event.token, event.offset))
+
+    @_on.register
+    def _abandoned(self, event: ev.Abandoned) -> None:
+        self.holdings.abandoned(event)
+
+    # -- what the coordinator says ---------------------------------------------------------------------------------
+
+    @_on.register
+    def _hinted(self, event: ev.Hinted) -> None:
+        self._resync = self._resync or event.version < 0
+        self._hinted_version = max(self._hinted_version, event.version)
+
+    @_on.register
+    def _timer_fired(self, _: ev.TimerFired) -> None:
+        pass  # the clocks are looked at after every event
+
+    @_on.register
+    def _call_failed(self, event: ev.CallFailed) -> None:
+        if self._is_outstanding(event.request):
+            self.lease.failed(self._now, self._session_ms)
+
+    @_on.register
+    def _replied(self, event: ev.Replied) -> None:
+        if not self._is_outstanding(event.request):
+            return
+        reply, payload = event.reply, event.request.payload
+        if reply.status == "INSTANCE_IN_USE":
+            self._refused_as_double()
+            return
+        self._outstanding = None
+        self._seen = max(self._seen, reply.version)
+        if reply.status == "OK":
+            self._accept(payload, reply, event.sent_at)
+        elif reply.status == "REJOIN":
+            self.commits.retry()
+            self._rejoin(self.holdings.claims())
+        else:  # ENDED, UNKNOWN, STALE: the coordinator has given up on this member id, and on what it held
+            self.holdings.lose_all()
+            self._out += self.commits.drop_all()
+            if self.phase is Phase.LEAVING:
+                self._finish()
+            else:
+                self._rejoin([])
+
+    def _is_outstanding(self, request: Request) -> bool:
+        """Whether this is still the request we wait for; a join given up when the lease ended is not.
+
+        Raises:
+            IllegalTransition: it was never sent.
+        """
+        if self._incarnations == 0 or request.header.number > self._number and request.header.member == self._member:
+            raise IllegalTransition("an answer came to a request that was never sent")
+        return request is self._outstanding
+
+    def _refused_as_double(self) -> None:
+        message = (
+            f"instance id {self._own.instance_id!r} belongs to another live process: stop that one, or give this one an "
+            f"instance id of its own; joining again until its session ends"
+        )
+        if not self._warned_double:
+            self._out.append(act.Problem("instance_in_use", message))
+        self._warned_double = True
+        self.lease.failed(self._now, self._session_ms)
+
+    def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
+        self._session_ms, self._heartbeat_ms = reply.session_timeout_ms, reply.heartbeat_interval_ms
+        self.lease.renewed(self._session_ms)
+        self._cursor, self._more = reply.cursor, reply.more
+        self._is_coordinator = reply.coordinator
+        self._due_at = sent_at + reply.due_ms - reply.now_ms
+        if self.phase is Phase.CUT:
+            self._to(Phase.ACTIVE)
+        self._apply_results(payload, reply)
+        if self.phase is not Phase.LEFT:
+            self._apply_changes(reply, sent_at)
+
+    def _apply_results(self, payload: Payload, reply: CoordinatorReply) -> None:
+        if isinstance(payload, Join):
+            self._joined(payload, reply)
+        elif isinstance(payload, Heartbeat):
+            self.holdings.told(payload.progress)
+        elif isinstance(payload, Release):
+            for item, result in zip(payload.items, reply.results, strict=True):
+                self._released(item.resource, item.token, result)
+        elif isinstance(payload, CommitRequest):
+            self._committed(payload, reply)
+        elif isinstance(payload, Leave):
+            self._leave_answered(reply.results[0])
+        else:
+            self._out += self.declaration.answered(payload, reply, self._now)
+
+    def _apply_changes(self, reply: CoordinatorReply, sent_at: int) -> None:
+        for change in reply.changes:
+            if change.kind == "revoke":
+                self.holdings.revoke(change, sent_at + change.deadline_ms - reply.now_ms, self._now)
+            elif change.kind == "lost":
+                self.holdings.lose(change)
+            elif self.phase is not Phase.LEAVING:
+                self.holdings.hold(change)
+            else:
+                self.holdings.decline(change, keep=self._remain)
+
+    def _released(self, resource: str, token: int, result: str) -> None:
+        if result in ("UNCOMMITTED", "REGRESSED"):
+            message = f"the release of {resource!r} was refused as {result}: it is given up as unfinished instead"
+            self._out.append(act.Problem("commit_refused", message))
+        self.holdings.release_answered(resource, token, result)
+
+    def _committed(self, payload: CommitRequest, reply: CoordinatorReply) -> None:
+        for item, result in zip(payload.items, reply.results, strict=True):
+            if result == "OK":
+                self.holdings.committed(item.resource, item.token, item.offset)
+        self._out += self.commits.answered(payload, reply.results)
+
+    def _leave_answered(self, result: str) -> None:
+        if result == "LEFT":
+            self.holdings.lose_all()
+            self._finish()
+
+    # -- joining and leaving ---------------------------------------------------------------------------------------
+
+    def _prepare_join(self, claims: list[Claim]) -> None:
+        self._previous = self._member
+        self._incarnations += 1
+        self._member = f"{self.name}.{self._incarnations}"
+        self._number = self._cursor = self._incarnation = 0
+        self._hinted_version, self._resync, self._more = 0, False, False
+        self._outstanding, self._claims, self._due_at = None, claims, None
+        self._is_coordinator = False
+        self._out.append(act.Listen(self._member))
+
+    def _rejoin(self, claims: list[Claim]) -> None:
+        if self.phase is not Phase.JOINING:
+            self._to(Phase.JOINING)
+        self.declaration.forget()
+        self._prepare_join(claims)
+
+    def _joined(self, payload: Join, reply: CoordinatorReply) -> None:
+        self._incarnation = reply.incarnation
+        for claim, result in zip(payload.claims, reply.results, strict=True):
+            if result != "KEPT":
+                self.holdings.lose_token(claim.resource, claim.token)
+        self._claims = self._claims[len(payload.claims) :]
+        if not payload.last_page:
+            return
+        self._to(Phase.ACTIVE)
+        self._out.append(act.Joined(self._member))
+        if reply.recovering_ms > 0:
+            message = (
+                f"the group is new, or Redis lost its data: waiting {reply.recovering_ms} ms for members to claim what "
+                f"they hold before anything is given out"
+            )
+            self._out.append(act.Problem("recovering", message))
+        if self._stop_at is not None:
+            self._begin_leaving()
+
+    def _finish(self) -> None:
+        self.phase = Phase.LEFT
+        self._outstanding = None
+        self._out += self.commits.drop_all()
+        self._out.append(act.Left())
+
+    # -- clocks ----------------------------------------------------------------------------------------------------
+
+    def _check_clocks(self) -> None:
+        if self.phase in (Phase.NEW, Phase.LEFT):
+            return
+        self.holdings.check_deadlines(self._now)
+        if self.lease.over(self._now):
+            self._fence()
+        if self._stop_at is not None and self._now >= self._stop_at + self._session_ms:
+            self.holdings.lose_all()  # nobody can be told any more: the session ends by itself
+            self._finish()
+
+    def _fence(self) -> None:
+        patient = not self.lease.over_by(self._now, self._own.guarded_outage_ms)
+        aborted = self.holdings.fence(keep_guarded=patient)
+        if self.phase is Phase.ACTIVE:
+            self._to(Phase.CUT)
+        if not aborted:
+            return
+        if self.phase is Phase.JOINING:  # what was aborted is not claimed: that join is given up for another
+            self._prepare_join(self.holdings.claims())
+        message = (
+            f"no answer from Redis within the session timeout: stopped working {aborted} resources; "
+            f"check Redis and the network, it goes on by itself when Redis answers"
+        )
+        self._out.append(act.Problem("cut_off", message))
+
+    def _wake_at(self) -> int:
+        times = self.holdings.times() + self.lease.times(self._now, self._own.guarded_outage_ms)
+        if self._stop_at is not None:
+            times.append(self._stop_at + self._session_ms)
+        if self._outstanding is not None:
+            times += [] if self.lease.retry_at is None else [self.lease.retry_at]
+        else:
+            times.append(self._heartbeat_at)
+            times += self.declaration.times() if self.phase is not Phase.LEAVING else []
+            times += [self._due_at] if self._is_coordinator and self._due_at is not None else []
+        return max(min(times, default=self._now + self._heartbeat_ms), self._now)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _ask_what_is_due(self) -> None:
+        if self.phase in (Phase.NEW, Phase.LEFT):
+            return
+        if self._outstanding is not None:
+            if self.lease.retry_due(self._now):
+                self.lease.sent_again()
+                self._out.append(act.Call(self._outstanding))
+            return
+        payload = self._next_payload()
+        if payload is not None:
+            self._send(payload)
+
+    def _next_payload(self) -> Payload | None:
+        """The order matters: what frees others comes first, what only informs us comes last."""
+        if self.phase is Phase.JOINING:
+            return self._join_page()
+        if self._leave_due:  # before any release, or the coordinator would give back at once what is released
+            self._leave_due = False
+            return Leave()
+        releasing = self.holdings.take_releases(park=self._remain and self.phase is Phase.LEAVING)
+        if releasing:
+            return Release(tuple(releasing))
+        committing = self.commits.take()
+        if committing:
+            return CommitRequest(tuple(committing))
+        if self._leaves_now():
+            return Leave(remain=self._remain)
+        page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
+        if page is not None:
+            return page
+        if self._more or self._resync or self._hinted_version > self._cursor or self._now >= self._heartbeat_at:
+            return Heartbeat(tuple(self.holdings.news()))
+        if self._is_coordinator and self._due_at is not None and self._now >= self._due_at:
+            return Tick()
+        return None
+
+    def _leaves_now(self) -> bool:
+        if self.phase is not Phase.LEAVING or self.holdings.unfinished():
+            return False
+        return self._remain or not self.holdings.any_known()
+
+    def _join_page(self) -> Join:
+        page = self._claims[:CLAIMS_A_PAGE]
+        return Join(
+            settings=self._settings,
+            capacity=self._own.capacity,
+            instance_id=self._own.instance_id,
+            previous=self._previous or None,
+            label=self._label,
+            floor_token=self.holdings.highest_token,
+            claims=tuple(page),
+            last_page=len(page) == len(self._claims),
+        )
+
+    def _send(self, payload: Payload) -> None:
+        self._number += 1
+        header = Header(self._member, self._number, self._incarnation, self._seen, self._cursor)
+        self._outstanding = Request(header, payload)
+        self._more = self._resync = False
+        self._heartbeat_at = self._now + self._heartbeat_ms
+        self.lease.first_sent(self._now)
+        self._out.append(act.Call(self._outstanding))

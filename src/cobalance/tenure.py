@@ -1,0 +1,141 @@
+"""One process's hold on one resource, as user code sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Committer(Protocol):
+    """Stores offsets: the group."""
+
+    async def commit(self, resource: str, offset: int) -> None:
+        """Stores an offset for good."""
+
+
+@attrs.define(eq=False)
+class Tenure:
+    """A hold that begins with ``on_assigned`` and ends with ``on_revoked`` or ``on_lost``. Its token never comes back."""
+
+    resource: str
+    token: int
+    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    committed: int | None
+    """The committed offset at the beginning; ``None`` when there never was one."""
+    _group: Committer = attrs.field(repr=False)
+    scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
+    """Cancelled when the resource must be let go at once. Blocking code is not interrupted by it."""
+    abort_at: int | None = None
+    """When (monotonic ms) it will be aborted, once it has been asked back."""
+    _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _bodies: list[anyio.CancelScope] = attrs.field(factory=list, repr=False)
+    _busy: Busy = attrs.field(factory=lambda: Busy(), repr=False)
+
+    @property
+    def active(self) -> bool:
+        """Whether new work may begin: nobody asks for the resource, and it is not lost."""
+        return not self._draining.is_set() and not self._ended.is_set() and not self.scope.cancel_called
+
+    async def wait_draining(self) -> None:
+        """Returns when no new work may begin."""
+        await self._draining.wait()
+
+    async def commit(self, offset: int) -> None:
+        """Stores an offset for good; see :meth:`Group.commit`."""
+        await self._group.commit(self.resource, offset)
+
+    @contextmanager
+    def processing(self) -> Iterator[None]:
+        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        self._busy.begin()
+        try:
+            yield
+        finally:
+            self._busy.end()
+
+    @contextmanager
+    def using(self) -> Iterator[anyio.CancelScope]:
+        """Holds off the release until the block ends; the block is cancelled when the resource is asked back."""
+        with anyio.CancelScope() as body:
+            self._bodies.append(body)
+            if not self.active:
+                body.cancel()
+            try:
+                yield body
+            finally:
+                self._bodies.remove(body)
+                if not self._bodies:
+                    self._idle.set()
+                    self._idle = anyio.Event()
+
+    # For the group, on its event loop.
+
+    def ask_back(self, abort_in_ms: int | None = None) -> None:
+        """No new work may begin, and what has begun is aborted after this time."""
+        if abort_in_ms is not None:
+            self.abort_at = time.monotonic_ns() // 1_000_000 + abort_in_ms
+        self._draining.set()
+        for body in self._bodies:
+            body.cancel()
+
+    def keep(self) -> None:
+        """It is not asked back any more."""
+        self._draining = anyio.Event()
+
+    def end(self) -> None:
+        """It is over."""
+        self._draining.set()
+        self._ended.set()
+
+    def stop_now(self) -> None:
+        """Cancels everything that can be cancelled."""
+        self._draining.set()
+        self.scope.cancel()
+        for body in self._bodies:
+            body.cancel()
+
+    async def wait_unused(self) -> None:
+        """Returns when no block that :meth:`using` guards is running."""
+        while self._bodies:
+            await self._idle.wait()
+
+    async def wait_ended(self) -> None:
+        """Returns when it is over."""
+        await self._ended.wait()
+
+    @property
+    def busy_since(self) -> int | None:
+        """Since when (monotonic ms) something marked by :meth:`processing` has been running; any thread."""
+        return self._busy.since
+
+
+class Busy:
+    """Since when something is running; several may. The oldest still running counts."""
+
+    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._count = 0
+        self.since: int | None = None
+
+    def begin(self) -> None:
+        """One more is running."""
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self.since = self._clock()
+
+    def end(self) -> None:
+        """One has finished: whatever else runs is taken to have begun now."""
+        with self._lock:
+            self._count -= 1
+            self.since = self._clock() if self._count else None

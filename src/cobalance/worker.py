@@ -1,0 +1,59 @@
+"""What works one tenure: a user's function here, a partition's consumer in :mod:`cobalance.rabbitmq`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from cobalance.events import Drained
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cobalance.actions import AbortReason
+    from cobalance.tenure import Tenure
+
+
+class Worker(Protocol):
+    """Works one tenure. All but ``abort`` and ``busy_since`` run on the user's event loop."""
+
+    async def run(self) -> None:
+        """Works until the tenure is asked back, and then finishes what has begun. May be called again after a cancelled
+        revocation."""
+
+    async def finish(self) -> Drained:
+        """After ``on_revoked``: settles everything with whoever has to know, and says how far the work came."""
+
+    def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
+        """Stops what the event loop need not be asked for, from the engine's thread; then calls ``stopped``."""
+
+    @property
+    def busy_since(self) -> int | None:
+        """Since when (monotonic ms) the running handler has been running; any thread."""
+
+
+class FunctionWorker:
+    """Runs ``work(tenure)``, which returns soon after ``tenure.active`` has become false."""
+
+    def __init__(self, tenure: Tenure, work: Callable[[Tenure], Awaitable[None]] | None) -> None:
+        self._tenure, self._work = tenure, work
+
+    async def run(self) -> None:
+        """Runs the function, if there is one, and waits until the tenure is asked back."""
+        if self._work is not None:
+            await self._work(self._tenure)
+        await self._tenure.wait_draining()
+        await self._tenure.wait_unused()
+
+    async def finish(self) -> Drained:
+        """What a function delivers is its own affair: what it commits, it commits itself."""
+        return Drained(self._tenure.resource, self._tenure.token)
+
+    def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
+        """There is nothing but the function to stop, and that is cancelled on the event loop."""
+        del reason
+        stopped()
+
+    @property
+    def busy_since(self) -> int | None:
+        """As marked by :meth:`Tenure.processing`."""
+        return self._tenure.busy_since
