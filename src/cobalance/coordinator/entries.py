@@ -1,0 +1,28 @@
+"""What comes from Redis outside of script replies: stream entries and published hints."""
+
+from __future__ import annotations
+
+from cobalance.coordinator.transport import RESYNC, Reply
+
+
+def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
+    """The entries of an XRANGE reply as (id, fields)."""
+    return [(_text(entry[0]), _fields(entry[1])) for entry in _items(reply) if isinstance(entry, list)]
+
+
+def hint_version(message: bytes) -> int:
+    """The version a hint carries. Anything else on the channel is taken as "ask": asking once too often costs nothing."""
+    return int(message) if message.isdigit() else RESYNC
+
+
+def _fields(reply: Reply) -> dict[str, str]:
+    words = [_text(word) for word in _items(reply)]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _items(reply: Reply) -> list[Reply]:
+    return reply if isinstance(reply, list) else []
+
+
+def _text(word: Reply) -> str:
+    return word.decode(errors="replace") if isinstance(word, bytes) else str(word)

@@ -1,0 +1,160 @@
+-- Hashes and sets. Whatever Redis returns in no promised order comes out shuffled.
+
+local values = require 'values'
+local keyspace = require 'keyspace'
+local order = require 'order'
+
+local text, integer, fail = values.text, values.integer, values.fail
+
+local hashes = { arity = {}, commands = {} }
+local commands, arity = hashes.commands, hashes.arity
+
+local function hash_to_write(key)
+  return keyspace.write(key, 'hash') or keyspace.create(key, { kind = 'hash', fields = {}, size = 0 })
+end
+
+local function put(entry, field, value)
+  local is_new = entry.fields[field] == nil
+  entry.fields[field] = value
+  if is_new then entry.size = entry.size + 1 end
+  return is_new and 1 or 0
+end
+
+-- Takes fields of a hash, or members of a set, away; an empty key is no key.
+local function take(key, kind, part, names, size)
+  local entry = keyspace.write(key, kind)
+  if not entry then return 0 end
+  local taken, map = 0, entry[part]
+  for i = 1, size do
+    if map[names[i]] ~= nil then
+      map[names[i]] = nil
+      taken = taken + 1
+    end
+  end
+  entry.size = entry.size - taken
+  if entry.size == 0 then keyspace.delete(key) end
+  return taken
+end
+
+local function size_of(key, kind)
+  local entry = keyspace.read(text(key), kind)
+  return entry and entry.size or 0
+end
+
+arity.HGET = 2
+function commands.HGET(key, field)
+  local entry = keyspace.read(text(key), 'hash')
+  return entry and entry.fields[text(field)] or false
+end
+
+arity.HSET = -3
+function commands.HSET(key, field, value, ...)
+  key, field, value = text(key), text(field), text(value)
+  if select('#', ...) == 0 then return put(hash_to_write(key), field, value) end
+  local more, size = values.texts(...)
+  if size % 2 == 1 then values.wrong_arity() end
+  local entry = hash_to_write(key)
+  local added = put(entry, field, value)
+  for i = 1, size, 2 do added = added + put(entry, more[i], more[i + 1]) end
+  return added
+end
+
+arity.HSETNX = 3
+function commands.HSETNX(key, field, value)
+  key, field, value = text(key), text(field), text(value)
+  local entry = keyspace.read(key, 'hash')
+  if entry and entry.fields[field] ~= nil then return 0 end
+  return put(hash_to_write(key), field, value)
+end
+
+arity.HMGET = -2
+function commands.HMGET(key, ...)
+  local entry = keyspace.read(text(key), 'hash')
+  local fields, size = values.texts(...)
+  for i = 1, size do fields[i] = entry and entry.fields[fields[i]] or false end
+  return fields
+end
+
+arity.HDEL = -2
+function commands.HDEL(key, ...)
+  return take(text(key), 'hash', 'fields', values.texts(...))
+end
+
+arity.HEXISTS = 2
+function commands.HEXISTS(key, field)
+  local entry = keyspace.read(text(key), 'hash')
+  return entry and entry.fields[text(field)] ~= nil and 1 or 0
+end
+
+arity.HLEN = 1
+function commands.HLEN(key)
+  return size_of(key, 'hash')
+end
+
+arity.HINCRBY = 3
+function commands.HINCRBY(key, field, by)
+  key, field, by = text(key), text(field), integer(by)
+  local entry = keyspace.read(key, 'hash')
+  local old = entry and entry.fields[field]
+  local sum = (old and integer(old, 'ERR hash value is not an integer') or 0) + by
+  local written = values.number_text(sum)
+  integer(written)
+  put(hash_to_write(key), field, written)
+  return sum
+end
+
+local function listing(key, with_names, with_values)
+  local entry = keyspace.read(text(key), 'hash')
+  if not entry then return {} end
+  local names, size = order.shuffled_keys(entry.fields)
+  local list = {}
+  for i = 1, size do
+    if with_names then list[#list + 1] = names[i] end
+    if with_values then list[#list + 1] = entry.fields[names[i]] end
+  end
+  return list
+end
+
+arity.HGETALL, arity.HKEYS, arity.HVALS = 1, 1, 1
+function commands.HGETALL(key) return listing(key, true, true) end
+function commands.HKEYS(key) return listing(key, true, false) end
+function commands.HVALS(key) return listing(key, false, true) end
+
+arity.SADD = -2
+function commands.SADD(key, ...)
+  key = text(key)
+  local members, size = values.texts(...)
+  local entry = keyspace.write(key, 'set') or keyspace.create(key, { kind = 'set', members = {}, size = 0 })
+  local before, map = entry.size, entry.members
+  for i = 1, size do
+    if not map[members[i]] then
+      map[members[i]] = true
+      entry.size = entry.size + 1
+    end
+  end
+  return entry.size - before
+end
+
+arity.SREM = -2
+function commands.SREM(key, ...)
+  return take(text(key), 'set', 'members', values.texts(...))
+end
+
+arity.SISMEMBER = 2
+function commands.SISMEMBER(key, member)
+  local entry = keyspace.read(text(key), 'set')
+  return entry and entry.members[text(member)] and 1 or 0
+end
+
+arity.SCARD = 1
+function commands.SCARD(key)
+  return size_of(key, 'set')
+end
+
+arity.SMEMBERS = 1
+function commands.SMEMBERS(key)
+  local entry = keyspace.read(text(key), 'set')
+  return entry and (order.shuffled_keys(entry.members)) or {}
+end
+
+return hashes

@@ -1,0 +1,204 @@
+"""Runs coordinator scripts on a real Redis, over one connection of our own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from redis import exceptions as redis_errors
+
+from cobalance.coordinator.entries import read_entries
+from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
+from cobalance.coordinator.redis_address import RedisAddress, Wire
+from cobalance.coordinator.redis_failures import call_failure, connect_failure, not_redis
+from cobalance.coordinator.redis_listener import RedisListener
+from cobalance.coordinator.transport import OnHint, Reply, Script
+from cobalance.errors import EvictingPolicy, ServerError, Unreachable
+
+_log = logging.getLogger("cobalance.coordinator")
+
+Word = str | int | bytes
+
+_KEYS_A_SCAN = 1_000
+"""Looking at so many keys takes Redis well under a millisecond."""
+
+
+class RedisTransport:
+    """One Redis, one connection, one call at a time.
+
+    The connection is ours alone, so the identity read when it was made is that of the server behind every call on it. Any
+    doubt about its state (an error, a timeout, bytes nobody asked for) ends it, and the next call makes a new one.
+    """
+
+    def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
+        self._address = RedisAddress.parse(url)
+        self._timeout_ms = call_timeout_ms
+        self._connection = self._address.connection(call_timeout_ms, self._greet)
+        self._identity = ""
+        self._greeted = False
+        self._in_step = False
+        self._warned: set[str] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<RedisTransport to {self._address.place}>"
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs the script once; see :class:`Transport`."""
+
+        def run(connection: Wire) -> Reply:
+            words = (script.sha, len(keys), *keys, self._identity, *args)
+            try:
+                return _exchange(connection, "EVALSHA", *words)
+            except redis_errors.NoScriptError:
+                # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
+                _exchange(connection, "SCRIPT", "LOAD", script.source)
+                return _exchange(connection, "EVALSHA", *words)
+
+        return self._perform(run, f"the script {script.name}")
+
+    def listen(self, on_hint: OnHint) -> RedisListener:
+        """Hints arrive on a thread of the listener, which has a connection of its own."""
+        return RedisListener(self._address, on_hint)
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Entries after an id; see :class:`Transport`."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XRANGE", key, f"({after}", "+", "COUNT", count)
+
+        return read_entries(self._perform(read, "reading a journal"))
+
+    def list_groups(self) -> list[str]:
+        """The groups of this database; see :class:`Transport`."""
+        names, cursor = set[str](), "0"
+        while True:
+            cursor, keys = self._scan(cursor)
+            names |= {name for key in keys if (name := group_of(key)) is not None}
+            if cursor == "0":
+                return sorted(names)
+
+    def _scan(self, cursor: str) -> tuple[str, list[str]]:
+        """One call, which looks at a bounded part of the key space."""
+
+        def scan(connection: Wire) -> Reply:
+            return _exchange(connection, "SCAN", cursor, "MATCH", GROUPS_PATTERN, "COUNT", _KEYS_A_SCAN)
+
+        following, keys = cast("tuple[bytes, list[bytes]]", self._perform(scan, "listing the groups"))
+        return following.decode(), [key.decode(errors="replace") for key in keys]
+
+    def close(self) -> None:
+        """Ends the connection; waits for a call that is under way."""
+        with self._lock:
+            self._closed = True
+            self._connection.disconnect()
+
+    def _perform(self, action: Callable[[Wire], Reply], doing: str) -> Reply:
+        # Errors are raised outside of every except block: redis-py's own never hang on ours as their context.
+        with self._lock:
+            result = self._connect() or self._attempt(action, doing)
+        if isinstance(result, ServerError):
+            raise result
+        return result
+
+    def _attempt(self, action: Callable[[Wire], Reply], doing: str) -> Reply | ServerError:
+        self._in_step = False  # Whatever ends this call early, be it KeyboardInterrupt, leaves a reply on its way.
+        try:
+            reply = action(self._connection)
+        except (redis_errors.RedisError, OSError) as error:
+            failure = call_failure(error, self._address.place, doing)
+        else:
+            self._in_step = True
+            return reply
+        self._connection.disconnect()
+        return failure
+
+    def _connect(self) -> ServerError | None:
+        if self._closed:
+            return Unreachable(f"This connection to Redis at {self._address.place} was closed: open another.")
+        if self._is_usable():
+            return None
+        failure = self._reconnect()
+        if failure is None:
+            return None
+        self._connection.disconnect()
+        if self._greeted and isinstance(failure, Unreachable) and self._speaks_something_else():
+            return not_redis(self._address.place)
+        return failure
+
+    def _reconnect(self) -> ServerError | None:
+        self._connection.disconnect()
+        self._greeted = False
+        try:
+            self._connection.connect()
+        except ServerError as error:
+            return error
+        except (redis_errors.RedisError, OSError) as error:
+            return connect_failure(error, self._address.place)
+        return None
+
+    def _is_usable(self) -> bool:
+        """In step, and with nothing to read: an idle connection has something to read when the server closed it."""
+        if not self._in_step:
+            return False
+        try:
+            return not self._connection.can_read(0)
+        except (redis_errors.RedisError, OSError):
+            return False
+
+    def _greet(self, connection: Wire) -> None:
+        """Logs in on a new connection, and asks who is there. redis-py calls it whenever a socket was opened."""
+        self._greeted = True
+        connection.on_connect()
+        facts = self._facts(connection)
+        self._identity = facts.get("run_id", "")
+        self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
+
+    def _facts(self, connection: Wire) -> dict[str, str]:
+        try:
+            info = _exchange(connection, "INFO")
+        except redis_errors.NoPermissionError:
+            self._warn(
+                "INFO is not permitted, so its memory policy is not checked and a change of server is noticed late"
+            )
+            return {}
+        if not isinstance(info, bytes) or b"redis_version:" not in info:
+            raise redis_errors.InvalidResponse("not the reply to INFO")
+        lines = [line.partition(":") for line in info.decode(errors="replace").splitlines()]
+        return {name: value for name, _, value in lines}
+
+    def _check_policy(self, policy: str, maxmemory: str) -> None:
+        if policy != "noeviction" and maxmemory != "0":
+            raise EvictingPolicy(
+                f"Redis at {self._address.place} has maxmemory-policy {policy}, so it would drop parts of a group when memory "
+                "runs short; set maxmemory-policy noeviction, or use another Redis."
+            )
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("Redis at %s: %s", self._address.place, message)
+
+    def _speaks_something_else(self) -> bool:
+        """Who closes the connection during our greeting may be a server of another kind, whose words got lost when it did.
+
+        Eight bytes suit AMQP, which answers them with its name; to Redis they are a PING and an empty line.
+        """
+        if not self._address.is_tcp:
+            return False
+        try:
+            with socket.create_connection(self._address.address, timeout=self._timeout_ms / 1000) as probe:
+                probe.sendall(b"PING\r\n\r\n")
+                first = probe.recv(1)
+        except OSError:
+            return False
+        return first not in {b"", b"+", b"-"}
+
+
+def _exchange(connection: Wire, *words: Word) -> Reply:
+    connection.send_command(*words)
+    return cast("Reply", connection.read_response())

@@ -1,0 +1,159 @@
+"""What redis-py and Redis report, as errors that say what happened, where, and what to do."""
+
+from __future__ import annotations
+
+import re
+
+from redis import exceptions as redis_errors
+
+from cobalance.errors import (
+    AuthenticationRefused,
+    NotRedis,
+    Outcome,
+    OutOfMemory,
+    PermissionMissing,
+    ScriptFailed,
+    ServerError,
+    Unreachable,
+)
+
+_NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
+"""redis-py's words, never Redis's own: AUTH was answered by something that is no reply to AUTH."""
+
+_ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
+
+
+def connect_failure(error: Exception, place: str) -> ServerError:
+    """Why no connection came about, so that nothing can have been executed."""
+    if isinstance(error, redis_errors.InvalidResponse) or str(error) == _NEITHER_OK_NOR_ERROR:
+        return not_redis(place)
+    known = _refusal(error, place, "connecting")
+    if known is not None:
+        return known
+    advice = "; is it running, and is the URL right? A port that wants TLS needs rediss://"
+    return Unreachable(f"Redis at {place} cannot be reached ({_cause(error)}){advice}.")
+
+
+def call_failure(error: Exception, place: str, doing: str) -> ServerError:
+    """Why a call did not end well. `doing` is what was being done: "the script join"."""
+    if isinstance(error, redis_errors.InvalidResponse):
+        return not_redis(place, outcome="unknown")
+    known = _refusal(error, place, doing)
+    if known is not None:
+        return known
+    if isinstance(error, redis_errors.ResponseError):
+        return ScriptFailed(
+            f"Redis at {place} ended {doing} with an error: {_words(error)}. "
+            "If the server is a Redis 6.2 or newer, or compatible with it, please report this as a bug."
+        )
+    return Unreachable(
+        f"Redis at {place} did not answer {doing} ({_cause(error)}); it may or may not have been executed.",
+        outcome="unknown",
+    )
+
+
+def not_redis(place: str, *, outcome: Outcome = "not_executed") -> NotRedis:
+    """Something else answers."""
+    return NotRedis(
+        f"What answers at {place} is not a Redis; check host and port (Redis usually has 6379, RabbitMQ 5672).",
+        outcome=outcome,
+    )
+
+
+def permission_missing(error: Exception, place: str, doing: str) -> PermissionMissing:
+    """The ACL of our user lacks something."""
+    named = re.search(r"run the '([^']+)' command", str(error))
+    command = named.group(1) if named else ""
+    lacking = f"the command {command}" if named else _lacking(str(error))
+    return PermissionMissing(
+        f"The user may not use {lacking} on Redis at {place} (needed for {doing}); grant it: {_ACL_PLACE}.",
+        command=command,
+        outcome="not_executed" if named else "unknown",
+    )
+
+
+def _lacking(text: str) -> str:
+    if "channel" in text:
+        return "the channels cobalance:*"
+    if "key" in text:
+        return "the keys cobalance:*"
+    return "one of the commands inside the script"
+
+
+_NOT_NOW = {
+    redis_errors.BusyLoadingError: "is still loading its data",
+    redis_errors.ReadOnlyError: "is a read-only replica; the URL should name the master, or a failover is under way",
+    redis_errors.MasterDownError: "is a replica that lost its master",
+    redis_errors.ClusterDownError: "belongs to a cluster that is down",
+    redis_errors.TryAgainError: "belongs to a cluster that is being resharded",
+}
+
+_NOT_NOW_WORDS = {
+    "MASTERDOWN ": "is a replica that lost its master",
+    "BUSY ": "is busy with another script",
+    "MISCONF ": "refuses writes because it cannot save to disk (MISCONF); see its log",
+    "NOREPLICAS ": "refuses writes because too few replicas are connected (min-replicas-to-write)",
+    "max number of clients": "has no connection left (maxclients)",
+    "UNBLOCKED ": "is changing its role",
+}
+
+
+def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
+    """What Redis itself gives as the reason; then nothing was executed."""
+    text = str(error)
+    if isinstance(error, redis_errors.AuthenticationError) or text.startswith(("DENIED ", "NOAUTH ", "WRONGPASS ")):
+        return _authentication(text, place)
+    if isinstance(error, redis_errors.NoPermissionError) or "The user executing the script can't" in text:
+        return permission_missing(error, place, doing)
+    if isinstance(error, redis_errors.OutOfMemoryError):
+        return OutOfMemory(
+            f"Redis at {place} is full and refused {doing}; raise its maxmemory, or remove what else is stored there."
+        )
+    if isinstance(error, redis_errors.MovedError | redis_errors.AskError | redis_errors.ClusterCrossSlotError):
+        return ScriptFailed(
+            f"Redis at {place} is a node of a cluster and sends us to another node for {doing}, which is not supported; "
+            "use a Redis without cluster mode, or a proxy in front of the cluster.",
+            outcome="not_executed",
+        )
+    not_now = [words for kind, words in _NOT_NOW.items() if isinstance(error, kind)]
+    not_now += [words for sign, words in _NOT_NOW_WORDS.items() if sign in text]
+    if not_now:
+        return Unreachable(f"Redis at {place} {not_now[0]}; it did not execute {doing}. Trying again later may help.")
+    return None
+
+
+def _authentication(text: str, place: str) -> AuthenticationRefused:
+    if "without any password" in text or "no password is set" in text:
+        return AuthenticationRefused(
+            f"Redis at {place} has no password, but the URL gives one; remove it from the URL."
+        )
+    if text.startswith("DENIED"):
+        return AuthenticationRefused(
+            f"Redis at {place} is in protected mode and refuses other hosts; give it a password, and the URL the same."
+        )
+    if "NOAUTH" in text or "Authentication required" in text:
+        return AuthenticationRefused(f"Redis at {place} wants a password; put it into the URL: redis://:PASSWORD@host.")
+    return AuthenticationRefused(f"Redis at {place} refused the user name or password; check those in the URL.")
+
+
+def _cause(error: Exception) -> str:
+    text = str(error)
+    known = {
+        "refused": "connection refused",
+        "Name or service not known": "no such host",
+        "name resolution": "its host name cannot be resolved",
+        "nodename nor servname": "no such host",
+        "CERTIFICATE_VERIFY_FAILED": "its TLS certificate is not trusted; ?ssl_ca_certs=FILE names the authority",
+        "SSL": "no TLS there",
+        "imeout": "no answer in time",
+        "imed out": "no answer in time",
+        "No such file": "there is no such socket",
+        "losed by server": "it closed the connection",
+        "reset by peer": "it closed the connection",
+        "Broken pipe": "it closed the connection",
+    }
+    return next((words for sign, words in known.items() if sign in text), _words(error))
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

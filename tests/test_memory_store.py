@@ -1,0 +1,510 @@
+"""The in-memory Redis answers as the real one does, refuses what ours must not use, and can be wound back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cobalance import servers
+from cobalance.coordinator.lua_engine import ENGINES
+from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.state import dump_redis, load_redis
+from cobalance.coordinator.transport import Script
+from cobalance.errors import ScriptFailed, UsageError
+
+# Hypothesis runs one command at a time through this script, so that real Redis treats it as a script's command.
+GENERIC = Script.of("generic", "return redis.call(ARGV[1], (table.unpack or unpack)(ARGV, 2))")
+
+STRING, COUNTER, HASH, SET, ZSET, LEX, STREAM = KEYS = tuple(
+    f"{{t}}:{name}" for name in ("string", "counter", "hash", "set", "zset", "lex", "stream")
+)
+
+UNORDERED = {"HGETALL", "HKEYS", "HVALS", "SMEMBERS"}
+
+names = st.sampled_from(["a", "b", "c", "ab", "B", "", "\x00", "b\x00c", "é", "z" * 70])
+counts = st.integers(-3, 4).map(str)
+whole = st.integers(-9, 9).map(str)
+numbers = st.one_of(whole, st.sampled_from(["007", "1.0", " 1", "+1", "-0", "abc", "", "179519856849712"]))
+scores = st.one_of(
+    whole,
+    st.sampled_from(
+        ["0.1", "-2.5", "1e3", "inf", "-inf", "+inf", "x", "", " 1", "nan", "1e400", "0x10", "1795198568497123"]
+    ),
+    # Redis writes minus zero as 0 or as -0, depending on how it happens to store the set.
+    st.floats(allow_nan=False, allow_infinity=False, width=32).filter(lambda score: score != 0).map(repr),
+)
+score_bounds = st.one_of(whole, whole.map("({}".format), st.sampled_from(["-inf", "+inf", "(inf", "x"]))
+lex_bounds = st.one_of(st.sampled_from(["-", "+", "x", ""]), names.map("[{}".format), names.map("({}".format))
+ids = st.one_of(
+    st.sampled_from(["-", "+", "0", "x", "1-x", "0-0"]),
+    st.builds("{}-{}".format, st.integers(0, 5), st.integers(0, 3)),
+    st.integers(0, 5).map(str),
+)
+limits = st.one_of(st.just(()), st.tuples(st.just("LIMIT"), counts, counts))
+with_scores = st.sampled_from([(), ("WITHSCORES",), ("withscores",)])
+counted = st.one_of(st.just(()), st.tuples(st.just("COUNT"), counts))
+trims = st.one_of(st.just(()), st.tuples(st.just("MAXLEN"), st.sampled_from(["=", ""]), counts))
+
+
+def command(name: str, *parts: Any) -> st.SearchStrategy[tuple[str, ...]]:
+    """A command of a name and of parts that are words, strategies of words, or strategies of lists of words."""
+    strategies = [part if isinstance(part, st.SearchStrategy) else st.just(part) for part in parts]
+    return st.tuples(*strategies).map(lambda found: (name, *_flat(found)))
+
+
+def _flat(parts: tuple[Any, ...]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _flat(tuple(part))
+
+
+def several(*parts: Any) -> st.SearchStrategy[list[Any]]:
+    """One to three times those parts."""
+    return st.lists(st.tuples(*parts), min_size=1, max_size=3)
+
+
+zset_keys = st.sampled_from([ZSET, LEX])
+zadd_options = st.lists(st.sampled_from(["NX", "XX", "GT", "LT", "CH", "INCR", "ch"]), max_size=2)
+zrange_words = st.lists(st.sampled_from(["BYSCORE", "BYLEX", "REV", "WITHSCORES"]), max_size=3)
+
+COMMANDS = st.one_of(
+    command("SET", st.sampled_from([STRING, COUNTER]), numbers),
+    command("GET", st.sampled_from([STRING, HASH])),
+    command("DEL", several(st.sampled_from(KEYS))),
+    command("EXISTS", several(st.sampled_from(KEYS))),
+    command("INCR", st.sampled_from([STRING, COUNTER, ZSET])),
+    command("INCRBY", COUNTER, numbers),
+    command("PEXPIRE", st.sampled_from(KEYS), st.sampled_from(["-1", "0", "3000000", "x"])),
+    command("PERSIST", st.sampled_from(KEYS)),
+    command("HSET", HASH, several(names, numbers)),
+    command("HSET", st.sampled_from([HASH, SET]), names),
+    command("HSETNX", HASH, names, names),
+    command("HGET", st.sampled_from([HASH, STREAM]), names),
+    command("HMGET", HASH, several(names)),
+    command("HDEL", HASH, several(names)),
+    command("HEXISTS", HASH, names),
+    command("HLEN", HASH),
+    command("HINCRBY", HASH, names, numbers),
+    *(command(name, HASH) for name in ("HGETALL", "HKEYS", "HVALS")),
+    command("SADD", st.sampled_from([SET, STRING]), several(names)),
+    command("SREM", SET, several(names)),
+    command("SISMEMBER", SET, names),
+    command("SCARD", SET),
+    command("SMEMBERS", SET),
+    command("ZADD", ZSET, zadd_options, several(scores, names)),
+    command("ZADD", st.sampled_from([ZSET, HASH]), whole, names),
+    command("ZADD", LEX, several(st.just("0"), names)),
+    command("ZINCRBY", ZSET, scores, names),
+    command("ZREM", zset_keys, several(names)),
+    command("ZSCORE", ZSET, names),
+    command("ZMSCORE", ZSET, several(names)),
+    command("ZCARD", zset_keys),
+    command("ZRANK", ZSET, names),
+    command("ZREVRANK", ZSET, names),
+    command("ZPOPMIN", zset_keys, st.one_of(st.just(()), counts)),
+    command("ZPOPMAX", zset_keys, st.one_of(st.just(()), counts)),
+    command("ZCOUNT", ZSET, score_bounds, score_bounds),
+    command("ZLEXCOUNT", LEX, lex_bounds, lex_bounds),
+    command("ZRANGE", zset_keys, counts, counts, st.sampled_from([(), ("REV",), ("WITHSCORES",), ("FOO",)])),
+    command(
+        "ZRANGE", ZSET, score_bounds, score_bounds, "BYSCORE", st.sampled_from([(), ("REV",)]), limits, with_scores
+    ),
+    command("ZRANGE", LEX, lex_bounds, lex_bounds, "BYLEX", st.sampled_from([(), ("REV",)]), limits),
+    command("ZRANGE", LEX, counts, counts, zrange_words, limits),
+    command("ZREVRANGE", ZSET, counts, counts, with_scores),
+    command("ZRANGEBYSCORE", ZSET, score_bounds, score_bounds, limits, with_scores),
+    command("ZREVRANGEBYSCORE", ZSET, score_bounds, score_bounds, with_scores, limits),
+    command("ZRANGEBYLEX", LEX, lex_bounds, lex_bounds, limits),
+    command("ZREVRANGEBYLEX", LEX, lex_bounds, lex_bounds, limits),
+    command("ZREMRANGEBYSCORE", ZSET, score_bounds, score_bounds),
+    command("ZREMRANGEBYLEX", LEX, lex_bounds, lex_bounds),
+    command("ZREMRANGEBYRANK", zset_keys, counts, counts),
+    command("XADD", STREAM, trims, ids, several(names, names)),
+    command("XADD", STREAM, st.integers(0, 6).map("{}-*".format), names, names),
+    command("XADD", STREAM, ids, names),
+    command("XTRIM", st.sampled_from([STREAM, SET]), "MAXLEN", counts),
+    command("XLEN", STREAM),
+    command("XRANGE", STREAM, ids, ids, counted),
+    command("XRANGE", STREAM, ids.map("({}".format), ids, counted),
+    command("XREVRANGE", STREAM, ids, ids, counted),
+    command("TYPE", st.sampled_from(KEYS)),
+    command("GET"),
+    command("ZADD", ZSET, "1"),
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[redis.Redis]:
+    """A client of a Redis that this module may empty at will. Replies are left as bytes."""
+    with servers.private_redis() as server, redis.Redis.from_url(server.url, protocol=2) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def stores() -> list[MemoryStore]:
+    """One store for each Lua."""
+    return [MemoryStore(lua=name) for name in ENGINES]
+
+
+@pytest.fixture(params=ENGINES)
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    """A store with a clock that a test sets: ``store.clock_us = lambda: ...``."""
+    return MemoryStore(lua=request.param, clock_us=lambda: 1_700_000_000_123_456)
+
+
+def run(store: MemoryStore, source: str, *args: str | int | bytes, keys: tuple[str, ...] = KEYS) -> Any:
+    """Runs a script's text."""
+    return store.run(Script.of("test", source), keys, args)
+
+
+def on_redis(client: redis.Redis, source: str, *args: str) -> Any:
+    """A script's reply from the real Redis, or the text of its error."""
+    try:
+        return client.eval(source, len(KEYS), *KEYS, *args)
+    except redis.ResponseError as error:
+        return str(error).partition(" script: ")[0]
+
+
+def on_store(store: MemoryStore, source: str, *args: str) -> Any:
+    """The same from a store."""
+    try:
+        return run(store, source, *args)
+    except ScriptFailed as error:
+        return str(error).removeprefix("The script test failed: ").removeprefix("ERR ")
+
+
+def comparable(name: str, reply: Any) -> Any:
+    """A reply in which unordered lists are sorted, in pairs where they are pairs."""
+    if name not in UNORDERED or not isinstance(reply, list):
+        return reply
+    step = 2 if name == "HGETALL" else 1
+    return sorted(tuple(reply[i : i + step]) for i in range(0, len(reply), step))
+
+
+def undated(state: Any) -> Any:
+    """A state without the moments of expiry, which depend on when a test ran."""
+    return [(key.key, key.kind, key.expires_at_ms is not None, key.contents) for key in state]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(sequence=st.lists(COMMANDS, min_size=1, max_size=30))
+def test_commands_answer_as_redis_does(
+    client: redis.Redis, stores: list[MemoryStore], sequence: list[tuple[str, ...]]
+) -> None:
+    """Any sequence of commands gets the same replies and errors as on a real Redis, and leaves the same data."""
+    client.flushdb()
+    for store in stores:
+        store.flush()
+    for words in sequence:
+        expected = comparable(words[0], on_redis(client, GENERIC.source, *words))
+        for store in stores:
+            assert comparable(words[0], on_store(store, GENERIC.source, *words)) == expected, (store.engine, words)
+    expected_state = undated(dump_redis(client))
+    for store in stores:
+        assert undated(store.dump()) == expected_state, store.engine
+
+
+@settings(max_examples=300, deadline=None)
+@given(number=st.one_of(st.integers(-(2**53) + 1, 2**53 - 1), st.floats(allow_nan=False, allow_infinity=False)))
+def test_numbers_become_text_as_in_redis(client: redis.Redis, stores: list[MemoryStore], number: float) -> None:
+    """A number passed to redis.call, or used as a score, is written as Redis writes it."""
+    source = (
+        f"redis.call('SET', KEYS[1], {number!r}) redis.call('ZADD', KEYS[5], {number!r}, 'm') "
+        "return {redis.call('GET', KEYS[1]), redis.call('ZSCORE', KEYS[5], 'm')}"
+    )
+    client.flushdb()
+    expected = on_redis(client, source)
+    for store in stores:
+        assert on_store(store, source) == expected, store.engine
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "return 1795198568497123",
+        "return -2.9",
+        "return {1, 2.9, 'x', false, true, {3, {4}}}",
+        "return {1, nil, 3}",
+        "return nil",
+        "return {ok = 'FINE'}",
+        "return redis.status_reply('FINE')",
+        "return {err = 'MY fault'}",
+        "return redis.error_reply('MY fault')",
+        "return redis.pcall('HGET', KEYS[1], 'f')",
+        "local r = redis.pcall('ZADD', KEYS[5], 'x', 'm') return r.err",
+        "return redis.call('SET', KEYS[1], 'v').ok",
+        "return redis.call('TYPE', KEYS[2]).ok",
+        "return {redis.call('HGET', KEYS[3], 'f') == false, redis.call('HMGET', KEYS[3], 'f')[1] == false}",
+        "return redis.sha1hex('text')",
+        "return redis.call('get', KEYS[2])",
+        "return redis.call()",
+        "return redis.call('GET', {})",
+        "return redis.call('GET', nil)",
+        "error('boom')",
+        "error({err = 'MY boom'})",
+        "return nil + 1",
+        "x = 1",
+        "return x",
+        "return os.time()",
+        "KEYS = {}",
+        "redis.foo = 1",
+        "string.foo = 1",
+        "KEYS[1] = 'other' return KEYS[1]",
+        "return #KEYS .. ',' .. #ARGV",
+    ],
+)
+def test_scripts_end_as_in_redis(client: redis.Redis, stores: list[MemoryStore], source: str) -> None:
+    """Replies are converted, and mistakes reported, as Redis does it."""
+    client.flushdb()
+    client.eval("return redis.call('LPUSH', KEYS[1], 'x')", 1, STRING)
+    client.delete(STRING)
+    expected = on_redis(client, source, "1", "2")
+    for store in stores:
+        store.flush()
+        assert on_store(store, source, "1", "2") == expected, store.engine
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ("return redis.call('GET', '{t}:other')", "not in KEYS: {t}:other"),
+        ("return redis.call('LPUSH', KEYS[1], 'x')", "does not know the command LPUSH"),
+        ("return redis.call('SET', KEYS[1], 'x', 'NX')", "SET: option NX"),
+        ("return redis.call('PEXPIRE', KEYS[1], 5, 'GT')", "PEXPIRE: option GT"),
+        ("return redis.call('XADD', KEYS[7], 'NOMKSTREAM', '1-1', 'a', 'b')", "XADD: option NOMKSTREAM"),
+        ("return redis.call('PUBLISH', 'untagged', 'x')", "does not carry the hash tag"),
+        ("return 0/0", "no integer"),
+    ],
+)
+def test_rules_are_enforced(store: MemoryStore, source: str, rule: str) -> None:
+    """What Redis would tolerate here, and some server or cluster would not, ends the call."""
+    with pytest.raises(ScriptFailed, match="broke a rule") as caught:
+        run(store, source)
+    assert rule in str(caught.value)
+
+
+def test_rules_cannot_be_caught(store: MemoryStore) -> None:
+    """A script that swallows the error of a broken rule fails all the same."""
+    with pytest.raises(ScriptFailed, match="not in KEYS"):
+        run(store, "pcall(redis.call, 'GET', 'q') return redis.pcall('GET', 'q') and 1")
+
+
+def test_keys_of_two_slots_are_refused(store: MemoryStore) -> None:
+    """A cluster would not run such a script."""
+    with pytest.raises(ScriptFailed, match="several cluster slots") as caught:
+        run(store, "return 1", keys=("{a}:x", "{b}:x"))
+    assert caught.value.outcome == "not_executed"
+
+
+@pytest.mark.parametrize(
+    "name", ["pairs", "next", "os", "io", "math.random", "load", "require", "python", "cjson", "_G"]
+)
+def test_what_is_not_portable_is_missing(store: MemoryStore, name: str) -> None:
+    """Scripts cannot reach what differs between servers, or leads out of the sandbox."""
+    with pytest.raises(ScriptFailed):
+        run(store, f"return {name}(1)")
+
+
+def test_counting_ends_where_doubles_do(store: MemoryStore) -> None:
+    """Past 2^53, where Lua would count nearly right, the command fails instead."""
+    run(store, "redis.call('SET', KEYS[2], '9007199254740990')")
+    assert run(store, "return redis.call('INCR', KEYS[2])") == 2**53 - 1
+    with pytest.raises(ScriptFailed, match="only below 2\\^53"):
+        run(store, "return redis.call('INCR', KEYS[2])")
+
+
+def test_a_script_that_does_not_compile(store: MemoryStore) -> None:
+    """A syntax error names the script and its line, and nothing ran."""
+    with pytest.raises(ScriptFailed, match="test does not compile: user_script:1") as caught:
+        run(store, "return return")
+    assert caught.value.outcome == "not_executed"
+
+
+def test_what_was_written_before_an_error_remains(store: MemoryStore) -> None:
+    """There is no rollback, as in Redis."""
+    with pytest.raises(ScriptFailed) as caught:
+        run(store, "redis.call('SET', KEYS[1], 'x') error('late')")
+    assert caught.value.outcome == "unknown"
+    assert run(store, "return redis.call('GET', KEYS[1])") == b"x"
+
+
+def test_unordered_replies_are_shuffled_by_the_seed(store: MemoryStore) -> None:
+    """The order of a set changes from reply to reply, and is the same for the same seed on every Lua."""
+    store.seed(7)
+    run(store, "for i = 1, 9 do redis.call('SADD', KEYS[4], i) end")
+    listed = [b"".join(run(store, "return redis.call('SMEMBERS', KEYS[4])")) for _ in range(3)]
+    assert listed == [b"734281695", b"643521897", b"278563149"]
+
+
+def test_time_stands_still_in_a_script(store: MemoryStore) -> None:
+    """TIME is the injected clock, read once a call."""
+    ticking = iter(range(1_700_000_000_123_456, 1_700_000_009_999_999))
+    store.clock_us = lambda: next(ticking)
+    source = "local a, b = redis.call('TIME'), redis.call('TIME') return {a[1], a[2], b[2]}"
+    assert run(store, source) == [b"1700000000", b"123456", b"123456"]
+    assert run(store, source) == [b"1700000000", b"123457", b"123457"]
+
+
+def test_keys_expire_by_the_injected_clock(store: MemoryStore) -> None:
+    """A key is there until its time has come, and then in no reply and no dump."""
+    run(store, "redis.call('SET', KEYS[1], 'x') redis.call('PEXPIRE', KEYS[1], 5)")
+    store.clock_us = lambda: 1_700_000_000_127_999
+    assert run(store, "return {redis.call('EXISTS', KEYS[1]), redis.call('PTTL', KEYS[1])}") == [1, 1]
+    store.clock_us = lambda: 1_700_000_000_128_000
+    assert store.dump() == ()
+    assert run(store, "return {redis.call('EXISTS', KEYS[1]), redis.call('PTTL', KEYS[1])}") == [0, -2]
+
+
+def test_stream_ids_rise_even_when_the_clock_falls(store: MemoryStore) -> None:
+    """``*`` takes the clock's millisecond, or counts on from the last id."""
+    add = "return redis.call('XADD', KEYS[7], '*', 'f', 'v')"
+    first = [run(store, add), run(store, add)]
+    store.clock_us = lambda: 1_600_000_000_000_000
+    assert [*first, run(store, add)] == [b"1700000000123-0", b"1700000000123-1", b"1700000000123-2"]
+
+
+def test_streams_are_trimmed_about_to_a_length(store: MemoryStore) -> None:
+    """An approximate limit drops whole hundreds and never too much."""
+    source = "for i = 1, 350 do redis.call('XADD', KEYS[7], 'MAXLEN', '~', 100, '*', 'i', i) end return redis.call('XLEN', KEYS[7])"
+    assert run(store, source) == 150
+
+
+def test_long_replies_cross_in_pieces(store: MemoryStore) -> None:
+    """A reply may be longer than Lua's stack."""
+    reply = run(store, "local t = {} for i = 1, 30000 do t[i] = {i} end return t")
+    assert reply == [[i] for i in range(1, 30_001)]
+
+
+def test_arguments_arrive_as_text(store: MemoryStore) -> None:
+    """Whole numbers of any size, text and bytes are all strings in ARGV, and the identity comes first when asked for."""
+    store.identity = "me"
+    source = "return {ARGV[1], ARGV[2], ARGV[3], ARGV[4], type(ARGV[2])}"
+    reply = store.run(Script.of("test", source), KEYS, [2**62, "é", b"\xff\x00"], identify=True)
+    assert reply == [b"me", b"4611686018427387904", "é".encode(), b"\xff\x00", b"string"]
+
+
+BUILD = """
+redis.call('SET', KEYS[1], 'x')
+redis.call('SET', KEYS[2], '5') redis.call('PEXPIRE', KEYS[2], 100000000)
+redis.call('HSET', KEYS[3], 'f', 'v', 'g', 'w')
+redis.call('SADD', KEYS[4], 'a', 'b')
+redis.call('ZADD', KEYS[5], 1.5, 'a', -2, 'b')
+for i = 1, 300 do redis.call('ZADD', KEYS[6], 0, 'member' .. i) end
+redis.call('XADD', KEYS[7], '5-1', 'f', 'v', 'g', 'w') redis.call('XADD', KEYS[7], 'MAXLEN', 1, '5-2', 'f', 'v')
+"""
+
+CHANGE = """
+redis.call('SET', KEYS[1], 'y') redis.call('INCR', KEYS[2]) redis.call('PERSIST', KEYS[2])
+redis.call('HSET', KEYS[3], 'f', 'changed') redis.call('HDEL', KEYS[3], 'g') redis.call('SREM', KEYS[4], 'a')
+redis.call('ZADD', KEYS[5], 9, 'a') redis.call('ZPOPMIN', KEYS[6], 200) redis.call('XADD', KEYS[7], '6-1', 'a', 'b')
+"""
+
+
+def test_a_snapshot_is_a_moment(store: MemoryStore) -> None:
+    """What happens later touches no snapshot, and each can be restored again and again."""
+    run(store, BUILD)
+    before, moment = store.dump(), store.snapshot()
+    run(store, CHANGE)
+    after, later = store.dump(), store.snapshot()
+    assert before != after
+    for state, snapshot in [(before, moment), (after, later), (before, moment)]:
+        store.restore(snapshot)
+        assert store.dump() == state
+        run(store, CHANGE.replace("6-1", "7-1"))
+        assert store.dump() != state
+
+
+def test_a_dump_can_be_restored_anywhere(store: MemoryStore) -> None:
+    """A dump rebuilds the state in another store, of another Lua, where it goes on in the same way."""
+    run(store, BUILD)
+    for engine in ENGINES:
+        other = MemoryStore(lua=engine, clock_us=store.clock_us)
+        other.restore(store.dump())
+        assert other.dump() == store.dump()
+        run(other, CHANGE)
+        first = other.dump()
+        other.restore(store.snapshot() if other is store else store.dump())
+        run(other, CHANGE)
+        assert other.dump() == first
+
+
+def test_a_dump_travels_to_a_real_redis_and_back(client: redis.Redis, stores: list[MemoryStore]) -> None:
+    """The canonical form is the same on both sides, expiry and stream ids included."""
+    client.flushdb()
+    for store in stores:
+        store.flush()
+        run(store, BUILD)
+        load_redis(client, store.dump())
+        assert dump_redis(client) == store.dump()
+        store.restore(dump_redis(client))
+        assert dump_redis(client) == store.dump()
+
+
+def test_an_emptied_stream_keeps_its_last_id(client: redis.Redis, stores: list[MemoryStore]) -> None:
+    """A stream without entries exists, and its next id lies above its last."""
+    client.flushdb()
+    for store in stores:
+        store.flush()
+        run(store, "redis.call('XADD', KEYS[7], '9-9', 'a', 'b') redis.call('XTRIM', KEYS[7], 'MAXLEN', 0)")
+        load_redis(client, store.dump())
+        assert dump_redis(client) == store.dump()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    moves=st.lists(st.tuples(st.integers(0, 400), st.integers(-50, 50), st.booleans()), max_size=600),
+)
+def test_large_sorted_sets_stay_sorted(stores: list[MemoryStore], moves: list[tuple[int, int, bool]]) -> None:
+    """Through splits and merges of its chunks, a sorted set equals a plain dictionary that is sorted for each look."""
+    source = """
+    for i = 1, #ARGV, 3 do
+      if ARGV[i + 2] == '1' then redis.call('ZADD', KEYS[5], ARGV[i + 1], ARGV[i]) else redis.call('ZREM', KEYS[5], ARGV[i]) end
+    end
+    """
+    model: dict[bytes, int] = {}
+    words: list[str | int | bytes] = []
+    for number, score, add in [(n, 0, True) for n in range(400)] + moves:
+        member = b"m%d" % number
+        words += [member, score, int(add)]
+        if add:
+            model[member] = score
+        else:
+            model.pop(member, None)
+    expected = sorted(model, key=lambda member: (model[member], member))
+    for store in stores:
+        store.flush()
+        run(store, source, *words)
+        assert run(store, "return redis.call('ZRANGE', KEYS[5], 0, -1)") == expected
+        assert run(store, "return redis.call('ZREVRANGE', KEYS[5], 0, -1)") == expected[::-1]
+        middle = len(expected) // 2
+        if expected:
+            assert run(store, "return redis.call('ZRANK', KEYS[5], ARGV[1])", expected[middle]) == middle
+            assert run(store, f"return redis.call('ZRANGE', KEYS[5], {middle}, {middle})") == [expected[middle]]
+
+
+def test_threads_take_turns(store: MemoryStore) -> None:
+    """Scripts of several threads do not mix."""
+    source = "return redis.call('INCR', KEYS[2])"
+    threads = [threading.Thread(target=lambda: [run(store, source) for _ in range(500)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert run(store, "return redis.call('GET', KEYS[2])") == b"2000"
+
+
+def test_the_lua_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By argument or by COBALANCE_LUA; a name that does not exist is told with those that do."""
+    monkeypatch.setenv("COBALANCE_LUA", "lua54")
+    assert MemoryStore().engine == "lua54"
+    assert MemoryStore(lua="lua51").engine == "lua51"
+    with pytest.raises(UsageError, match="luajit21, lua51, lua54"):
+        MemoryStore(lua="lua99")

@@ -1,0 +1,540 @@
+"""What only a real Redis can do: restart, hang, refuse, fill up, or turn out to be something else."""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import queue
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis as redis_py
+from redis import exceptions as redis_errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from cobalance import errors, servers
+from cobalance.coordinator.redis_failures import call_failure, connect_failure
+from cobalance.coordinator.transport import RESYNC, Script, Transport, open_transport
+
+KEYS = ("{t}:counter",)
+INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")
+IDENTITY = Script.of("identity", "return ARGV[1]")
+PUBLISH = Script.of("publish", "return redis.call('PUBLISH', '{t}:n', '5')")
+
+SECRET = "s3cret"
+WAIT_S = 20
+
+
+@pytest.fixture
+def transport(private_redis: servers.OwnRedis) -> Iterator[Transport]:
+    """A transport to a Redis of the test's own."""
+    with closing(open_transport(private_redis.url, call_timeout_ms=500)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
+    """An ordinary client of the same Redis."""
+    with redis_py.Redis.from_url(private_redis.url, protocol=2) as client:
+        yield client
+
+
+@contextmanager
+def a_server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A TCP server that does whatever `answer` does with each connection, and its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"redis://:{SECRET}@127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(WAIT_S)
+
+
+def failure(url: str, script: Script = INCR, timeout_ms: int = 500) -> errors.CobalanceError:
+    """The error of a call, which must come in time and hold no secret, however one looks at it."""
+    started = time.monotonic()
+    with (
+        closing(open_transport(url, call_timeout_ms=timeout_ms)) as transport,
+        pytest.raises(errors.CobalanceError) as caught,
+    ):
+        transport.call(script, KEYS, [])
+    assert time.monotonic() - started < 5
+    error = caught.value
+    assert SECRET not in f"{error} {error!r} {error.args} {transport!r}"
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    return error
+
+
+def freeze(server: servers.OwnRedis) -> None:
+    """Pauses a server, and returns once it really answers no more: the signal takes a moment."""
+    server.pause()
+    with redis_py.Redis.from_url(server.url, socket_timeout=0.05, retry=Retry(NoBackoff(), 0)) as client:
+        while True:
+            try:
+                client.ping()
+            except redis_errors.TimeoutError:
+                return
+
+
+def kill(server: servers.OwnRedis) -> None:
+    """Ends a server as a crash would."""
+    server.kill()
+
+
+def with_user(server: servers.OwnRedis, rules: str) -> str:
+    """A user with those ACL rules, and the URL that logs it in."""
+    with redis_py.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "limited", "reset", "on", f">{SECRET}", *rules.split())
+    return server.url.replace("redis://", f"redis://limited:{SECRET}@")
+
+
+def test_a_restarted_server_gives_its_new_identity_at_once(
+    transport: Transport, private_redis: servers.OwnRedis, admin: redis_py.Redis
+) -> None:
+    """The first call after a restart carries the new run id, and its script is loaded again."""
+    for _ in range(3):
+        assert transport.call(IDENTITY, KEYS, []) == admin.info("server")["run_id"].encode()
+        private_redis.restart(empty=True)
+        admin.connection_pool.disconnect()
+
+
+def test_a_flushed_script_is_loaded_again(transport: Transport, admin: redis_py.Redis) -> None:
+    """NOSCRIPT is nobody's problem but ours, and the script runs once."""
+    assert transport.call(INCR, KEYS, []) == 1
+    admin.script_flush()
+    assert transport.call(INCR, KEYS, []) == 2
+    assert transport.call(INCR, KEYS, []) == 3
+
+
+def test_a_killed_connection_is_replaced(transport: Transport, admin: redis_py.Redis) -> None:
+    """A connection that was closed while idle is noticed before a call is put on it."""
+    assert transport.call(INCR, KEYS, []) == 1
+    admin.client_kill_filter(_type="normal", skipme=True)
+    assert transport.call(INCR, KEYS, []) == 2
+
+
+def test_a_frozen_server_times_out_and_replies_stay_in_step(
+    transport: Transport, private_redis: servers.OwnRedis, admin: redis_py.Redis
+) -> None:
+    """The outcome is unknown; the late reply goes to nobody, and the script ran once at most."""
+    assert transport.call(INCR, KEYS, []) == 1
+    freeze(private_redis)
+    started = time.monotonic()
+    with pytest.raises(errors.Unreachable, match=r"no answer in time.*may or may not") as caught:
+        transport.call(INCR, KEYS, [])
+    assert 0.4 < time.monotonic() - started < 2
+    assert caught.value.outcome == "unknown"
+    with pytest.raises(errors.Unreachable) as caught:
+        transport.call(INCR, KEYS, [])
+    assert caught.value.outcome == "not_executed"
+    private_redis.resume()
+    reply = transport.call(INCR, KEYS, [])
+    assert reply == 3
+    assert admin.get(KEYS[0]) == b"3"
+
+
+def test_a_server_that_dies_during_a_call(transport: Transport, private_redis: servers.OwnRedis) -> None:
+    """Whether the script ran is unknown; afterwards the connection is refused, and that is known."""
+    slow = Script.of("slow", "local i = 0 while true do i = i + 1 end")
+    transport.call(INCR, KEYS, [])
+    timer = threading.Timer(0.1, private_redis.kill)
+    timer.start()
+    with pytest.raises(errors.Unreachable) as caught:
+        transport.call(slow, KEYS, [])
+    timer.join()
+    assert caught.value.outcome == "unknown"
+    with pytest.raises(errors.Unreachable, match="connection refused") as caught:
+        transport.call(INCR, KEYS, [])
+    assert caught.value.outcome == "not_executed"
+
+
+def test_nobody_there() -> None:
+    """A refused connection, a host without a name and a missing socket are told apart, and nothing ran."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for url, reason in [
+        (f"redis://:{SECRET}@127.0.0.1:{port}", "connection refused"),
+        (f"redis://:{SECRET}@no-such-host.invalid", "no such host|cannot be resolved"),
+        (f"unix://:{SECRET}@/nowhere/redis.sock", "no such socket"),
+    ]:
+        error = failure(url)
+        assert isinstance(error, errors.Unreachable)
+        assert error.outcome == "not_executed"
+        assert re.search(reason, str(error))
+
+
+def test_passwords(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
+    """A wrong one, a missing one and a needless one each say what to do; the right one works, escaped where need be."""
+    plain = private_redis.url
+    needless = plain.replace("redis://", f"redis://:{SECRET}@")
+    assert "has no password" in str(failure(needless))
+    admin.config_set("requirepass", f"{SECRET}/@:#")
+    assert "wants a password" in str(failure(plain))
+    assert "refused the user name or password" in str(failure(needless))
+    assert isinstance(failure(needless.replace(":s3cret", f"nobody:{SECRET}")), errors.AuthenticationRefused)
+    with closing(open_transport(needless.replace(SECRET, f"{SECRET}%2F%40%3A%23"))) as transport:
+        assert transport.call(INCR, KEYS, []) == 1
+        assert SECRET not in f"{transport!r} {vars(transport)}"
+
+
+def test_an_acl_user_with_all_it_needs(private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture) -> None:
+    """A user limited to our keys, channels and commands works without a warning."""
+    rules = "~{t}:* resetchannels &{t}:* -@all +evalsha +script|load +info +incr +publish +subscribe +unsubscribe +ping"
+    with closing(open_transport(with_user(private_redis, rules))) as transport:
+        assert transport.call(INCR, KEYS, []) == 1
+        heard: queue.Queue[tuple[str, int]] = queue.Queue()
+        with closing(transport.listen(lambda *hint: heard.put(hint))) as listener:
+            listener.subscribe("{t}:n")
+            assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("rules", "command", "words"),
+    [
+        ("~* &* +@all -evalsha", "evalsha", "the command evalsha"),
+        ("~* &* +@all -script|load", "script|load", "the command script|load"),
+        ("~* &* +@all -incr", "", "one of the commands inside the script"),
+        ("~other &* +@all", "", "the keys cobalance:*"),
+    ],
+)
+def test_missing_permissions(private_redis: servers.OwnRedis, rules: str, command: str, words: str) -> None:
+    """The error names what is missing and where the complete line is."""
+    error = failure(with_user(private_redis, rules))
+    assert isinstance(error, errors.PermissionMissing)
+    assert error.command == command
+    assert words in str(error)
+    assert 'README under "Redis ACL"' in str(error)
+
+
+def test_missing_channel_permission_in_a_script(private_redis: servers.OwnRedis) -> None:
+    """Publishing needs the channel."""
+    error = failure(with_user(private_redis, "~* +@all resetchannels"), PUBLISH)
+    assert isinstance(error, errors.PermissionMissing)
+    assert "the channels cobalance:*" in str(error)
+
+
+def test_without_info_there_is_no_identity_and_one_warning(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It still works, and says once what it cannot do, over all its connections."""
+    with closing(open_transport(with_user(private_redis, "~* &* +@all -info"))) as transport:
+        assert transport.call(IDENTITY, KEYS, []) == b""
+        admin.client_kill_filter(_type="normal", skipme=True)
+        assert transport.call(IDENTITY, KEYS, []) == b""
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "INFO is not permitted" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("rules", ["~* &* +@all -subscribe", "~* +@all resetchannels"])
+def test_without_pubsub_there_are_no_hints_and_one_warning(
+    private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture, rules: str
+) -> None:
+    """Heartbeats carry the truth, so this is no error."""
+    with closing(open_transport(with_user(private_redis, rules))) as transport:
+        listener = transport.listen(lambda *_: None)
+        listener.subscribe("{t}:n")
+        listener._thread.join(WAIT_S)  # type: ignore[attr-defined]
+        listener.subscribe("{t}:m")
+        listener.close()
+        assert transport.call(INCR, KEYS, []) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert 'README under "Redis ACL"' in caplog.text
+    assert SECRET not in caplog.text
+
+
+class Website(http.server.BaseHTTPRequestHandler):
+    """Answers like any web server, quietly."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_web_server_is_not_a_redis() -> None:
+    """With and without a password to greet with."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Website) as website:
+        thread = threading.Thread(target=website.serve_forever)
+        thread.start()
+        for secret in ("", f":{SECRET}@"):
+            error = failure(f"redis://{secret}127.0.0.1:{website.server_port}")
+            assert isinstance(error, errors.NotRedis)
+            assert "check host and port" in str(error)
+        website.shutdown()
+        thread.join()
+
+
+def test_a_rabbitmq_is_not_a_redis(amqp_url: str) -> None:
+    """RabbitMQ closes the connection so quickly that its words may be lost; it is recognised every time."""
+    address = amqp_url.rpartition("@")[2].partition("/")[0]
+    for secret in ("", f":{SECRET}@") * 5:
+        assert isinstance(failure(f"redis://{secret}{address}", timeout_ms=2000), errors.NotRedis)
+
+
+@pytest.mark.parametrize(
+    "banner", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"+OK POP3 ready\r\n+OK\r\n+OK\r\n+OK\r\n"]
+)
+def test_servers_that_speak_first_are_not_a_redis(banner: bytes) -> None:
+    """Even one whose words look like those of Redis at first."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(banner)
+        while connection.recv(4096):
+            pass
+
+    with a_server(answer) as url:
+        assert isinstance(failure(url), errors.NotRedis)
+
+
+def test_a_silent_server_does_not_hang_us() -> None:
+    """It may be a Redis in trouble, so it is worth trying again."""
+
+    def answer(connection: socket.socket) -> None:
+        while connection.recv(4096):
+            pass
+
+    with a_server(answer) as url:
+        error = failure(url)
+        assert isinstance(error, errors.Unreachable)
+        assert "no answer in time" in str(error)
+
+
+def test_a_server_that_hangs_up_is_unreachable() -> None:
+    """A proxy without a Redis behind it does this; trying again may help."""
+    with a_server(lambda _: None) as url:
+        error = failure(url)
+        assert isinstance(error, errors.Unreachable)
+        assert "closed the connection" in str(error)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_an_evicting_redis_is_refused(policy: str) -> None:
+    """It would drop parts of a group, also those with a time to live."""
+    with closing(servers.private_redis(("--maxmemory", "50mb", "--maxmemory-policy", policy))) as server:
+        error = failure(server.url)
+        assert isinstance(error, errors.EvictingPolicy)
+        assert policy in str(error)
+        assert "noeviction" in str(error)
+
+
+def test_an_evicting_policy_without_a_limit_is_harmless() -> None:
+    """Without maxmemory nothing is ever evicted."""
+    with (
+        closing(servers.private_redis(("--maxmemory-policy", "allkeys-lru"))) as server,
+        closing(open_transport(server.url)) as transport,
+    ):
+        assert transport.call(INCR, KEYS, []) == 1
+
+
+def test_a_full_redis_refuses_before_it_wrote(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
+    """Out of memory is a clear error, and nothing was done."""
+    admin.config_set("maxmemory", 1)
+    error = failure(private_redis.url)
+    assert isinstance(error, errors.OutOfMemory)
+    assert error.outcome == "not_executed"
+    assert admin.get(KEYS[0]) is None
+
+
+def test_a_replica_is_unreachable_for_writing(private_redis: servers.OwnRedis) -> None:
+    """A failover may be under way, so this is worth trying again; nothing was done."""
+    options = ("--replicaof", "127.0.0.1", str(urlsplit(private_redis.url).port), "--replica-serve-stale-data", "yes")
+    with closing(servers.private_redis(options)) as replica:
+        error = failure(replica.url)
+    assert isinstance(error, errors.Unreachable)
+    assert "read-only replica" in str(error)
+    assert error.outcome == "not_executed"
+
+
+def test_a_replica_without_its_master_is_unreachable() -> None:
+    """MASTERDOWN is not for ever."""
+    with closing(servers.private_redis()) as server, redis_py.Redis.from_url(server.url) as client:
+        client.config_set("replica-serve-stale-data", "no")
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        error = failure(server.url)
+    assert isinstance(error, errors.Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (redis_errors.BusyLoadingError("Redis is loading the dataset in memory"), "still loading"),
+        (redis_errors.ResponseError("BUSY Redis is busy running a script."), "busy with another script"),
+        (redis_errors.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "MISCONF"),
+        (redis_errors.ResponseError("NOREPLICAS Not enough good replicas to write."), "too few replicas"),
+        (redis_errors.ConnectionError("max number of clients reached"), "maxclients"),
+    ],
+)
+def test_a_redis_that_cannot_serve_now(error: Exception, words: str) -> None:
+    """What passes with time is Unreachable, whether it shows at the greeting or at a call, and nothing was done."""
+    for failed in (connect_failure(error, "redis://h"), call_failure(error, "redis://h", "the script join")):
+        assert isinstance(failed, errors.Unreachable)
+        assert failed.outcome == "not_executed"
+        assert words in str(failed)
+
+
+def test_a_cluster_is_not_supported() -> None:
+    """A node that redirects us says so in our words."""
+    failed = call_failure(redis_errors.MovedError("1 127.0.0.1:7000"), "redis://h", "the script join")
+    assert "cluster" in str(failed)
+    assert failed.outcome == "not_executed"
+
+
+def test_unknown_options_of_the_url() -> None:
+    """An option that does not exist is named."""
+    with pytest.raises(errors.UsageError, match="unknown option 'colour'") as caught:
+        open_transport(f"redis://:{SECRET}@h?colour={SECRET}")
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_our_own_settings_win_over_the_url(private_redis: servers.OwnRedis) -> None:
+    """A URL cannot bring back retries, long timeouts or another protocol, which would run scripts twice."""
+    url = f"{private_redis.url}?socket_timeout=60&retry_on_timeout=true&max_connections=5&protocol=3&decode_responses=true"
+    with closing(open_transport(url, call_timeout_ms=300)) as transport:
+        assert transport.call(INCR, KEYS, []) == 1
+        freeze(private_redis)
+        started = time.monotonic()
+        with pytest.raises(errors.Unreachable):
+            transport.call(INCR, KEYS, [])
+        assert time.monotonic() - started < 2
+        private_redis.resume()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """The port of a Redis with TLS, and the certificate to trust."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key))
+    with closing(servers.private_redis((*options, "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"))):
+        yield port, certificate
+
+
+def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
+    """Calls and hints work, with the authority named in the URL."""
+    port, certificate = tls
+    heard: queue.Queue[tuple[str, int]] = queue.Queue()
+    with (
+        closing(open_transport(f"rediss://localhost:{port}?ssl_ca_certs={certificate}")) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        assert transport.call(INCR, KEYS, []) == 1
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        for _ in range(20):
+            transport.call(PUBLISH, KEYS, [])
+        assert [heard.get(timeout=WAIT_S) for _ in range(20)] == [("{t}:n", 5)] * 20
+
+
+def test_tls_is_verified(tls: tuple[int, Path]) -> None:
+    """A certificate that nobody vouches for, or for another name, is refused."""
+    port, certificate = tls
+    unknown = failure(f"rediss://:{SECRET}@localhost:{port}")
+    misnamed = failure(f"rediss://:{SECRET}@127.0.0.1:{port}?ssl_ca_certs={certificate}")
+    for error in (unknown, misnamed):
+        assert isinstance(error, errors.Unreachable)
+        assert "certificate is not trusted" in str(error)
+        assert "ssl_ca_certs" in str(error)
+
+
+def test_tls_without_verification_must_be_asked_for(tls: tuple[int, Path]) -> None:
+    """Only a URL that says so trusts anybody."""
+    with closing(open_transport(f"rediss://127.0.0.1:{tls[0]}?ssl_cert_reqs=none")) as transport:
+        assert transport.call(INCR, KEYS, [])
+
+
+def test_tls_where_there_is_none_and_none_where_there_is(
+    tls: tuple[int, Path], private_redis: servers.OwnRedis
+) -> None:
+    """Mixing up redis:// and rediss:// is told in time."""
+    without = failure(f"redis://:{SECRET}@127.0.0.1:{tls[0]}")
+    assert "rediss://" in str(without) or isinstance(without, errors.NotRedis)
+    with_tls = failure(private_redis.url.replace("redis://", f"rediss://:{SECRET}@"))
+    assert isinstance(with_tls, errors.Unreachable)
+
+
+def test_a_listener_comes_back(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a lost connection and after a restart it subscribes again by itself, and hints that it may have missed some."""
+    caplog.set_level(logging.INFO)
+    heard: queue.Queue[tuple[str, int]] = queue.Queue()
+    with (
+        closing(open_transport(private_redis.url)) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        admin.client_kill_filter(_type="pubsub")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        private_redis.restart(empty=True)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        transport.call(PUBLISH, KEYS, [])
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
+    assert "Hints are interrupted" in caplog.text
+
+
+def test_a_fault_of_the_receiver_does_not_end_hints(
+    private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the next hint arrives."""
+    heard: queue.Queue[int] = queue.Queue()
+
+    def receive(_: str, version: int) -> None:
+        if version == RESYNC:
+            raise ValueError("a fault")
+        heard.put(version)
+
+    with closing(open_transport(private_redis.url)) as transport, closing(transport.listen(receive)) as listener:
+        listener.subscribe("{t}:n")
+        while transport.call(PUBLISH, KEYS, []) == 0:
+            pass
+        assert heard.get(timeout=WAIT_S) == 5
+    assert "could not be handed on" in caplog.text
+
+
+def test_a_listener_closes_promptly_whatever_the_server_does(private_redis: servers.OwnRedis) -> None:
+    """Frozen, or gone."""
+    with closing(open_transport(private_redis.url)) as transport:
+        heard: queue.Queue[tuple[str, int]] = queue.Queue()
+        listening = [transport.listen(lambda *hint: heard.put(hint)) for _ in range(2)]
+        for listener in listening:
+            listener.subscribe("{t}:n")
+            heard.get(timeout=WAIT_S)
+        fates: tuple[Callable[[servers.OwnRedis], None], ...] = (freeze, kill)
+        for listener, fate in zip(listening, fates, strict=True):
+            fate(private_redis)
+            started = time.monotonic()
+            listener.close()
+            assert time.monotonic() - started < 1
+            assert not listener._thread.is_alive()  # type: ignore[attr-defined]

@@ -1,0 +1,82 @@
+"""From any thread to a task, on asyncio and on trio."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import anyio
+import pytest
+
+from cobalance.wakeup import Wakeup, result_of
+
+pytestmark = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+WAIT_S = 20
+
+
+def in_thread(action: Callable[[], object]) -> None:
+    """Runs something elsewhere."""
+    threading.Thread(target=action, daemon=True).start()
+
+
+def test_a_notification_wakes_the_task(backend: str) -> None:
+    """Each wait takes one, however many came."""
+
+    async def main() -> None:
+        wakeup = Wakeup()
+        with anyio.fail_after(WAIT_S):
+            for _ in range(3):
+                in_thread(wakeup.notify)
+                await wakeup.wait()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_notification_before_the_wait_is_not_lost(backend: str) -> None:
+    """The usual race: the burst came while the task was still at the last one."""
+
+    async def main() -> None:
+        wakeup = Wakeup()
+        wakeup.notify()
+        with anyio.fail_after(WAIT_S):
+            await wakeup.wait()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_notification_after_the_loop_is_gone_is_harmless(backend: str) -> None:
+    """The I/O thread may outlive the event loop."""
+
+    async def main() -> Wakeup:
+        return Wakeup()
+
+    anyio.run(main, backend=backend).notify()
+
+
+def test_a_future_is_awaited(backend: str) -> None:
+    """Its result and its error come through, whether it is done before or after."""
+    future, failed, done = Future[int](), Future[int](), Future[int]()
+    done.set_result(1)
+
+    async def main() -> None:
+        in_thread(lambda: future.set_result(7))
+        in_thread(lambda: failed.set_exception(KeyError("x")))
+        with anyio.fail_after(WAIT_S):
+            assert await result_of(done) == 1
+            assert await result_of(future) == 7
+            with pytest.raises(KeyError):
+                await result_of(failed)
+
+    anyio.run(main, backend=backend)
+
+
+def test_giving_up_leaves_the_future_alone(backend: str) -> None:
+    """Somebody else may be waiting for it too."""
+    future = Future[int]()
+
+    async def main() -> None:
+        with anyio.move_on_after(0):
+            await result_of(future)
+
+    anyio.run(main, backend=backend)
+    assert not future.done()
+    future.set_result(1)
