@@ -10,7 +10,7 @@ from cobalance.coordinator.requests import Commit, CommitItem
 if TYPE_CHECKING:
     from cobalance.events import CommitAsked, CommitOutcome
 
-COMMITS_A_CALL = 200
+COMMITS_A_CALL = 100
 
 
 class PendingCommits:
@@ -32,11 +32,11 @@ class PendingCommits:
 
     def answered(self, payload: Commit, results: tuple[str, ...]) -> list[CommitDone]:
         """Who asked hears how it went. Where the highest of several was refused as lower than the stored one, all were."""
-        done: list[CommitDone] = []
-        for item, result in zip(payload.items, results, strict=True):
-            for asked in self._sent.pop((item.resource, item.token), []):
-                done.append(CommitDone(asked.ticket, cast("CommitOutcome", result)))
-        return done
+        return [
+            CommitDone(asked.ticket, cast("CommitOutcome", result))
+            for item, result in zip(payload.items, results, strict=True)
+            for asked in self._sent.pop((item.resource, item.token), [])
+        ]
 
     def retry(self) -> None:
         """The request was refused as a whole, and its tenures live on: they are asked for again."""

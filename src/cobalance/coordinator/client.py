@@ -56,7 +56,10 @@ class Coordinator:
             UnknownGroup: there is no such group.
             InvalidSettings: a value is out of range, or contradicts another.
         """
-        settings = attrs.evolve(self.settings(), **changes)  # validates the whole before anything is sent
+        for name in changes:
+            if name not in STORED_NAMES:
+                raise InvalidSettings(f"there is no group setting {name!r}; there are {', '.join(STORED_NAMES)}")
+        settings = attrs.evolve(self.settings(), **changes)  # type: ignore[arg-type]  # validates the whole before anything is sent
         values = tuple((STORED_NAMES[name], str(getattr(settings, name))) for name in changes)
         self._configure(Configure(create=False, values=values))
         return settings

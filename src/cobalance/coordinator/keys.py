@@ -3,8 +3,8 @@
 =============  ======  ==================================================================================================
 name           type    contents; lifetime is the group's unless it says otherwise
 =============  ======  ==================================================================================================
-``state``      hash    the group's scalars (``_prelude/10_group.lua``); per member ``r:<id>`` last request,
-                       ``x:<id>`` session end in ms, ``c:<id>`` version of its last change, ``a:<id>`` last results
+``state``      hash    the group's scalars (``_prelude/10_group.lua``); per member ``r:<id>`` last request
+                       and session end in ms, ``c:<id>`` version of its last change, ``a:<id>`` last results
 ``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
                        ``=<instance id>`` → member id
 ``resources``  hash    resource → packed record
@@ -51,6 +51,17 @@ def group_keys(group: str) -> tuple[str, ...]:
 def journal_key(group: str) -> str:
     """The stream of the group's transitions."""
     return f"cobalance:{SCHEMA}:{{{group}}}:journal"
+
+
+GROUPS_PATTERN = f"cobalance:{SCHEMA}:{{*}}:state"
+"""Matches one key of each group, in Redis's glob syntax, where braces mean themselves."""
+
+
+def group_of(state_key: str) -> str | None:
+    """The group whose state this is; None for any other key."""
+    before, after = GROUPS_PATTERN.split("*")
+    is_state = state_key.startswith(before) and state_key.endswith(after)
+    return state_key[len(before) : -len(after)] if is_state else None
 
 
 def hint_channel(group: str, member: str) -> str:

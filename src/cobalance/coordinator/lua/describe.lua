@@ -27,8 +27,9 @@ local function member_row(id)
   get_shares()
   local c = share_of(class_of(m))
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
-  return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)),
-    call('HGET', STATE, 'x:' .. id) or '0', int(kept_by(m)), int(pending), int(c.floor), int(c.ceil)}
+  local request, ends = vitals(id)
+  return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(request), int(ends), int(kept_by(m)),
+    int(pending), int(c.floor), int(c.ceil)}
 end
 
 local function member_rows()

@@ -5,20 +5,19 @@
 -- Returns  status, now, incarnation, version, cursor, session_ms, heartbeat_ms, due, coordinator, more, recovering_ms,
 --          changes {hold|revoke|lost, resource, token, deadline, committed}, results {}
 local id = ARGV[3]
-local s = redis.call('HMGET', KEYS[1], 'server', 'incarnation', 'version', 'due', 'heard', 'skew', 'session_ms',
-  'heartbeat_ms', 'coordinator', 'r:' .. id, 'c:' .. id, 'recovering')
-if s[10] and (s[12] or '0') == '0' and #ARGV == 7 and ARGV[2] == '1' and (s[1] or '') == ARGV[1] and s[2] == ARGV[5] then
-  local time = redis.call('TIME')
-  local heard = tonumber(s[5])
-  local now = time[1] * 1000 + math.floor(time[2] / 1000) + (s[6] or 0)
-  local request, version = tonumber(ARGV[4]), tonumber(s[3])
-  if now >= heard and now - heard <= 2 * tonumber(s[8]) and now < tonumber(s[4] or 0) and request >= tonumber(s[10])
-    and s[9] and s[9] ~= '' and version >= tonumber(ARGV[6]) and tonumber(s[11] or '0') <= tonumber(ARGV[7]) then
-    local fmt = string.format
-    redis.call('HSET', KEYS[1], 'heard', fmt('%.0f', now), 'r:' .. id, ARGV[4],
-      'x:' .. id, fmt('%.0f', now + tonumber(s[7])))
-    return {'OK', now, tonumber(s[2]), version, version, tonumber(s[7]), tonumber(s[8]), tonumber(s[4]),
-      s[9] == id and 1 or 0, 0, 0, {}, {}}
+local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id)
+if s[1] and s[5] and #ARGV == 7 and ARGV[2] == '1' then
+  local server, incarnation, skew, session, beat, coordinator = string.match(s[1], '^(%S*) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  if server == ARGV[1] and incarnation == ARGV[5] then
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000) + skew
+    local silence, version, last = now - s[4], tonumber(s[2]), string.match(s[5], '^%d+')
+    if silence >= 0 and silence <= 2 * beat and now < tonumber(s[3] or 0) and tonumber(ARGV[4]) >= tonumber(last)
+      and version >= tonumber(ARGV[6]) and tonumber(s[6] or 0) <= tonumber(ARGV[7]) then
+      redis.call('HSET', KEYS[1], 'heard', now, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
+      return {'OK', now, tonumber(incarnation), version, version, tonumber(session), tonumber(beat), tonumber(s[3]),
+        coordinator == id and 1 or 0, 0, 0, {}, {}}
+    end
   end
 end
 

@@ -81,6 +81,7 @@ local function claim(name, token, offset)
   end
   if r.owner == CALLER and r.token == token then return 'KEPT' end
   local loser, stale = r.owner, r.token < token
+  G.budget = G.budget - 1
   detach(r)
   r.token = token
   if r.removing and G.recovering > 0 then -- nothing is removed now; the list, compared again afterwards, decides

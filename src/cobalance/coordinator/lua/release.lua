@@ -33,6 +33,7 @@ local function release(name, token, delivered, committed, offset, reason)
     return verdict
   end
   if offset ~= '' then call('HSET', OFFSETS, name, offset) end
+  G.budget = G.budget - 1
   if reason == '' then end_tenure(r, 'released', '') else give_up(r, reason) end
   return 'OK'
 end

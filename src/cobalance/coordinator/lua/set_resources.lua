@@ -10,6 +10,7 @@
 local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11], 12
 
 local function add(name)
+  G.budget = G.budget - 1
   put_resource(new_resource(name))
   journal('added', 'resource', name)
   call('ZADD', FREE, int(G.version), name)
@@ -34,6 +35,7 @@ local function flag(r, removing)
 end
 
 local function restore(r)
+  G.budget = G.budget - 1
   flag(r, false)
   if r.status == 'free' then call('ZADD', FREE, int(G.version), r.name) end
   journal('added', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
@@ -41,6 +43,7 @@ local function restore(r)
 end
 
 local function remove(r)
+  G.budget = G.budget - 1
   flag(r, true)
   count_total(-1)
   journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
@@ -72,17 +75,17 @@ local function count_up_to(cut)
 end
 
 -- What is known in (FROM, to].
-local function known_names(to)
+local function known_names(to, most)
   local low, high = FROM == '' and '-' or '(' .. FROM, to == '' and '+' or '[' .. to
-  return call('ZRANGEBYLEX', NAMES, low, high, 'LIMIT', '0', int(G.moves + 1))
+  return call('ZRANGEBYLEX', NAMES, low, high, 'LIMIT', '0', int(most))
 end
 
--- The page is cut short where it names, or the group knows, more than one call may move.
+-- The page is cut short where it names, or the group knows, more than this call may still move.
 local function apply_page()
-  local cut, count = nil, #ARGV - NAMES_AT + 1
-  if count > G.moves then cut, count = ARGV[NAMES_AT + G.moves - 1], G.moves end
-  local known = known_names(cut or TO)
-  if #known > G.moves then
+  local most, cut, count = max(G.budget, 1), nil, #ARGV - NAMES_AT + 1
+  if count > most then cut, count = ARGV[NAMES_AT + most - 1], most end
+  local known = known_names(cut or TO, most + 1)
+  if #known > most then
     known[#known] = nil
     cut = known[#known]
     count = min(count, count_up_to(cut))

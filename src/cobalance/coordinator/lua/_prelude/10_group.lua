@@ -9,22 +9,27 @@ local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
 
-local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'classes'}
+local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'classes', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
 }
 
+local now, real_us     -- group clock in ms; server clock in µs
+local now_int, now_wide -- the former as written by the two below, for it is written most often
+
 -- Numbers reach Redis as plain digits: `..` alone would write 1.7951985684971e+15 for a token.
-local function int(n) return fmt('%.0f', n) end
+local function int(n)
+  if n == 0 then return '0' end
+  return n == now and now_int or fmt('%.0f', n)
+end
 
 -- Fixed width, so that lexical order is numerical order.
-local function wide(n) return fmt('%016.0f', n) end
+local function wide(n) return n == now and now_wide or fmt('%016.0f', n) end
 
 local G = {}       -- the scalars above
 local saved = {}   -- the same as they are stored, so that only differences are written
-local now, real_us -- group clock in ms; server clock in µs
 
 -- The group's clock is Redis TIME plus an offset that only grows, so a step back neither freezes nor rewinds it.
 local function read_clock()
@@ -39,6 +44,7 @@ local function read_clock()
   -- Silence longer than two heartbeats may be an outage, a pause or a forward step: nobody is blamed for it.
   if G.heard > 0 and now - G.heard > 2 * G.heartbeat_ms then G.gap_at = now end
   G.heard = now
+  now_int, now_wide = fmt('%.0f', now), fmt('%016.0f', now)
 end
 
 local function load_group()
@@ -54,8 +60,16 @@ local function load_group()
   read_clock()
 end
 
+-- What the fast heartbeat needs, as one field; empty while every heartbeat has to settle something.
+local function pulse()
+  if G.recovering > 0 or G.coordinator == '' then return '' end
+  return G.server .. ' ' .. int(G.incarnation) .. ' ' .. int(G.skew) .. ' ' .. int(G.session_ms) .. ' '
+    .. int(G.heartbeat_ms) .. ' ' .. G.coordinator
+end
+
 local function save_group()
   local out = {}
+  G.pulse = pulse()
   for i = 1, #TEXTS do
     local name = TEXTS[i]
     if G[name] ~= (saved[name] or '') then out[#out + 1] = name; out[#out + 1] = G[name] end

@@ -1,4 +1,5 @@
--- Packed records of members and resources, read through a cache and written at once.
+-- Packed records of members and resources, read through a cache. Members are written at once, resources together at the
+-- end of the call, since some change twice on the way.
 --
 -- Resource: status owner token since deadline rank removing avoid ended
 --   status    free | granted (held, but no reply has carried it yet) | held | pending (revocation)
@@ -15,6 +16,7 @@
 --   reason    why it ended; of an active one, whom it succeeds under the same instance id; of a graced one, its heir
 
 local resource_cache, member_cache = {}, {}
+local changed, is_changed = {}, {} -- names of resources to be written
 
 local MEMBER = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
 local RESOURCE = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
@@ -35,8 +37,34 @@ end
 
 local function put_resource(r)
   resource_cache[r.name] = r
-  call('HSET', RESOURCES, r.name, r.status .. ' ' .. r.owner .. ' ' .. int(r.token) .. ' ' .. int(r.since) .. ' '
-    .. int(r.deadline) .. ' ' .. r.rank .. ' ' .. (r.removing and '1' or '0') .. ' ' .. r.avoid .. ' ' .. int(r.ended))
+  if is_changed[r.name] then return end
+  is_changed[r.name] = true
+  changed[#changed + 1] = r.name
+end
+
+local function drop_resource(name)
+  resource_cache[name] = nil
+  call('HDEL', RESOURCES, name)
+end
+
+-- One command of many words, in as many calls as Lua's stack demands.
+local BATCH = 2000
+local function call_with(command, key, words)
+  for from = 1, #words, BATCH do call(command, key, unpack(words, from, min(from + BATCH - 1, #words))) end
+end
+
+local function save_resources()
+  local out = {}
+  for i = 1, #changed do
+    local r = resource_cache[changed[i]]
+    if r then
+      out[#out + 1] = r.name
+      out[#out + 1] = r.status .. ' ' .. r.owner .. ' ' .. int(r.token) .. ' ' .. int(r.since) .. ' ' .. int(r.deadline)
+        .. ' ' .. r.rank .. ' ' .. (r.removing and '1' or '0') .. ' ' .. r.avoid .. ' ' .. int(r.ended)
+    end
+  end
+  changed, is_changed = {}, {}
+  call_with('HSET', RESOURCES, out)
 end
 
 local function member(id)

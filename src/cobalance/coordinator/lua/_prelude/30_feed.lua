@@ -2,13 +2,20 @@
 -- member at that version. The reply carries the *present* state, so hearing it twice, or late, does no harm.
 
 local told, told_order = {}, {}
+local news = {} -- scores and entries to be put into FEED
 
 local function tell(id, name)
   local m = member(id)
   if not is_live(m) then return end
-  call('ZADD', FEED, '0', id .. ' ' .. wide(G.version) .. ' ' .. name)
+  news[#news + 1] = '0'
+  news[#news + 1] = id .. ' ' .. wide(G.version) .. ' ' .. name
   if not told[id] then told_order[#told_order + 1] = id end
   told[id] = G.version
+end
+
+local function save_feed()
+  call_with('ZADD', FEED, news)
+  news = {}
 end
 
 -- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is

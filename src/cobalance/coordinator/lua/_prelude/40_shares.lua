@@ -93,15 +93,19 @@ local function share_of(class)
   end
 end
 
--- One resource more or fewer kept by a member.
-local function shift(m, delta)
+-- One resource more or fewer kept by a member. REVOKING follows: for one who is in it, or who is to enter it.
+local function shift(m, delta, enters)
   local class = class_of(m)
   local kept = tonumber(call('ZINCRBY', LOAD, int(delta), m.id)) - class * CLASS
+  if enters then
+    call('ZADD', REVOKING, score(class, kept), m.id)
+  elseif class > 0 then
+    call('ZADD', REVOKING, 'XX', score(class, kept), m.id)
+  end
   if class < 0 then
     G.graced_kept = G.graced_kept + delta
     shares = nil
   elseif class > 0 then
-    call('ZADD', REVOKING, 'XX', score(class, kept), m.id)
     local c = shares and share_of(class)
     if c and c.ceil > c.floor then
       if delta > 0 and kept == c.ceil then shares.above = shares.above + 1 end

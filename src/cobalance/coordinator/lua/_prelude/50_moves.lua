@@ -60,7 +60,8 @@ local function drain_ms(r) return int(r.status == 'pending' and now - r.since or
 
 -- Ends a tenure: released, abandoned, forced, expired or withdrawn.
 local function end_tenure(r, kind, reason)
-  journal(kind, 'resource', r.name, 'member', r.owner, 'token', int(r.token), 'handover_id', int(r.token),
+  local token = int(r.token)
+  journal(kind, 'resource', r.name, 'member', r.owner, 'token', token, 'handover_id', token,
     'deadline', int(r.deadline), 'drain_ms', drain_ms(r), 'committed', call('HGET', OFFSETS, r.name) or '',
     'reason', reason)
   local owner = r.owner
@@ -83,14 +84,13 @@ local function revoke(r)
     return
   end
   local m = member(r.owner)
-  detach(r)
+  call('ZREM', OWNED, owned_entry(r))
   r.status, r.since, r.deadline = 'pending', now, 0
   put_resource(r)
   call('ZADD', OWNED, '0', owned_entry(r))
-  if m.status == 'active' and not r.removing then
-    call('ZADD', REVOKING, score(class_of(m), kept_by(m)), m.id)
-  end
-  journal('revoking', 'resource', r.name, 'member', m.id, 'token', int(r.token), 'handover_id', int(r.token),
+  shift(m, -1, m.status == 'active' and not r.removing)
+  local token = int(r.token)
+  journal('revoking', 'resource', r.name, 'member', m.id, 'token', token, 'handover_id', token,
     'reason', r.removing and 'removed' or (m.status == 'leaving' and 'leaving' or 'rebalance'))
   tell(m.id, r.name)
 end
@@ -118,9 +118,8 @@ local OFFSET_RETENTION_MS = 604800000
 
 local function delete(r)
   detach(r)
-  call('HDEL', RESOURCES, r.name)
+  drop_resource(r.name)
   call('ZREM', NAMES, r.name)
-  resource_cache[r.name] = nil
   if call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
   journal('removed', 'resource', r.name, 'token', int(r.token))
 end

@@ -7,10 +7,16 @@ local function unelect(id)
 end
 
 local function forget_request(id)
-  call('HDEL', STATE, 'r:' .. id, 'x:' .. id, 'c:' .. id, 'a:' .. id)
+  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'a:' .. id)
 end
 
-local function last_request(id) return tonumber(call('HGET', STATE, 'r:' .. id) or '-1') end
+-- The last request's number, and when the session ends.
+local function vitals(id)
+  local request, ends = string.match(call('HGET', STATE, 'r:' .. id) or '-1 0', '^(%S+) (%S+)$')
+  return tonumber(request), tonumber(ends)
+end
+
+local function last_request(id) return (vitals(id)) end
 
 local function release_instance(m)
   if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then
@@ -75,6 +81,7 @@ local function empty(m, from, to, heir)
 end
 
 local function trim_feed(m)
+  save_feed()
   local entries = call('ZRANGEBYLEX', FEED, '[' .. m.id .. ' ', '(' .. m.id .. '!', 'LIMIT', '0', int(G.moves))
   if #entries > 0 then call('ZREM', FEED, unpack(entries)) end
   return #entries < G.moves

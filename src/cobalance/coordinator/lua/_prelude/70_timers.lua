@@ -9,7 +9,8 @@ local function patience() return max(G.gap_at > 0 and G.gap_at + G.session_ms or
 function fire.s(id)
   local m = member(id)
   if not is_live(m) then return true end
-  local expires = max(tonumber(call('HGET', STATE, 'x:' .. id) or '0'), patience())
+  local _, ends = vitals(id)
+  local expires = max(ends, patience())
   if now < expires then set_timer('s:' .. id, expires) return false end
   if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
     enter_grace(m, 'expired')
@@ -96,11 +97,17 @@ function fire.r()
 end
 
 local function fire_timers()
+  -- First of all: timers put off until then come due at the same moment, and would use up a small budget again and again.
+  if G.recovering > 0 and now >= G.recovering then
+    fire.r()
+    call('ZREM', TIMERS, 'r')
+  end
   local due = call('ZRANGEBYSCORE', TIMERS, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #due do
     if G.budget <= 0 then return end
-    G.budget = G.budget - 1
     local kind, id = string.match(due[i], '^(.):?(.*)$')
+    local before = G.budget
     if fire[kind](id) then call('ZREM', TIMERS, due[i]) end
+    if G.budget == before then G.budget = before - 1 end -- one that moved resources has paid already
   end
 end

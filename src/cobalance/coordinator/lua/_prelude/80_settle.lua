@@ -76,25 +76,33 @@ local function take_surplus(c, id, count)
   return #picked
 end
 
-local function revoke_surplus()
-  get_shares()
-  for i = 1, #classes do
-    local c, stuck = classes[i], 0
-    while G.budget > 0 do
-      local top = call('ZREVRANGEBYSCORE', LOAD, score(c.class, CLASS - 1), score(c.class, 0), 'WITHSCORES',
-        'LIMIT', int(stuck), '1')
+-- Goes through those of a class who have too many, the most loaded first, until nobody has. Who keeps only pinned ones is
+-- passed over.
+local function revoke_from(c)
+  local passed = 0
+  while G.budget > 0 do
+    local top = call('ZREVRANGEBYSCORE', LOAD, score(c.class, CLASS - 1), score(c.class, 0), 'WITHSCORES',
+      'LIMIT', int(passed), int(G.budget))
+    local taken, is_over = 0, #top == 0
+    for i = 1, #top, 2 do
       get_shares()
-      local count = #top > 0 and surplus_of(c, tonumber(top[2]) - c.class * CLASS) or 0
-      if count == 0 then break end
+      local count = surplus_of(c, tonumber(top[i + 1]) - c.class * CLASS)
+      is_over = count == 0
+      if is_over or G.budget <= 0 then break end
       if c.class > 0 and G.barrier == 0 and now < G.quiet_until then
         set_timer('q', G.quiet_until)
-        break
+        return
       end
-      local taken = take_surplus(c, top[1], count)
-      if taken == 0 then stuck = stuck + 1 end -- only pinned resources are left to take
-      if c.class > 0 then G.revoked = G.revoked + taken end
+      taken = taken + take_surplus(c, top[i], count)
     end
+    if c.class > 0 then G.revoked = G.revoked + taken end
+    if taken > 0 then passed = 0 elseif is_over then return else passed = passed + #top / 2 end
   end
+end
+
+local function revoke_surplus()
+  get_shares()
+  for i = 1, #classes do revoke_from(classes[i]) end
   if G.budget <= 0 then return end -- the next call goes on with the same change
   if G.revoked > 0 and G.barrier == 0 then open_gathering() end
   G.revoked = 0

@@ -10,7 +10,7 @@ local FIRST = 8 -- of the verb's own arguments
 local results = {}
 
 local function start_incarnation()
-  G.incarnation = max(G.incarnation + 1, real_us)
+  G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
   G.recovering, G.gap_at = now + G.session_ms, now
   G.version = max(G.version, SEEN)
   G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
@@ -39,7 +39,7 @@ end
 
 -- Renewing is one field; the session's timer is only looked at when it fires.
 local function renew(request)
-  call('HSET', STATE, 'r:' .. CALLER, int(request), 'x:' .. CALLER, int(now + G.session_ms))
+  call('HSET', STATE, 'r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))
 end
 
 local function elect()
@@ -55,7 +55,9 @@ local function reply(status, fresh)
   settle()
   local changes, cursor, more = {}, CURSOR, false
   local answered = fresh ~= false and is_live(member(CALLER))
+  save_feed()
   if answered then changes, cursor, more = changes_for(CALLER, CURSOR) end
+  save_resources()
   notify(answered and CALLER)
   G.due = next_due()
   save_group()

@@ -1,0 +1,189 @@
+"""Where the coordinator's scripts run in tests: in this process on three Luas, and on a real Redis. Time is ours on all.
+
+Real Redis reads its own clock, so there the scripts get theirs from a key instead of TIME; nothing else about them differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import redis
+
+from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.state import State, dump_redis, load_redis
+from cobalance.coordinator.transport import Listener, OnHint, Reply, Script
+
+START_MS = 1_800_000_000_000
+
+
+class Backend(Protocol):
+    """A transport whose time, identity and data a test can set."""
+
+    identity: str
+    now_ms: int
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs a script; see Transport."""
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        """Tests look at `hints` instead."""
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Entries of a stream; see Transport."""
+
+    def list_groups(self) -> list[str]:
+        """See Transport."""
+
+    def close(self) -> None:
+        """Frees what the test used."""
+
+    def dump(self) -> State:
+        """All data."""
+
+    def restore(self, state: State) -> None:
+        """Puts the data back to what it was."""
+
+    def flush(self) -> None:
+        """Loses all data."""
+
+    def watch(self, channel: str) -> None:
+        """Begins to note what is published there."""
+
+    def hints(self) -> list[tuple[str, int]]:
+        """(channel, version) of what was published since the last look."""
+
+
+class MemoryBackend:
+    """The in-memory store, on one of the three Luas."""
+
+    def __init__(self, lua: str) -> None:
+        self.now_ms = START_MS
+        self.store = MemoryStore(lua=lua, clock_us=lambda: self.now_ms * 1000)
+        self._hints: list[tuple[str, int]] = []
+
+    @property
+    def identity(self) -> str:
+        """The server's run id."""
+        return self.store.identity
+
+    @identity.setter
+    def identity(self, value: str) -> None:
+        self.store.identity = value
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs a script."""
+        return self.store.run(script, keys, args, identify=True)
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def list_groups(self) -> list[str]:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def dump(self) -> State:
+        """All data."""
+        return self.store.dump()
+
+    def restore(self, state: State) -> None:
+        """Puts the data back."""
+        self.store.restore(state)
+
+    def flush(self) -> None:
+        """Loses all data."""
+        self.store.flush()
+
+    def watch(self, channel: str) -> None:
+        """Notes what is published there."""
+        self.store.subscribe(channel, lambda where, message: self._hints.append((where, int(message))))
+
+    def hints(self) -> list[tuple[str, int]]:
+        """What was published since the last look."""
+        seen, self._hints = self._hints, []
+        return seen
+
+
+class RedisBackend:
+    """A real Redis. Its data is removed before and after, so it must be one of ours."""
+
+    _CLOCK = "tests:clock"
+
+    def __init__(self, url: str) -> None:
+        self.now_ms = START_MS
+        self.identity = "a-redis"
+        self._client = redis.Redis.from_url(url, protocol=2)
+        self._pubsub = self._client.pubsub()  # type: ignore[no-untyped-call]
+        self._scripts: dict[str, str] = {}
+        self._clock_ms = -1
+        self.flush()
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs a script at `now_ms`."""
+        if self._clock_ms != self.now_ms:
+            self._clock_ms = self.now_ms
+            self._client.delete(self._CLOCK)
+            self._client.rpush(self._CLOCK, self.now_ms // 1000, self.now_ms % 1000 * 1000)
+        sha = self._scripts.get(script.sha) or self._load(script)
+        words = ("EVALSHA", sha, len(keys), *keys, self.identity, *args)
+        reply: Reply = self._client.execute_command(*words)  # type: ignore[no-untyped-call]
+        return reply
+
+    def _load(self, script: Script) -> str:
+        source = script.source.replace("call('TIME')", f"call('LRANGE', '{self._CLOCK}', '0', '-1')")
+        self._scripts[script.sha] = str(self._client.script_load(source))
+        return self._scripts[script.sha]
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def list_groups(self) -> list[str]:
+        """Not needed here."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leaves the server as it was found."""
+        self.flush()
+        self._pubsub.close()
+        self._client.close()
+
+    def dump(self) -> State:
+        """All data but the clock."""
+        return dump_redis(self._client, "cobalance:*")
+
+    def restore(self, state: State) -> None:
+        """Puts the data back."""
+        self.flush()
+        load_redis(self._client, state)
+
+    def flush(self) -> None:
+        """Loses all data, the script cache aside."""
+        self._client.flushdb()
+        self._clock_ms = -1
+
+    def watch(self, channel: str) -> None:
+        """Notes what is published there."""
+        self._pubsub.subscribe(channel)
+        self._pubsub.get_message(timeout=5)
+
+    def hints(self) -> list[tuple[str, int]]:
+        """What was published since the last look: the answer to a ping comes behind it."""
+        self._pubsub.ping()
+        seen: list[tuple[str, int]] = []
+        while (message := self._pubsub.get_message(timeout=5)) is not None and message["type"] != "pong":
+            if message["type"] == "message":
+                seen.append((message["channel"].decode(), int(message["data"])))
+        return seen

@@ -1,0 +1,26 @@
+"""The same coordinator tests run on three Luas in this process and on a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.coordinator.backends import Backend, MemoryBackend, RedisBackend
+from tests.coordinator.driver import Group
+
+
+@pytest.fixture(params=["luajit21", "lua51", "lua54", "redis"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Where the scripts run."""
+    if request.param != "redis":
+        yield MemoryBackend(request.param)
+        return
+    redis_backend = RedisBackend(request.getfixturevalue("redis_url"))
+    yield redis_backend
+    redis_backend.close()
+
+
+@pytest.fixture
+def group(backend: Backend) -> Group:
+    """A new group without resources or members."""
+    return Group(backend)

@@ -1,0 +1,149 @@
+"""Whether a group's indices and counters agree with its records: checked after every call of every test."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.coordinator.records import MemberRecord, Records, ResourceRecord
+
+CLASS = 2**21
+MEMBER_FIELDS = ("r", "c", "a")
+
+
+def check(records: Records) -> None:
+    """Raises AssertionError naming the first rule that is broken."""
+    for rule in RULES:
+        rule(records)
+
+
+def _names(records: Records) -> None:
+    assert set(records.zsets["names"]) == set(records.resources), "names are not the resources"
+
+
+def _owned_entry(name: str, record: ResourceRecord) -> str:
+    if record.status == "pending":
+        return f"{record.owner} {'r' if record.removing else 'p'}{record.since:016} {name}"
+    return f"{record.owner} k{record.rank}{record.token:016} {name}"
+
+
+def _owned(records: Records) -> None:
+    expected = {_owned_entry(name, it) for name, it in records.resources.items() if it.status != "free"}
+    assert set(records.zsets["owned"]) == expected, "owned does not agree with the records"
+
+
+def _owners(records: Records) -> None:
+    for name, record in records.resources.items():
+        assert (record.owner == "-") == (record.status == "free"), f"{name} is {record.status} of {record.owner}"
+        if record.status != "free":
+            owner = records.members.get(record.owner)
+            assert owner is not None, f"{name} belongs to nobody"
+            assert owner.status != "ended", f"{name} belongs to a tombstone"
+            assert record.is_kept or owner.status != "graced" or f"p:{record.owner}" in records.zsets["timers"]
+        assert not (record.removing and record.is_kept) or records.members[record.owner].status == "dead", (
+            f"{name} is to be removed, yet kept"
+        )
+
+
+def _free(records: Records) -> None:
+    expected = {name for name, record in records.resources.items() if record.status == "free"}
+    assert set(records.zsets["free"]) == expected, "free does not agree with the records"
+    for name, score in records.zsets["free"].items():
+        assert (score == 0) == records.resources[name].removing, f"{name} is free at {score}"
+
+
+def _score(records: Records, id_: str, member: MemberRecord) -> int:
+    return member.share_class * CLASS + records.kept_by(id_)
+
+
+def _load(records: Records) -> None:
+    expected = {id_: _score(records, id_, member) for id_, member in records.members.items() if member.is_counted}
+    assert records.zsets["load"] == expected, "load does not agree with what is kept"
+
+
+def _revoking(records: Records) -> None:
+    pending = {it.owner for it in records.resources.values() if it.status == "pending" and not it.removing}
+    active = {id_: member for id_, member in records.members.items() if member.status == "active" and id_ in pending}
+    expected = {id_: _score(records, id_, member) for id_, member in active.items()}
+    assert records.zsets["revoking"] == expected, "revoking does not agree with what could be cancelled"
+
+
+def _deadlines(records: Records) -> None:
+    expected = {name: it.deadline for name, it in records.resources.items() if it.deadline > 0}
+    assert records.zsets["deadlines"] == expected, "deadlines do not agree with the records"
+    assert all(records.resources[name].status == "pending" for name in expected), "a deadline, but no revocation"
+
+
+def _counters(records: Records) -> None:
+    members = records.members.items()
+    classes = Counter(member.share_class for _, member in members if member.is_counted)
+    written = " ".join(f"{share_class}={classes[share_class]}" for share_class in sorted(classes))
+    assert records.scalars.get("classes", "") == written, "classes are miscounted"
+    assert records.number("total") == sum(not it.removing for it in records.resources.values()), "total is miscounted"
+    graced = sum(records.kept_by(id_) for id_, member in members if member.share_class < 0 and member.is_counted)
+    assert records.number("graced_kept") == graced, "graced_kept is miscounted"
+    assert records.number("token") >= max((it.token for it in records.resources.values()), default=0)
+
+
+def _timers(records: Records) -> None:
+    timers = records.zsets["timers"]
+    needed = {"active": "s", "leaving": "s", "graced": "g", "dead": "e", "ended": "t"}
+    for id_, member in records.members.items():
+        assert f"{needed[member.status]}:{id_}" in timers, f"nothing will end {id_}, which is {member.status}"
+    for name, record in records.resources.items():
+        assert record.avoid == "-" or f"a:{name}" in timers, f"{name} is avoided for ever"
+        assert record.rank != "0" or record.avoid != "-", f"{name} is pinned for ever"
+    assert records.number("recovering") == 0 or "r" in timers, "recovery never ends"
+    for name in records.offsets.keys() - records.resources.keys():
+        assert f"o:{name}" in timers, f"the offset of {name} is kept for ever"
+
+
+def _sessions(records: Records) -> None:
+    live = {id_ for id_, member in records.members.items() if member.is_live}
+    for field in MEMBER_FIELDS:
+        known = {name[2:] for name in records.scalars if name.startswith(f"{field}:")}
+        assert known == live if field == "r" else known <= live, f"{field}: is kept for others than the living"
+    assert records.scalars.get("coordinator", "") in {"", *live}, "the coordinator is no member"
+
+
+def _instances(records: Records) -> None:
+    for instance, id_ in records.instances.items():
+        member = records.members.get(id_)
+        assert member is not None, f"{instance} belongs to nobody"
+        assert (member.instance, member.is_counted) == (instance, True), f"{instance} is a ghost"
+    alive = Counter(member.instance for member in records.members.values() if member.is_live)
+    assert all(count == 1 or instance == "-" for instance, count in alive.items()), "an instance id lives twice"
+
+
+def _feed(records: Records) -> None:
+    for entry in records.zsets["feed"]:
+        id_, version, _ = entry.split(" ")
+        assert int(version) <= records.number("version")
+        assert records.members[id_].status != "ended", f"{id_} has ended and is still told things"
+
+
+def _journal(records: Records) -> None:
+    previous = None
+    for entry in records.journal:
+        seq = int(entry["seq"])
+        assert previous is None or seq == previous + 1 or entry["kind"] == "incarnation", (
+            f"the journal misses {seq - 1}"
+        )
+        previous = seq
+    assert previous is None or previous == records.number("version"), "the version is not the journal's last seq"
+
+
+RULES = (
+    _names,
+    _owned,
+    _owners,
+    _free,
+    _load,
+    _revoking,
+    _deadlines,
+    _counters,
+    _timers,
+    _sessions,
+    _instances,
+    _feed,
+    _journal,
+)

@@ -1,0 +1,137 @@
+"""What a group's keys hold, read back from a dump of the store, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from cobalance.coordinator.state import KeyState, State
+
+
+@attrs.frozen
+class ResourceRecord:
+    """A packed record of ``resources``."""
+
+    status: str
+    owner: str
+    token: int
+    since: int
+    deadline: int
+    rank: str
+    removing: bool
+    avoid: str
+    ended: int
+
+    @classmethod
+    def unpack(cls, packed: str) -> ResourceRecord:
+        """From its text."""
+        status, owner, token, since, deadline, rank, removing, avoid, ended = packed.split(" ")
+        return cls(status, owner, int(token), int(since), int(deadline), rank, removing == "1", avoid, int(ended))
+
+    @property
+    def is_kept(self) -> bool:
+        """Held, or about to be."""
+        return self.status in ("granted", "held")
+
+
+@attrs.frozen
+class MemberRecord:
+    """A packed record of ``members``."""
+
+    status: str
+    capacity: int
+    instance: str
+    joined: int
+    incarnation: int
+    request: int
+    reason: str
+    label: str
+
+    @classmethod
+    def unpack(cls, packed: str) -> MemberRecord:
+        """From its text."""
+        status, capacity, instance, joined, incarnation, request, reason, label = packed.split(" ")
+        return cls(status, int(capacity), instance, int(joined), int(incarnation), int(request), reason, label)
+
+    @property
+    def is_live(self) -> bool:
+        """Has a session."""
+        return self.status in ("active", "leaving")
+
+    @property
+    def is_counted(self) -> bool:
+        """Has a share, or keeps one."""
+        return self.status in ("active", "leaving", "graced")
+
+    @property
+    def share_class(self) -> int:
+        """The class its share is counted in."""
+        if self.status == "leaving":
+            return 0
+        return -self.capacity if self.status == "graced" else self.capacity
+
+
+@attrs.frozen
+class Records:
+    """All of a group."""
+
+    raw: State
+    scalars: dict[str, str]
+    members: dict[str, MemberRecord]
+    instances: dict[str, str]
+    resources: dict[str, ResourceRecord]
+    zsets: dict[str, dict[str, float]]
+    offsets: dict[str, int]
+    journal: list[dict[str, str]]
+
+    @classmethod
+    def read(cls, state: State, keys: tuple[str, ...]) -> Records:
+        """From a dump."""
+        contents = {key.key.decode(): key.contents for key in state}
+        assert set(contents) <= set(keys), f"unknown keys: {set(contents) - set(keys)}"
+        part = {key.rsplit(":", 1)[1]: contents.get(key, ()) for key in keys}
+        members = _pairs(part["members"])
+        return cls(
+            raw=state,
+            scalars=_pairs(part["state"]),
+            members={id_: MemberRecord.unpack(text) for id_, text in members.items() if id_[0] != "="},
+            instances={id_[1:]: text for id_, text in members.items() if id_[0] == "="},
+            resources={name: ResourceRecord.unpack(text) for name, text in _pairs(part["resources"]).items()},
+            zsets={name: _scores(part[name]) for name in _ZSETS},
+            offsets={name: int(text) for name, text in _pairs(part["offsets"]).items()},
+            journal=[_pairs(fields) for fields in part["journal"][2::2]],
+        )
+
+    def number(self, scalar: str) -> int:
+        """A scalar of the group."""
+        return int(self.scalars.get(scalar, "0"))
+
+    def owned_by(self, member: str) -> dict[str, ResourceRecord]:
+        """What a member has, pending or not."""
+        return {name: record for name, record in self.resources.items() if record.owner == member}
+
+    def kept_by(self, member: str) -> int:
+        """How many a member keeps."""
+        return sum(record.is_kept for record in self.owned_by(member).values())
+
+    def with_scalar(self, field: str, value: str) -> State:
+        """The same data with one scalar changed."""
+        return tuple(_changed(key, field, value) if key.key.endswith(b":state") else key for key in self.raw)
+
+
+_ZSETS = ("names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines")
+
+
+def _pairs(flat: Any) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _scores(flat: Any) -> dict[str, float]:
+    return {flat[i].decode(): float(flat[i + 1]) for i in range(0, len(flat), 2)}
+
+
+def _changed(key: KeyState, field: str, value: str) -> KeyState:
+    fields = _pairs(key.contents) | {field: value}
+    contents = [part.encode() for pair in sorted(fields.items()) for part in pair]
+    return attrs.evolve(key, contents=tuple(contents))

@@ -1,0 +1,128 @@
+"""Looking at a group and configuring it: the client's administrative side."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, names
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.requests import Configure, Describe, Header, Request
+from cobalance.errors import GroupExists, InvalidSettings, UnknownGroup
+
+
+def test_members_and_resources_are_shown_as_they_are(group: Group) -> None:
+    """Statuses, shares, pendings with their deadlines, offsets."""
+    a = group.join("a", label="host:1", instance_id="pod-0")
+    group.set_resources(a, names(2))
+    a.hear()
+    a.commit("r000", 7)
+    group.join("b", capacity=1)
+    a.hear()
+    (pending,) = a.pending
+    rows = {row.id: row for row in group.coordinator.members()}
+    assert (rows["a"].status, rows["a"].instance_id, rows["a"].label) == ("active", "pod-0", "host:1")
+    assert (rows["a"].kept, rows["a"].pending, rows["a"].quota_floor, rows["a"].quota_ceil) == (1, 1, 1, 1)
+    assert (rows["b"].kept, rows["b"].pending, rows["b"].instance_id) == (0, 0, None)
+    assert rows["a"].expires_ms == group.backend.now_ms + SETTINGS.session_timeout_ms
+    assert rows["a"].last_request == a.number
+    resources = {row.name: row for row in group.coordinator.resources()}
+    assert resources[pending].status == "pending"
+    assert resources[pending].deadline_ms == a.holds[pending].deadline_ms
+    assert resources["r000"].committed == 7
+
+
+def test_the_state_is_shown_by_name(group: Group) -> None:
+    """With the settings in force and who is coordinator."""
+    a = group.join("a")
+    group.set_resources(a, names(3))
+    state = group.coordinator.state()
+    assert (state["coordinator"], state["owned"], state["free"], state["members"]) == ("a", "3", "0", "1")
+    assert group.coordinator.settings() == SETTINGS
+
+
+@pytest.mark.parametrize("page", [1, 2, 5, 200])
+def test_pages_show_everything_once(group: Group, page: int) -> None:
+    """Whatever the page size, each row comes once."""
+    a, *_ = group.joined("abcdefg")
+    group.set_resources(a, names(10))
+    for section, expected in (("members", set("abcdefg")), ("resources", set(names(10)))):
+        seen, cursor = [], ""
+        while True:
+            reply = group.execute(Request(Header("-", 0), Describe(section, cursor, page)))  # type: ignore[arg-type]
+            seen += [row[0] for row in reply.rows]
+            assert len(reply.rows) <= page
+            cursor = reply.results[0]
+            if not cursor:
+                break
+        assert sorted(seen) == sorted(expected)
+
+
+def test_looking_settles_what_is_due(group: Group) -> None:
+    """What is shown is not older than the look."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(2))
+    group.drain()
+    a.silent = b.silent = True
+    for _ in range(3):
+        group.backend.now_ms += 1500
+        group.coordinator.state()
+    assert [row.id for row in group.coordinator.members()] == []
+    assert {row.owner for row in group.coordinator.resources()} == {None}
+
+
+def test_a_group_that_is_not_there_is_named(backend: Backend) -> None:
+    """With what to do about it."""
+    coordinator = Coordinator(backend, "nowhere")
+    for ask in (coordinator.state, coordinator.tick, coordinator.settings, lambda: list(coordinator.members())):
+        with pytest.raises(UnknownGroup, match="'nowhere' does not exist"):
+            ask()
+
+
+def test_a_group_is_created_once(group: Group) -> None:
+    """A second creation is an error and changes nothing."""
+    with pytest.raises(GroupExists, match="'g' exists already"):
+        group.coordinator.create(attrs.evolve(SETTINGS, gather_ms=99))
+    assert group.coordinator.settings() == SETTINGS
+
+
+def test_a_change_of_settings_reaches_everybody(group: Group) -> None:
+    """The next reply carries the new session timeout; members need not restart."""
+    (a,) = group.joined("a")
+    group.coordinator.configure(session_timeout_ms=4000, revocation_timeout_ms=4000)
+    assert a.heartbeat().session_timeout_ms == 4000
+    assert group.coordinator.settings().revocation_timeout_ms == 4000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"session_timeout_ms": 6000}, "revocation_timeout_ms .5000. is below session_timeout_ms"),
+        ({"heartbeat_interval_ms": 2000}, "above a third"),
+        ({"moves_per_call": 0}, "moves_per_call is 0"),
+        ({"mode": "lazy"}, "mode is 'lazy'"),
+        ({"colour": "blue"}, "colour"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    group: Group, changes: dict[str, int | str], message: str
+) -> None:
+    """The error names them; nothing is changed."""
+    with pytest.raises(InvalidSettings, match=message):
+        group.coordinator.configure(**changes)
+    assert group.coordinator.settings() == SETTINGS
+
+
+def test_the_script_refuses_what_would_be_unsafe(group: Group) -> None:
+    """Two administrators whose changes fit one by one but not together: the script looks at the sum."""
+    for values in ((("revocation_ms", "2000"),), (("session_ms", "9000"),), (("colour", "1"),)):
+        reply = group.execute(Request(Header("-", 0), Configure(create=False, values=values)))
+        assert reply.results[0] == "INVALID"
+    assert group.coordinator.settings() == SETTINGS
+
+
+def test_joins_do_not_change_settings(group: Group) -> None:
+    """The first ones stored count, until somebody configures the group."""
+    group.join("a", settings=attrs.evolve(SETTINGS, gather_ms=77))
+    assert group.coordinator.settings() == SETTINGS

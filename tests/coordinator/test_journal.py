@@ -1,0 +1,123 @@
+"""The journal: every transition, once, in the script that made it."""
+
+from __future__ import annotations
+
+import attrs
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, names
+
+
+def handover(group: Group, token: int) -> list[str]:
+    """The kinds of all entries of one handover."""
+    return [entry["kind"] for entry in group.journal() if entry.get("handover_id") == str(token)]
+
+
+def test_a_handover_reads_as_a_story(group: Group) -> None:
+    """Revoking → released → granted, under the handover id of the tenure that ended."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    group.join("b")
+    a.hear()
+    (name,) = a.pending
+    token = a.holds[name].token
+    a.commit(name, 3)
+    group.backend.now_ms += 250
+    a.release(name)
+    assert handover(group, token) == ["revoking", "released", "granted"]
+    released, granted = group.journal("released")[0], group.journal("granted")[-1]
+    assert released["drain_ms"] == "250"
+    assert released["committed"] == "3"
+    assert released["member"] == "a"
+    assert granted["member"] == "b"
+    assert int(granted["token"]) > token
+
+
+def test_a_forced_handover_says_so(group: Group) -> None:
+    """With its deadline, and the time the holder had."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    group.join("b")
+    a.hear()
+    (name,) = a.pending
+    tenure = a.holds[name]
+    group.run(SETTINGS.revocation_timeout_ms)
+    assert handover(group, tenure.token) == ["revoking", "forced", "granted"]
+    forced = group.journal("forced")[0]
+    assert forced["deadline"] == str(tenure.deadline_ms)
+    assert forced["drain_ms"] == str(SETTINGS.revocation_timeout_ms)
+    assert forced["reason"] == "deadline"
+
+
+def test_a_cancelled_revocation_is_told_to_its_end(group: Group) -> None:
+    """Revoking → cancelled; the tenure goes on."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    b = group.join("b")
+    a.hear()
+    token = a.holds[a.pending[0]].token
+    b.leave()
+    assert handover(group, token) == ["revoking", "cancelled"]
+
+
+def test_a_crash_is_told(group: Group) -> None:
+    """expired_member, then each of its resources: expired → granted."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(2))
+    group.drain()
+    token = next(iter(a.holds.values())).token
+    group.run(SETTINGS.session_timeout_ms + 1000, b)
+    assert [entry["member"] for entry in group.journal("expired_member")] == ["a"]
+    assert handover(group, token) == ["expired", "granted"]
+
+
+def test_every_sort_of_transition_has_its_entry(group: Group) -> None:
+    """Nothing happens in silence."""
+    a = group.join("a")
+    group.set_resources(a, names(4))
+    a.hear()
+    a.commit("r000", 5)
+    a.commit("r000", 4)
+    a.release("r001", reason="hung")
+    group.set_resources(a, names(3))
+    group.drain()
+    group.coordinator.configure(gather_ms=1)
+    a.leave()
+    kinds = {entry["kind"] for entry in group.journal()}
+    assert kinds >= {
+        "incarnation", "configured", "joined", "coordinator", "added", "granted", "refused", "abandoned", "removing",
+        "revoking", "released", "removed", "leaving",
+    }  # fmt: skip
+
+
+def test_every_entry_has_a_number_a_kind_and_a_time(group: Group) -> None:
+    """The numbers are contiguous, so that a gap shows that entries were trimmed."""
+    a, _ = group.joined("ab")
+    group.set_resources(a, names(20))
+    group.drain()
+    entries = group.journal()
+    assert [int(entry["seq"]) for entry in entries] == list(range(1, len(entries) + 1))
+    assert all(entry["kind"] and int(entry["at_ms"]) == group.backend.now_ms for entry in entries)
+
+
+def test_the_journal_is_bounded(backend: Backend) -> None:
+    """About as long as it is set to be; the numbers go on."""
+    group = Group(backend, attrs.evolve(SETTINGS, journal_length=100))
+    a = group.join("a")
+    for round_ in range(40):
+        group.set_resources(a, names(10, prefix="ab"[round_ % 2]))
+        group.drain()
+    entries = group.journal()
+    assert len(entries) <= 300
+    assert int(entries[0]["seq"]) > 1
+    assert int(entries[-1]["seq"]) == group.records().number("version")
+
+
+def test_the_journal_holds_ids_and_numbers_only(group: Group) -> None:
+    """Labels (host names) and whatever else users write stay out of it."""
+    a = group.join("a", label="secret-host")
+    group.set_resources(a, names(1))
+    a.leave()
+    assert not any("secret-host" in value for entry in group.journal() for value in entry.values())

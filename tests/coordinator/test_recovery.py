@@ -1,0 +1,418 @@
+"""Redis lost its data, came back older, or is another server: incarnations, claims, and what must not happen meanwhile."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, Member, names
+
+from cobalance.coordinator.requests import Claim, Configure, Header, Request
+
+SESSION_MS = SETTINGS.session_timeout_ms
+
+
+def working_group(group: Group, count: int = 6) -> tuple[Member, Member]:
+    """Two members with everything handed out and an offset committed each."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(count))
+    group.drain()
+    for member in (a, b):
+        for name in member.holds:
+            member.commit(name, 10)
+            member.holds[name].committed = 10
+    return a, b
+
+
+def test_a_new_group_recovers_first(backend: Backend) -> None:
+    """An empty Redis cannot tell a new group from a lost one: it waits for claims for one session timeout."""
+    group = Group(backend, create=False)
+    a = group.join("a")
+    assert a.last.recovering_ms == SESSION_MS
+    assert group.set_resources(a, names(2)) == "RECOVERING"
+    group.run(SESSION_MS - 1)
+    assert not a.holds
+    group.run(1)
+    assert group.set_resources(a, names(2), version=1) == "DONE"
+    a.hear()
+    assert len(a.holds) == 2
+
+
+def test_a_created_group_need_not(group: Group) -> None:
+    """Who says that a group is new is believed."""
+    a = group.join("a")
+    assert a.last.recovering_ms == 0
+    group.set_resources(a, names(2))
+    a.hear()
+    assert len(a.holds) == 2
+
+
+def test_recovery_lasts_as_long_as_the_joins_say(backend: Backend) -> None:
+    """The session timeout is a group setting; with the group lost, the joins carry it."""
+    settings = attrs.evolve(SETTINGS, session_timeout_ms=4500)
+    group = Group(backend, settings, create=False)
+    assert group.join("a").last.recovering_ms == 4500
+
+
+@pytest.mark.parametrize("loss", ["emptied", "moved", "older"])
+def test_everybody_keeps_everything_where_claims_agree(group: Group, loss: str) -> None:
+    """Whatever became of the data: same holders, same tokens, same offsets, no reshuffle."""
+    a, b = working_group(group)
+    old = group.backend.dump()
+    for member in (a, b):
+        member.hear()
+    if loss == "emptied":
+        group.lose_data()
+    elif loss == "moved":
+        group.backend.identity = "another-server"
+    else:
+        group.set_resources(a, names(6))
+        a.commit("r000" if "r000" in a.holds else min(a.holds), 9)
+        group.restore(old)
+    before = {**a.holds, **b.holds}
+    assert a.heartbeat().status == "REJOIN"
+    a2 = a.rejoin("a2")
+    assert b.heartbeat().status == "REJOIN"
+    b2 = b.rejoin("b2")
+    assert a2.last.status == b2.last.status == "OK"
+    group.run(SESSION_MS + 1000)
+    group.set_resources(a2, names(6))
+    group.drain()
+    after = {**a2.holds, **b2.holds}
+    assert {name: tenure.token for name, tenure in after.items()} == {name: it.token for name, it in before.items()}
+    assert group.records().offsets == dict.fromkeys(names(6), 10)
+    assert set(group.loads()) == {"a2", "b2"}
+
+
+def test_a_lower_version_than_seen_starts_a_new_incarnation(group: Group) -> None:
+    """The same server with older data: the members' memory is the proof."""
+    a, _ = working_group(group)
+    old = group.backend.dump()
+    incarnation = a.incarnation
+    group.set_resources(a, names(8))
+    a.hear()
+    group.restore(old)
+    assert a.heartbeat().status == "REJOIN"
+    assert group.records().number("incarnation") > incarnation
+    assert group.records().number("version") > a.seen - 1
+
+
+def test_those_who_come_back_later_prove_no_second_loss(group: Group) -> None:
+    """Members had seen different versions; the higher ones only lift the version, nobody has to rejoin twice."""
+    a, b = working_group(group)
+    a.seen, b.seen = a.seen, b.seen + 1000
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    b.heartbeat()
+    b2 = b.rejoin("b2")
+    assert a2.heartbeat().status == "OK"
+    assert b2.heartbeat().status == "OK"
+    assert group.records().number("version") >= b.seen
+    assert len(group.journal("incarnation")) == 2
+    assert group.journal("incarnation")[1]["reason"] == "seen"
+
+
+def test_two_losses_are_two_incarnations(group: Group) -> None:
+    """Emptied again in the middle of the recovery: those who were back already have to come again."""
+    a, b = working_group(group)
+    tokens = {name: tenure.token for name, tenure in a.holds.items()}
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    group.lose_data()
+    assert a2.heartbeat().status == "REJOIN"
+    a3 = a2.rejoin("a3")
+    assert {name: tenure.token for name, tenure in a3.holds.items()} == tokens
+    assert b.heartbeat().status == "REJOIN"
+    assert b.rejoin("b2").last.status == "OK"
+
+
+def test_a_configuration_does_not_hide_a_move(group: Group) -> None:
+    """An administrator may be the first to reach the other server."""
+    a, _ = working_group(group)
+    group.backend.identity = "another-server"
+    group.execute(Request(Header("-", 0), Configure(create=False, values=(("gather_ms", "5"),))))
+    assert a.heartbeat().status == "REJOIN"
+
+
+@pytest.mark.parametrize("verb", ["tick", "describe"])
+def test_anybody_may_notice_a_move(group: Group, verb: str) -> None:
+    """Ticks and looks notice it as well."""
+    a, _ = working_group(group)
+    group.backend.identity = "another-server"
+    group.tick() if verb == "tick" else group.coordinator.state()
+    assert group.records().number("recovering") > 0
+    assert a.heartbeat().status == "REJOIN"
+
+
+def test_where_the_identity_is_forbidden_the_rest_works(backend: Backend) -> None:
+    """Without INFO the identity is empty: that is no move, one way or the other."""
+    backend.identity = ""
+    group = Group(backend)
+    a, b = working_group(group)
+    group.backend.identity = "known-at-last"
+    assert a.heartbeat().status == "OK"
+    group.backend.identity = ""
+    assert b.heartbeat().status == "OK"
+
+
+# -- while recovering --------------------------------------------------------------------------------------------------
+
+
+def moved(group: Group, member: Member, again: str) -> Member:
+    """The server changed, and one member is back already."""
+    group.backend.identity += "'"
+    assert member.heartbeat().status == "REJOIN"
+    return member.rejoin(again)
+
+
+def test_nothing_unclaimed_is_granted(group: Group) -> None:
+    """New resources and those of members not back yet wait."""
+    a, _b = working_group(group)
+    a2 = moved(group, a, "a2")
+    group.set_resources(a2, names(9))
+    group.run(SESSION_MS - 1000, a2)
+    assert len(a2.holds) == 3
+    assert sum(owner == "b" for owner in group.holders().values()) == 3
+
+
+def test_nothing_is_revoked_or_cancelled(group: Group) -> None:
+    """A newcomer during the recovery is a newcomer after it."""
+    a, b = working_group(group)
+    a2 = moved(group, a, "a2")
+    b.heartbeat()
+    b2 = b.rejoin("b2")
+    c = group.join("c")
+    count = len(group.journal("revoking", "cancelled", "withdrawn", "forced"))
+    group.run(SESSION_MS - 1)
+    assert len(group.journal("revoking", "cancelled", "withdrawn", "forced")) == count
+    group.run(1000)
+    group.drain()
+    assert group.loads() == {"a2": 2, "b2": 2, "c": 2}
+    assert len(c.holds) == 2
+    assert len({*a2.holds, *b2.holds}) == 4
+
+
+def test_nothing_is_removed(group: Group) -> None:
+    """A list that arrives meanwhile only adds; it is compared again afterwards."""
+    a, _ = working_group(group)
+    a2 = moved(group, a, "a2")
+    kept = sorted(a2.holds)[:1]
+    assert group.set_resources(a2, tuple(kept), version=8) == "RECOVERING"
+    assert len(group.holders()) == 6
+    group.run(SESSION_MS + 1000)
+    assert group.set_resources(a2, tuple(kept), version=8) == "DONE"
+    group.drain()
+    assert sorted(group.holders()) == kept
+
+
+def test_the_same_list_is_compared_again_after_a_recovery(group: Group) -> None:
+    """Claims may have brought back what the list had removed."""
+    a, _ = working_group(group)
+    stray = Claim("stray", a.holds[min(a.holds)].token + 1)
+    group.backend.identity += "'"
+    a.heartbeat()
+    a2 = a.rejoin("a2", claims=(*a.claims(),))
+    a2.join(claims=(stray,), previous="a")
+    assert "stray" in group.holders()
+    group.run(SESSION_MS + 1000)
+    assert group.set_resources(a2, names(6), version=1) == "DONE"
+    group.drain()
+    assert sorted(group.holders()) == list(names(6))
+
+
+def test_nobody_is_forced_or_called_in_circles(group: Group) -> None:
+    """An armed deadline that passes before its holder is back waits, and asks nobody to call again at once."""
+    a, b = working_group(group)
+    group.join("c")
+    group.run(SETTINGS.revocation_timeout_ms - 500)
+    (pending,) = a.pending
+    b2 = moved(group, b, "b2")
+    for _ in range(5):
+        group.backend.now_ms += 500
+        assert not b2.heartbeat().more
+        assert b2.last.due_ms > group.backend.now_ms
+    assert group.backend.now_ms > group.records().resources[pending].deadline
+    assert not group.journal("forced")
+    a.heartbeat()
+    a2 = a.rejoin("a2")  # its own clock had it abort that tenure, so it claims all the others
+    assert pending not in a2.holds
+    assert len(a2.holds) == 2
+
+
+def test_every_reply_says_how_long_it_still_takes(group: Group) -> None:
+    """Heartbeats that bring nothing say so too."""
+    a, _ = working_group(group)
+    a2 = moved(group, a, "a2")
+    for passed in (0, 500, 1000):
+        group.backend.now_ms += 500 if passed else 0
+        assert a2.heartbeat().recovering_ms == SESSION_MS - passed
+
+
+def test_the_highest_token_wins_and_brings_its_offset(group: Group) -> None:
+    """Of two claims the later tenure is the true one, in whatever order they arrive."""
+    a, b = working_group(group, 2)
+    name = min(a.holds)
+    group.lose_data()
+    token = a.holds[name].token
+    a.is_over = b.is_over = True
+    a2 = a.rejoin("a2")
+    b2 = b.rejoin("b2", claims=(*b.claims(), Claim(name, token + 5, 25)))
+    assert b2.last.results == ("KEPT", "KEPT")
+    a2.hear()
+    assert [change.resource for change in a2.lost] == [name]
+    assert group.records().offsets[name] == 25
+    late = group.join("late", claims=(Claim(name, token + 2, 99),))
+    assert late.last.results == ("LOST",)
+    assert group.records().offsets[name] == 25
+
+
+def test_a_claim_without_an_offset_keeps_the_stored_one(group: Group) -> None:
+    """Where the holder never committed, what is stored is the best there is."""
+    a, b = working_group(group, 2)
+    name = min(a.holds)
+    group.backend.identity = "another"
+    a.heartbeat()
+    a2 = a.rejoin("a2", claims=tuple(Claim(claim.resource, claim.token) for claim in a.claims()))
+    assert a2.last.results == ("KEPT",)
+    assert group.records().offsets[name] == 10
+    assert b.heartbeat().status == "REJOIN"
+
+
+def test_what_nobody_claims_becomes_free_afterwards(group: Group) -> None:
+    """The member that did not come back has crashed."""
+    a, b = working_group(group)
+    b.silent = True
+    a2 = moved(group, a, "a2")
+    group.run(SESSION_MS + 1000)
+    group.drain()
+    assert len(a2.holds) == 6
+
+
+def test_what_its_member_no_longer_claims_becomes_free(group: Group) -> None:
+    """Claims are exhaustive: a tenure it has aborted is not among them."""
+    a, _ = working_group(group)
+    group.backend.identity += "'"
+    a.heartbeat()
+    aborted, *rest = a.claims()
+    a.rejoin("a2", claims=tuple(rest))
+    assert group.records().resources[aborted.resource].status == "free"
+
+
+def test_claims_come_in_pages(group: Group) -> None:
+    """What the former self still has is freed only after the last page."""
+    a, _ = working_group(group, 12)
+    group.backend.identity += "'"
+    a.heartbeat()
+    claims = a.claims()
+    a2 = a.rejoin("a2", claims=claims[:4], last_page=False)
+    assert len(group.records().owned_by("a")) == 2
+    assert a2.last.status == "OK"
+    a2.join(claims=claims[4:], previous="a")
+    assert a2.last.results == ("KEPT", "KEPT")
+    assert len(group.records().owned_by("a2")) == 6
+
+
+def test_pages_lost_between_two_pages_begin_anew(group: Group) -> None:
+    """Emptied after the first page: the second one must not pass for the whole."""
+    a, _ = working_group(group, 12)
+    group.lose_data()
+    a.heartbeat()
+    claims = a.claims()
+    a2 = a.rejoin("a2", claims=claims[:4], last_page=False)
+    group.lose_data()
+    assert a2.join(claims=claims[4:], previous="a").status == "REJOIN"
+    a2.holds = dict(a.holds)
+    a3 = a2.rejoin("a3")
+    assert a3.last.results == ("KEPT",) * 6
+
+
+def test_a_claim_survives_an_interrupted_rejoin(group: Group) -> None:
+    """The record still names the member before the last: an equal token of somebody not back is as good."""
+    a, _ = working_group(group, 12)
+    group.backend.identity += "'"
+    a.heartbeat()
+    claims = a.claims()
+    a2 = a.rejoin("a2", claims=claims[:4], last_page=False)
+    a2.holds = dict(a.holds)
+    group.backend.identity += "'"
+    a3 = a2.rejoin("a3")
+    assert a3.last.results == ("KEPT",) * 6
+
+
+def test_outside_a_recovery_a_claim_must_continue_a_tenure(group: Group) -> None:
+    """Neither a higher token nor a free resource can be had by claiming it."""
+    a, _ = working_group(group, 2)
+    name = min(a.holds)
+    token = a.holds[name].token
+    thief = group.join("x", claims=(Claim(name, token + 5), Claim("nothing", 5)))
+    assert thief.last.results == ("LOST", "LOST")
+    assert "nothing" not in group.holders()
+
+
+def test_a_free_resource_is_not_revived_by_its_last_token(group: Group) -> None:
+    """That tenure has ended; a process without a former self cannot continue it."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    token = a.holds["r000"].token
+    a.leave()
+    a.release("r000")
+    x = group.join("x", capacity=0, claims=(Claim("r000", token),))
+    assert x.last.results == ("LOST",)
+
+
+def test_the_former_self_is_replaced_without_a_move(group: Group) -> None:
+    """Outside a recovery too: one join, all claims kept, nobody else hears anything."""
+    a, b = working_group(group)
+    version = len(group.journal("revoking", "granted"))
+    a2 = a.rejoin("a2")
+    assert a2.last.results == ("KEPT",) * 3
+    assert set(group.loads()) == {"a2", "b"}
+    group.run(5000)
+    assert len(group.journal("revoking", "granted")) == version
+    assert not b.lost
+
+
+def test_tokens_rise_over_a_total_loss(group: Group) -> None:
+    """New tenures lie above everything claimed, everything reported, and the time."""
+    a, b = working_group(group)
+    a.silent = b.silent = True
+    high = max(tenure.token for tenure in a.holds.values())
+    group.lose_data()
+    group.step_clock(-100_000_000)
+    fresh = group.join("n", floor_token=high + 50)
+    group.set_resources(fresh, names(1))
+    group.run(SESSION_MS + 1000)
+    fresh.hear()
+    assert fresh.holds["r000"].token > high + 50
+
+
+def test_the_version_goes_on_above_what_was_seen(group: Group) -> None:
+    """A cursor from before the loss never hides what happens after it."""
+    a, _ = working_group(group)
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    assert a2.last.version > a.seen
+    assert all(change.kind == "hold" for change in a2.last.changes)
+
+
+def test_a_deadline_from_before_is_armed_anew(group: Group) -> None:
+    """A former self's pending revocation is not forced on its next id by the old deadline."""
+    a, b = working_group(group)
+    c = group.join("c")
+    group.beat()
+    assert a.pending
+    a2 = moved(group, a, "a2")
+    b.heartbeat()
+    b.rejoin("b2")
+    c.heartbeat()
+    c.rejoin("c2")
+    group.run(SESSION_MS + 500)
+    for name, record in group.records().owned_by("a2").items():
+        assert record.status != "pending" or record.deadline >= group.backend.now_ms + 1000, name
+    group.drain()
+    assert sorted(group.loads().values()) == [2, 2, 2]
+    assert a2.last.status == "OK"

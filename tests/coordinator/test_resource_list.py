@@ -1,0 +1,207 @@
+"""The versioned resource list: pages, removal, re-adding, disagreement."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, Member, names
+
+from cobalance.coordinator.requests import SetResources
+
+DAY_MS = 86_400_000
+
+
+def holder(group: Group, count: int = 4) -> Member:
+    """A member that holds everything."""
+    a = group.join("a")
+    group.set_resources(a, names(count))
+    a.hear()
+    return a
+
+
+def test_removing_a_held_resource_revokes_it_first(group: Group) -> None:
+    """Its holder finishes, then it is gone."""
+    a = holder(group)
+    group.set_resources(a, names(3))
+    a.hear()
+    assert a.pending == ["r003"]
+    assert group.holders()["r003"] == "a"
+    a.release("r003")
+    assert set(group.holders()) == set(names(3))
+    assert group.journal("revoking")[0]["reason"] == "removed"
+
+
+def test_removing_a_free_resource_removes_it_at_once(group: Group) -> None:
+    """There is nobody to ask."""
+    standby = group.join("s", capacity=0)
+    group.set_resources(standby, names(4))
+    group.set_resources(standby, names(2))
+    assert set(group.holders()) == set(names(2))
+
+
+def test_removing_what_was_granted_unheard_removes_it_at_once(group: Group) -> None:
+    """The grant is withdrawn first."""
+    standby = group.join("s", capacity=0)
+    group.join("a")
+    group.set_resources(standby, names(4))
+    group.set_resources(standby, names(2))
+    assert set(group.holders()) == set(names(2))
+    assert len(group.journal("withdrawn")) == 2
+
+
+def test_a_removed_resource_is_forced_at_its_deadline(group: Group) -> None:
+    """A holder that does not finish cannot keep it alive."""
+    a = holder(group)
+    group.set_resources(a, names(3))
+    a.hear()
+    group.run(SETTINGS.revocation_timeout_ms)
+    assert set(group.holders()) == set(names(3))
+    assert [change.resource for change in a.lost] == ["r003"]
+
+
+def test_re_adding_keeps_holder_deadline_token_and_offset(group: Group) -> None:
+    """A list that was wrong for a moment costs nothing that had not happened yet."""
+    a = holder(group)
+    a.commit("r003", 7)
+    token = a.holds["r003"].token
+    group.set_resources(a, names(3))
+    a.hear()
+    assert a.holds["r003"].pending
+    group.set_resources(a, names(4))
+    record, offset = group.records().resources["r003"], group.records().offsets["r003"]
+    assert (record.owner, record.token, record.status, offset) == ("a", token, "held", 7)
+    a.hear()
+    assert a.pending == []
+
+
+def test_re_adding_keeps_a_pending_deadline_where_it_is_still_surplus(group: Group) -> None:
+    """The revocation goes on as it was, only for another reason."""
+    a = holder(group)
+    group.join("b")
+    a.hear()
+    pending = a.pending[0]
+    deadline = a.holds[pending].deadline_ms
+    rest = tuple(name for name in names(4) if name != pending)
+    group.backend.now_ms += 500
+    group.set_resources(a, rest)
+    group.set_resources(a, names(4))
+    a.hear()
+    record = group.records().resources[pending]
+    assert (record.owner, record.status, record.deadline) == ("a", "pending", deadline)
+
+
+def test_an_offset_outlives_its_resource_for_a_week(group: Group) -> None:
+    """Removed by mistake and re-added, it resumes where it was; forgotten in the end."""
+    a = holder(group)
+    a.commit("r003", 7)
+    group.set_resources(a, names(3))
+    group.drain()
+    assert "r003" not in group.holders()
+    group.backend.now_ms += 6 * DAY_MS
+    group.set_resources(a, names(4))
+    a.hear()
+    assert a.holds["r003"].committed == 7
+    group.set_resources(a, names(3))
+    group.drain()
+    group.backend.now_ms += 8 * DAY_MS
+    a.hear()
+    assert group.records().offsets == {}
+
+
+def test_a_lower_version_is_ignored(group: Group) -> None:
+    """During a rolling deploy the old list does not come back with every old process."""
+    a, b = group.joined("ab")
+    assert group.set_resources(a, names(5), version=2) == "DONE"
+    assert group.set_resources(b, names(3), version=1) == "IGNORED"
+    assert len(group.holders()) == 5
+
+
+def test_the_same_version_is_current(group: Group) -> None:
+    """Declaring the known list again does nothing."""
+    a = group.join("a")
+    group.set_resources(a, names(5), version=2)
+    before = group.records().number("version")
+    assert group.set_resources(a, names(5), version=2) == "CURRENT"
+    assert group.records().number("version") == before
+
+
+def test_two_lists_of_one_version_disagree(group: Group) -> None:
+    """The second one is refused and changes nothing."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(5), version=2)
+    assert group.set_resources(b, names(3), version=2) == "DISAGREE"
+    assert len(group.holders()) == 5
+
+
+def test_a_page_speaks_only_for_its_range(group: Group) -> None:
+    """What lies outside (after, to] is left alone."""
+    a = holder(group, 6)
+    page = SetResources(version=9, digest="x", after="r001", to="r003", names=("r002",))
+    assert a.ask(page).results == ("NEXT", "r003")
+    a.hear()
+    assert a.pending == ["r003"]
+    rest = SetResources(version=9, digest="x", after="r003", to="", names=("r004", "r005", "r006"))
+    assert a.ask(rest).results == ("DONE",)
+    assert set(group.holders()) == set(names(7))
+
+
+@pytest.mark.parametrize("moves", [1, 2, 7])
+def test_a_page_is_cut_where_the_work_would_be_too_much(backend: Backend, moves: int) -> None:
+    """However long the list, known or new, a call takes a bounded part and says where to go on."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=moves))
+    a = group.join("a")
+    assert group.set_resources(a, names(10)) == "DONE"
+    mixed = tuple(sorted([*names(10)[::2], *names(5, "Q"), *names(5, "r00"), *names(5, "z")]))
+    assert group.set_resources(a, mixed) == "DONE"
+    group.drain()
+    assert set(group.holders()) == set(mixed)
+    assert group.set_resources(a, ()) == "DONE"
+    group.drain()
+    assert group.holders() == {}
+
+
+@pytest.mark.parametrize("moves", [1, 2, 7])
+def test_no_page_adds_or_removes_more_than_a_call_may(backend: Backend, moves: int) -> None:
+    """Neither a list of new names nor an empty one is taken at once."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=moves))
+    standby = group.join("s", capacity=0)
+    for version, names_ in ((1, names(20)), (12, ())):
+        before = len(group.records().resources)
+        page = SetResources(version=version, digest="x", names=names_)
+        assert standby.ask(page).results[0] == "NEXT"
+        assert abs(len(group.records().resources) - before) == moves
+        assert group.set_resources(standby, names_, version=version + 10) == "DONE"
+
+
+def test_names_are_ordered_by_their_bytes(backend: Backend) -> None:
+    """Upper case before lower case, ten before two: pages are cut as Redis sorts, not as a locale would."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=2))
+    a = group.join("a")
+    wanted = ("B", "a", "b-10", "b-2", "b_1", "Ä", "ä", "ß", "é-1")
+    for declared in (wanted, wanted[::2], wanted):
+        assert group.set_resources(a, tuple(sorted(declared))) == "DONE"
+        group.drain()
+        assert list(group.holders()) == sorted(declared)
+
+
+def test_a_list_in_the_middle_of_a_higher_one_is_ignored(group: Group) -> None:
+    """Once a page of a new version has come, the old version has nothing to say."""
+    a = holder(group)
+    a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
+    assert group.set_resources(a, names(2), version=5) == "IGNORED"
+    assert len(group.holders()) == 4
+
+
+def test_a_claim_of_what_is_being_removed_does_not_keep_it(group: Group) -> None:
+    """The same process under its next id goes on draining; the resource goes in the end, and only that."""
+    a = holder(group)
+    group.set_resources(a, names(4)[1:])
+    a.hear()
+    token = a.holds["r000"].token
+    again = a.rejoin("a2")
+    assert again.holds["r000"].token == token
+    again.hear()
+    assert again.pending == ["r000"]
+    group.drain()
+    assert set(group.holders()) == set(names(4)[1:])
