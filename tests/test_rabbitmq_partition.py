@@ -106,6 +106,12 @@ class Member:
         """The next thing that happened at the broker."""
         return self.events.get(timeout=WAIT_S)
 
+    def await_io(self) -> None:
+        """Returns when the I/O thread has done what it was asked for until now."""
+        done = threading.Event()
+        self.connection.submit(done.set)
+        assert done.wait(WAIT_S)
+
     def ended_with(self) -> CobalanceError:
         """The error of an end that nobody asked for."""
         event = self.next_event()
@@ -182,7 +188,8 @@ def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_bu
     assert finish_buffer or not rest
     partition.closed.add_done_callback(lambda _: successor.partition.start())
     closed = partition.release()
-    assert not partition.drained.done()
+    holder.await_io()
+    assert partition.state is State.CONSUMING  # The release waits for the running handler.
     for delivery in (running, *rest):
         partition.done(delivery)
     progress = closed.result(WAIT_S)

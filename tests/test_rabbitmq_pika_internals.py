@@ -3,10 +3,16 @@
 import queue
 from collections.abc import Iterator
 from concurrent.futures import Future
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pika import BasicProperties, SelectConnection, spec
 from pika.channel import Channel
+from pika.exceptions import InvalidFrameError
+from pika.frame import Body, Frame, Header, Heartbeat, Method
 
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close
@@ -78,8 +84,75 @@ def test_deliveries_arrive_whole_on_the_short_way(connection: BrokerConnection, 
     assert properties.headers == {"n": size}
 
 
-@pytest.mark.parametrize("name", ["_process_frame", "_deliver_frame_to_channel", "_on_data_available"])
+class Recorder:
+    """Stands in for a channel, and notes what reaches it."""
+
+    def __init__(self) -> None:
+        self.frames: list[str] = []
+
+    def _handle_content_frame(self, frame: Frame) -> None:
+        self.frames.append(repr(frame))
+
+    def other_method(self, frame: Frame) -> bool:
+        """What pika's table of callbacks has an answer for."""
+        if isinstance(frame, Method) and not isinstance(frame.method, spec.Basic.Deliver):
+            self._handle_content_frame(frame)
+            return True
+        return False
+
+    def received(self) -> None:
+        """A heartbeat."""
+        self.frames.append("heartbeat")
+
+
+def frames_read(kind: type[SelectConnection], chunks: list[bytes]) -> tuple[list[str], int, int, bytes]:
+    """What a connection makes of bytes that arrive in these chunks."""
+    connection: Any = kind.__new__(kind)
+    recorder = Recorder()
+    connection._frame_buffer, connection.bytes_received, connection.frames_received = b"", 0, 0
+    connection._channels, connection._heartbeat_checker = {1: recorder}, recorder
+    connection._process_callbacks = recorder.other_method
+    for chunk in chunks:
+        connection._on_data_available(chunk)
+    return recorder.frames, connection.frames_received, connection.bytes_received, connection._frame_buffer
+
+
+def message(body: bytes) -> bytes:
+    """The frames of a delivery, its body in pieces of 100 bytes."""
+    properties = BasicProperties(headers={"n": len(body), "text": "ü"}, message_id="m-1")
+    frames: list[Any] = [
+        Method(1, spec.Basic.Deliver("tag", 7, False, "orders", "3")),
+        Header(1, len(body), properties),
+    ]
+    frames += [Body(1, body[at : at + 100]) for at in range(0, len(body), 100)]
+    return b"".join(frame.marshal() for frame in frames)
+
+
+OTHERS = [
+    Method(1, spec.Basic.QosOk()).marshal(),
+    Heartbeat().marshal(),
+    Method(1, spec.Channel.CloseOk()).marshal(),
+]
+
+
+@given(st.lists(st.sampled_from([message(b""), message(b"x" * 99), message(b"\xce" * 250), *OTHERS])), st.data())
+def test_any_stream_in_any_chunks_is_read_as_pika_reads_it(parts: list[bytes], data: st.DataObject) -> None:
+    """The same frames in the same order, the same counters, the same rest."""
+    stream = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    chunks = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
+    assert frames_read(QuickConnection, chunks) == frames_read(SelectConnection, chunks)
+
+
+def test_a_broken_frame_is_left_to_pika() -> None:
+    """Which ends the connection."""
+    broken = message(b"x")[:-1] + b"!"
+    for kind in (QuickConnection, SelectConnection):
+        with pytest.raises(InvalidFrameError):
+            frames_read(kind, [broken])
+
+
+@pytest.mark.parametrize("name", ["_on_data_available", "_deliver_frame_to_channel"])
 def test_the_methods_that_we_build_on_are_there(name: str) -> None:
     """Should pika rename one, an override of ours would be dead code that nobody notices."""
     assert callable(getattr(SelectConnection, name))
-    assert QuickConnection._process_frame is not SelectConnection._process_frame  # type: ignore[attr-defined]

@@ -4,4 +4,33 @@ When processes come, go, crash or hang, only the surplus moves, and it moves onl
 committed, or a timeout has fired. Everything else never pauses.
 """
 
-__all__: list[str] = []
+from cobalance.errors import CobalanceError
+from cobalance.group import Group
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.delivery import Delivery
+from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
+from cobalance.rabbitmq.queues import Queue
+from cobalance.rabbitmq.topic import Topic
+from cobalance.runner import run
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
+from cobalance.threads import BlockingGroup, BlockingTenure
+
+__all__ = [
+    "AsyncPublisher",
+    "BlockingGroup",
+    "BlockingTenure",
+    "CobalanceError",
+    "ConsumerGroup",
+    "Delivery",
+    "Group",
+    "GroupConnection",
+    "GroupSettings",
+    "MemberSettings",
+    "Publisher",
+    "Queue",
+    "Tenure",
+    "Topic",
+    "run",
+]

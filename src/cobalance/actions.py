@@ -77,6 +77,11 @@ class Joined:
 
 
 @attrs.frozen
+class Declared:
+    """The group goes by the resource list this process declared, or will once it has recovered."""
+
+
+@attrs.frozen
 class Problem:
     """Something the user should know. ``fatal`` ends the session."""
 
@@ -97,4 +102,4 @@ class Wait:
     until: int
 
 
-Action = Call | Listen | Start | Drain | Resume | Abort | CommitDone | Joined | Problem | Left | Wait
+Action = Call | Listen | Start | Drain | Resume | Abort | CommitDone | Joined | Declared | Problem | Left | Wait

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from cobalance.events import Abandoned
+from cobalance.events import Abandoned, DrainBegun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,8 @@ class Assignment:
         self.tenure: Tenure | None = None
         self.worker: Worker | None = None
         self.resigned = False
+        self.closing = False
+        """``on_revoked`` has begun: a cancelled revocation cannot bring it back."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()
@@ -45,6 +47,15 @@ class Assignment:
         with self._lock:
             self.tenure, self.worker = tenure, worker
             return self.aborted is None
+
+    def begin_closing(self) -> bool:
+        """On the event loop: ``on_revoked`` is about to run. False when it was aborted before."""
+        with self._lock:
+            if self.aborted is not None:
+                return False
+            self.closing = True
+            self._post(DrainBegun(self.resource, self.token))
+            return True
 
     def abort(self, reason: AbortReason) -> None:
         """On the engine's thread."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from cobalance.actions import Problem
+from cobalance.actions import Declared, Problem
 from cobalance.coordinator.requests import SetResources
 
 if TYPE_CHECKING:
@@ -24,22 +25,21 @@ class Declaration:
     """What was declared, and how far the coordinator has it."""
 
     def __init__(self) -> None:
-        self._version, self._names, self._digest = 0, (), ""
+        self._names: tuple[str, ...] = ()
+        self._declared = (0, "")
         self._known = True
         self._after = ""
         self._not_before = 0
 
-    _names: tuple[str, ...]
-
     def declare(self, version: int, names: tuple[str, ...]) -> None:
         """A new list; lists of lower versions are ignored by the coordinator."""
-        self._version, self._names, self._digest = version, tuple(sorted(set(names))), ""
-        self._digest = digest(self._names)
+        self._names = tuple(sorted(set(names)))
+        self._declared = (version, digest(self._names))
         self.forget()
 
     def forget(self) -> None:
         """The coordinator may have lost the list: it is declared again."""
-        self._known = self._version == 0
+        self._known = self._declared[0] == 0
         self._after, self._not_before = "", 0
 
     def times(self) -> list[int]:
@@ -50,30 +50,28 @@ class Declaration:
         """The page to send, if one is due."""
         if self._known or now < self._not_before:
             return None
-        rest = [name for name in self._names if name > self._after] if self._after else list(self._names)
-        page = rest[:NAMES_A_PAGE]
-        to = page[-1] if len(rest) > NAMES_A_PAGE else ""
-        return SetResources(
-            version=self._version, digest=self._digest, after=self._after, to=to, names=tuple(page)
-        )
+        start = bisect_right(self._names, self._after)
+        page = self._names[start : start + NAMES_A_PAGE]
+        to = page[-1] if start + NAMES_A_PAGE < len(self._names) else ""
+        version, hashed = self._declared
+        return SetResources(version=version, digest=hashed, after=self._after, to=to, names=page)
 
-    def answered(self, payload: Payload, reply: CoordinatorReply, now: int) -> list[Problem]:
+    def answered(self, payload: Payload, reply: CoordinatorReply, now: int) -> list[Problem | Declared]:
         """Goes on after a page, or learns that the list is known, or disputed."""
-        if not isinstance(payload, SetResources) or payload.digest != self._digest:
+        if not isinstance(payload, SetResources) or (payload.version, payload.digest) != self._declared:
             return []
         result = reply.results[0]
         if result == "NEXT":
             self._after = reply.results[1]
-        elif result == "RECOVERING":
+            return []
+        if result == "RECOVERING":
             self._after, self._not_before = "", now + reply.recovering_ms
         else:
             self._known = True
-        if result == "DISAGREE":
-            return [Problem("list_disagrees", self._dispute(), fatal=True)]
-        return []
+        return [Problem("list_disagrees", self._dispute(), fatal=True) if result == "DISAGREE" else Declared()]
 
     def _dispute(self) -> str:
         return (
-            f"this process declares {len(self._names)} resources as version {self._version}, but the group knows another "
+            f"this process declares {len(self._names)} resources as version {self._declared[0]}, but the group knows another "
             f"list under that version: give all members the same list, or this one a higher version"
         )

@@ -22,7 +22,7 @@ from cobalance.errors import CobalanceError
 from cobalance.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from cobalance.coordinator.client import Coordinator
     from cobalance.coordinator.requests import Request
@@ -70,6 +70,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def call_timeout_ms(session_timeout_ms: int) -> int:
+    """How long one call may take, so that two attempts fit into a third of the session timeout."""
+    return max(30, min(2_000, session_timeout_ms // 6))
+
+
 def process_name() -> str:
     """Unique to this process and this session, so that a member id is never used twice."""
     return uuid.uuid4().hex[:16]
@@ -82,13 +87,25 @@ def process_label() -> str:
 
 
 class Engine:
-    """Threads and sockets around one :class:`Session`."""
+    """Threads and sockets around one :class:`Session`.
 
-    def __init__(self, coordinator: Coordinator, work: Work, settings: GroupSettings, member: MemberSettings) -> None:
+    Args:
+        on_declared: the group goes by the resource list that was declared, or will once it has recovered.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        work: Work,
+        settings: GroupSettings,
+        member: MemberSettings,
+        *,
+        on_declared: Callable[[], None] = lambda: None,
+    ) -> None:
         self.session = Session(process_name(), process_label(), settings, member)
-        self._coordinator, self._work = coordinator, work
-        self._poll_ms = max(10, member.max_processing_ms // 4)
-        self._wait_until = 0
+        self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
+        self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
+        self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._listener = coordinator.transport.listen(self._hinted)
@@ -106,9 +123,19 @@ class Engine:
             thread.start()
         self.post(ev.Started())
 
+    def discard(self) -> None:
+        """Instead of :meth:`start`: it is not needed after all."""
+        self._over.set()
+        self._listener.close()
+
     def post(self, event: ev.Event) -> None:
         """Hands the session an event, from any thread."""
         self._events.put(event)
+
+    def stop(self) -> None:
+        """Ends at once, telling nobody."""
+        self._over.set()
+        self.post(ev.TimerFired())
 
     def wait_left(self, timeout: float | None = None) -> bool:
         """Waits until the session is over; False when the time (s) is up first."""
@@ -120,6 +147,7 @@ class Engine:
         try:
             while not self._over.is_set():
                 self._handle(self._next_event())
+                self._sample_when_due()
         except Exception:
             # A defect of ours. Without its session's thread this member can keep no promise: it stops working at once
             # and lets its session end, so that others take over.
@@ -131,13 +159,20 @@ class Engine:
             self._listener.close()
 
     def _next_event(self) -> ev.Event:
-        wait_ms = min(self._wait_until - monotonic_ms(), self._poll_ms)
+        wait_ms = min(self._wait_until, self._sample_at) - monotonic_ms()
         try:
             return self._events.get(timeout=max(0, wait_ms) / 1000)
         except queue.Empty:
-            for sample in self._work.sample():
-                self._handle(sample)
             return ev.TimerFired()
+
+    def _sample_when_due(self) -> None:
+        """However busy the queue is: a hung handler must be found, and heartbeats tell who is idle."""
+        now = monotonic_ms()
+        if now < self._sample_at:
+            return
+        self._sample_at = now + self._sample_ms
+        for sample in self._work.sample():
+            self._handle(sample)
 
     def _handle(self, event: ev.Event) -> None:
         for action in self.session.handle(event, monotonic_ms()):
@@ -193,6 +228,10 @@ class Engine:
     @_carry_out.register
     def _(self, action: act.Joined) -> None:
         self._work.joined(action.member)
+
+    @_carry_out.register
+    def _(self, _action: act.Declared) -> None:
+        self._on_declared()
 
     @_carry_out.register
     def _(self, action: act.Problem) -> None:

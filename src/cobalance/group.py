@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from collections import deque
-from contextlib import asynccontextmanager
+import logging
+import sys
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.to_thread
 
-from cobalance.assignment import Assignment
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
-from cobalance.engine import Engine
-from cobalance.errors import CommitOutcomeUnknown, Fenced, GroupFailed, NotHeld, OffsetRegressed, UnknownGroup
-from cobalance.events import Abandoned, CommitAsked, DrainBegun, Drained, Progressed, ResourcesDeclared, StopAsked
+from cobalance.engine import Engine, call_timeout_ms
+from cobalance.errors import (
+    CommitOutcomeUnknown,
+    Fenced,
+    GroupExists,
+    GroupFailed,
+    NotHeld,
+    OffsetRegressed,
+    UnknownGroup,
+)
+from cobalance.events import ResourcesDeclared, StopAsked
+from cobalance.membership import Membership
 from cobalance.names import validate_name
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
-from cobalance.worker import FunctionWorker, Worker
+
+log = logging.getLogger("cobalance")
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable
     from types import TracebackType
 
-    from cobalance.actions import AbortReason, Problem
     from cobalance.coordinator.transport import Transport
-    from cobalance.events import CommitOutcome
-
-    Listener = Callable[[list[Tenure]], Awaitable[None]]
+    from cobalance.membership import Listener, Work
 
 
-class Group:
+class Group(Membership):
     """Membership in a group, for the length of an ``async with``.
 
     Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
@@ -65,13 +72,14 @@ class Group:
         redis_url: str = "redis://127.0.0.1:6379/0",
         settings: GroupSettings | None = None,
         member: MemberSettings | None = None,
-        work: Callable[[Tenure], Awaitable[None]] | None = None,
+        work: Work | None = None,
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
         resources_version: int = 1,
         transport: Transport | None = None,
     ) -> None:
+        super().__init__(work, on_assigned, on_revoked, on_lost)
         self.name = validate_name("group", name)
         self.settings = settings or GroupSettings()
         self.own = member or MemberSettings()
@@ -80,50 +88,84 @@ class Group:
         self._resources = None if resources is None else tuple(validate_name("resource", name) for name in resources)
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
-        self._work, self._on_assigned, self._on_revoked, self._on_lost = work, on_assigned, on_revoked, on_lost
-        self._live: dict[str, Assignment] = {}
-        self._starting: list[Assignment] = []
-        self._commands: deque[Callable[[], None]] = deque()
-        self._tickets: dict[int, _Ticket] = {}
-        self._next_ticket = 0
         self._remain: bool | None = None
-        self._failure: Problem | None = None
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._coordinator = await anyio.to_thread.run_sync(self._connect)
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
-        self._changed = anyio.Event()
-        self._engine = Engine(self._coordinator, self, self.settings, self.own)
-        self._services: list[anyio.CancelScope] = []
+        self._changed, self._settled = anyio.Event(), anyio.Event()
+        self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
         try:
             await self._prepare()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._close_transport, self._coordinator.transport)
+                await anyio.to_thread.run_sync(self._engine.discard)
+                await anyio.to_thread.run_sync(self._close)
             raise
         self._tasks = await anyio.create_task_group().__aenter__()
+        try:
+            await self._enter_group()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _enter_group(self) -> None:
         self._tasks.start_soon(self._dispatch)
+        self._declares = self._resources is not None
         self._engine.start()
         if self._resources is not None:
             self.declare(self._resources, self._version)
-        return self
+        await self._settled.wait()
+        if self._failure is not None:  # it is raised in the task group, which cancels us
+            await anyio.sleep_forever()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        with anyio.CancelScope(shield=True):
-            await self.leave(remain=self._remain)
-            for service in self._services:
-                service.cancel()
-            await self._release_servers()
-        swallowed = await self._tasks.__aexit__(kind, error, trace)
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._wind_up()
+        except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel us even so; raised at the end
+            kind, error, trace = type(interruption), interruption, interruption.__traceback__
+            self._abandon()
+        swallowed, raised = await self._join_tasks(kind, error, trace)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._close)
-        if self._failure is not None and error is None:
-            raise GroupFailed(self._failure.message)
+        if raised is not None:
+            raise raised
         return swallowed
+
+    async def _wind_up(self) -> None:
+        try:
+            await self.leave(remain=self._remain)
+        finally:
+            for service in list(self._services):
+                service.cancel()
+            await self._release_servers()
+
+    def _abandon(self) -> None:
+        """Cancelled once more while leaving: nothing is finished any more, and nobody is told."""
+        self._engine.stop()
+        for it in self._roster.everything():
+            if it.tenure is not None:
+                it.tenure.stop_now()
+
+    async def _join_tasks(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> tuple[bool | None, BaseException | None]:
+        """Users know nothing of our tasks, so what they raised comes without an exception group around it: the body's
+        exception if there is one, else the first, of which the others are mostly echoes.
+        """
+        try:
+            return await self._tasks.__aexit__(kind, error, trace), None
+        except BaseExceptionGroup as group:
+            first = _most_telling(group, error, self._first_error)
+        except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
+            first = other
+        return False, None if first is error else first
 
     @property
     def member(self) -> str:
@@ -133,7 +175,7 @@ class Group:
     @property
     def tenures(self) -> dict[str, Tenure]:
         """What is held now, by resource."""
-        return {name: it.tenure for name, it in self._live.items() if it.tenure is not None and it.current}
+        return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
 
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
@@ -147,6 +189,15 @@ class Group:
             GroupFailed: it cannot be one; the message says why.
         """
         await self._joined.wait()
+        self._raise_failure()
+
+    async def wait_left(self) -> None:
+        """Returns when the membership is over.
+
+        Raises:
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        await self._left.wait()
         self._raise_failure()
 
     async def wait_held(self, *resources: str) -> list[Tenure]:
@@ -169,12 +220,19 @@ class Group:
             OffsetRegressed: a higher offset is stored; nothing was changed.
             CommitOutcomeUnknown: the session ended before an answer came.
         """
-        assignment = self._live.get(resource)
-        if assignment is None:
+        held = self._roster.current(resource)
+        if held is None or held.tenure is None:
             raise NotHeld(f"this member does not hold {resource!r}: commit only what you hold")
-        outcome = await self._ask_commit(resource, assignment.token, offset)
+        await self.commit_tenure(held.tenure, offset)
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
+        outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
-            raise Fenced(f"{resource!r} was lost before the commit: its next holder starts at the last committed offset")
+            raise Fenced(
+                f"{resource!r} was lost before the commit: its next holder starts at the last committed offset"
+            )
         if outcome == "REGRESSED":
             raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
         if outcome == "UNKNOWN":
@@ -188,15 +246,26 @@ class Group:
         Args:
             resource: which role; may be left out when the group has one resource.
         """
-        tenure = (await self.wait_held(*([resource] if resource else [])))[0]
-        with tenure.using():
-            yield tenure
-        if tenure.active:
-            self._resign(tenure)
+        tenure = await self._wait_active(resource)
+        try:
+            with tenure.using():
+                yield tenure
+        finally:
+            if tenure.active:
+                self._resign(tenure)
+
+    async def _wait_active(self, resource: str | None) -> Tenure:
+        while True:
+            for tenure in await self.wait_held(*([resource] if resource else [])):
+                if tenure.active:
+                    return tenure
+            await self._changed.wait()
 
     def _resign(self, tenure: Tenure) -> None:
-        self._live[tenure.resource].resigned = True
-        tenure.ask_back()
+        held = self._roster.find(tenure.resource, tenure.token)
+        if held is not None:
+            held.resigned = True
+            tenure.ask_back()
 
     async def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; called by leaving the ``async with``, too.
@@ -221,30 +290,31 @@ class Group:
     # -- connecting --------------------------------------------------------------------------------------------------
 
     def _connect(self) -> Coordinator:
-        timeout_ms = min(2_000, max(100, self.settings.session_timeout_ms // 4))
-        transport = self._transport or open_transport(self._redis_url, call_timeout_ms=timeout_ms)
+        first = self._transport or open_transport(self._redis_url)
+        try:
+            session_ms = self._greet(first)
+        finally:
+            self._close_transport(first)
+        lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
+        return Coordinator(lasting, self.name)
+
+    def _greet(self, transport: Transport) -> int:
+        """Raises what keeps the server from being used; returns the group's session timeout."""
         coordinator = Coordinator(transport, self.name)
         try:
             coordinator.tick()
+            return coordinator.settings().session_timeout_ms
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
-                coordinator.create(self.settings)
-        except BaseException:
-            self._close_transport(transport)
-            raise
-        return coordinator
+                with suppress(GroupExists):  # somebody else was quicker
+                    coordinator.create(self.settings)
+            return self.settings.session_timeout_ms
 
     async def _prepare(self) -> None:
         """For groups that need more than Redis: before joining."""
 
     async def _release_servers(self) -> None:
         """Undoes :meth:`_prepare`, when nothing is held any more."""
-
-    def _service_scope(self) -> anyio.CancelScope:
-        """For tasks that live until the membership is over."""
-        scope = anyio.CancelScope(shield=True)
-        self._services.append(scope)
-        return scope
 
     def _close(self) -> None:
         self._engine.wait_left(5)
@@ -254,187 +324,13 @@ class Group:
         if self._transport is None:
             transport.close()
 
-    # -- commits -----------------------------------------------------------------------------------------------------
 
-    async def _ask_commit(self, resource: str, token: int, offset: int) -> CommitOutcome:
-        self._next_ticket += 1
-        ticket = self._tickets[self._next_ticket] = _Ticket()
-        self._engine.post(CommitAsked(self._next_ticket, resource, token, offset))
-        await ticket.answered.wait()
-        return ticket.outcome
-
-    # -- the event loop's side ---------------------------------------------------------------------------------------
-    #
-    # Tasks are shielded: cancelling the block around the `async with` cancels the user's body, and what is held is still
-    # drained and handed over.
-
-    async def _dispatch(self) -> None:
-        with self._service_scope():
-            while True:
-                while self._commands:
-                    self._commands.popleft()()
-                await self._wakeup.wait()
-
-    def _make_worker(self, tenure: Tenure) -> Worker:
-        return FunctionWorker(tenure, self._work)
-
-    def _begin(self, batch: list[Assignment]) -> None:
-        adopted = []
-        for it in batch:
-            tenure = Tenure(it.resource, it.token, it.committed, self)
-            if it.adopt(tenure, self._make_worker(tenure)):
-                adopted.append(it)
-            else:
-                tenure.end()
-                it.loop_stopped()
-        self._notice()
-        if adopted:
-            self._tasks.start_soon(self._assign, adopted)
-
-    async def _assign(self, batch: list[Assignment]) -> None:
-        with anyio.CancelScope(shield=True):
-            for it in batch:
-                if it.predecessor is not None and it.predecessor.tenure is not None:
-                    await it.predecessor.tenure.wait_ended()  # one handler of a resource at a time, in this process too
-                it.predecessor = None
-            if self._on_assigned is not None:
-                await self._on_assigned([it.tenure for it in batch if it.tenure is not None])
-        for it in batch:
-            self._tasks.start_soon(self._run, it)
-
-    async def _run(self, it: Assignment) -> None:
-        assert it.tenure is not None
-        tenure = it.tenure
-        with anyio.CancelScope(shield=True):
-            drained = None
-            try:
-                with tenure.scope:
-                    drained = await self._work_to_the_end(it, tenure)
-            except BaseException:
-                it.report(Abandoned(it.resource, it.token, "failed"))
-                raise
-            finally:
-                tenure.end()
-                it.loop_stopped()
-                self._forget(it)
-            if drained is not None:
-                it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else drained)
-            elif self._on_lost is not None:
-                await self._on_lost([tenure])
-
-    async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained:
-        assert it.worker is not None
-        await it.worker.run()
-        while tenure.active:  # the revocation was cancelled in time
-            await it.worker.run()
-        self._engine.post(DrainBegun(it.resource, it.token))
-        if self._on_revoked is not None:
-            await self._on_revoked([tenure])
-        return await it.worker.finish()
-
-    def _forget(self, it: Assignment) -> None:
-        if self._live.get(it.resource) is it:
-            del self._live[it.resource]
-        self._notice()
-
-    def _notice(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    # -- the engine's side (its thread) --------------------------------------------------------------------------------
-
-    def start(self, resource: str, token: int, committed: int | None) -> None:
-        """Engine: begin to work a resource."""
-        self._starting.append(Assignment(resource, token, committed, self._engine.post))
-
-    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
-        """Engine: finish with a resource."""
-        self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
-
-    def resume(self, resource: str, token: int) -> None:
-        """Engine: the revocation was cancelled."""
-        self._to(resource, token, lambda tenure: tenure.keep())
-
-    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
-        """Engine: stop at once, with or without the event loop."""
-        it = self._find(resource, token)
-        if it is not None:
-            it.abort(reason)
-            self._to(resource, token, lambda tenure: tenure.stop_now())
-
-    def _find(self, resource: str, token: int) -> Assignment | None:
-        self._announce()
-        it = self._live.get(resource)
-        while it is not None and it.token != token:
-            it = it.predecessor
-        return it
-
-    def _to(self, resource: str, token: int, do: Callable[[Tenure], None]) -> None:
-        it = self._find(resource, token)
-        if it is not None:
-            self._commands.append(lambda: do(it.tenure) if it.tenure is not None else None)
-
-    def commit_done(self, ticket: int, outcome: CommitOutcome) -> None:
-        """Engine: a commit was answered."""
-        self._commands.append(lambda: self._answer(ticket, outcome))
-
-    def _answer(self, ticket: int, outcome: CommitOutcome) -> None:
-        waiting = self._tickets.pop(ticket, None)
-        if waiting is not None:
-            waiting.outcome = outcome
-            waiting.answered.set()
-
-    def joined(self, member: str) -> None:
-        """Engine: the process is a member."""
-        del member
-        self._commands.append(self._joined.set)
-
-    def problem(self, problem: Problem) -> None:
-        """Engine: something the user should know; it is in the log already."""
-        if problem.fatal:
-            self._failure = problem
-            self._commands.append(self._wake_waiters)
-
-    def _wake_waiters(self) -> None:
-        self._joined.set()
-        self._notice()
-
-    def left(self) -> None:
-        """Engine: the session is over."""
-        self._commands.append(self._end)
-
-    def _end(self) -> None:
-        self._left.set()
-        self._wake_waiters()
-        for ticket in list(self._tickets):
-            self._answer(ticket, "UNKNOWN")
-
-    def sample(self) -> Iterator[Progressed]:
-        """Engine: how the handlers are getting on."""
-        for it in list(self._live.values()):
-            if it.worker is not None and it.current:
-                yield Progressed(it.resource, it.token, it.worker.busy_since)
-
-    def flush(self) -> None:
-        """Engine: wake the event loop, once for everything that one event brought."""
-        self._announce()
-        if self._commands:
-            self._wakeup.notify()
-
-    def _announce(self) -> None:
-        """What starts together is announced together (Kafka's contract for on_assigned)."""
-        if not self._starting:
-            return
-        batch, self._starting = self._starting, []
-        for it in batch:
-            it.predecessor = self._live.get(it.resource)
-            self._live[it.resource] = it
-        self._commands.append(lambda: self._begin(batch))
-
-
-class _Ticket:
-    """A commit that waits for its answer."""
-
-    def __init__(self) -> None:
-        self.answered = anyio.Event()
-        self.outcome: CommitOutcome = "UNKNOWN"
+def _most_telling(
+    group: BaseExceptionGroup[BaseException], error: BaseException | None, first: BaseException | None
+) -> BaseException:
+    interruption = next((it for it in group.exceptions if not isinstance(it, Exception)), None)
+    chosen = interruption or next((it for it in (error, first) if it in group.exceptions), None) or group.exceptions[0]
+    for other in group.exceptions:
+        if other is not chosen:  # by its type only: messages may quote what is not ours to log
+            log.error("while leaving because of a %s, there was also a %s", type(chosen).__name__, type(other).__name__)
+    return chosen

@@ -27,7 +27,7 @@ class State(Enum):
     HELD = "held"  # Worked. Leaves by revoke, by a finished drain nobody asked for, or by an abort.
     DRAINING = "draining"  # Delivery stops, the handler finishes. A cancelled revocation brings it back.
     CLOSING = "closing"  # on_revoked runs or has run. Only finishing or an abort leads out.
-    ABORTED = "aborted"  # Told to stop at once; waits until it has.
+    ABORTED = "aborted"  # Told to stop at once; waits until it has, but not for ever: what never stops is hung.
     ENDED = "ended"  # Nothing works it any more. Waits to be released.
     RELEASING = "releasing"  # The release is on its way; the same one is repeated until it is answered.
     GONE = "gone"  # Forgotten.
@@ -115,6 +115,8 @@ class Holding:
     committed: int | None = None
     state: State = State.HELD
     abort_at: int | None = None
+    stop_by: int = 0
+    """Once aborted: when work that has not stopped is hung, and is waited for no longer."""
     busy_since: int | None = None
     told_busy: bool = False
     guarded: bool = False
@@ -136,6 +138,12 @@ class Holding:
             )
         self.state = after
         return after
+
+    def next_clock(self) -> int | None:
+        """When to look at it again."""
+        if self.state is State.ABORTED:
+            return self.stop_by
+        return self.abort_at if self.working else None
 
     @property
     def working(self) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cobalance.settings import MemberSettings
 
 RELEASES_A_CALL = 100
+NEWS_A_CALL = 200
 
 
 class Holdings:
@@ -23,6 +24,7 @@ class Holdings:
     def __init__(self, member: MemberSettings) -> None:
         self._own = member
         self._by_name: dict[str, Holding] = {}
+        self._drain_by: int | None = None
         self.highest_token = 0
         self.out: list[act.Action] = []
 
@@ -53,15 +55,15 @@ class Holdings:
 
     def claims(self) -> list[Claim]:
         """What to claim from a coordinator that lost its state: never what was aborted or given up."""
-        kept = {
-            name: it for name, it in self._by_name.items() if it.state is not State.ABORTED and not it.reason
-        }
+        kept = {name: it for name, it in self._by_name.items() if it.state is not State.ABORTED and not it.reason}
         self._by_name = kept
         for it in kept.values():
             if it.state is State.RELEASING:
                 it.step(Step.RETRY)
-        return [Claim(it.resource, it.token, it.offset if it.offset is not None else it.committed)
-                for _, it in sorted(kept.items())]
+        return [
+            Claim(it.resource, it.token, it.offset if it.offset is not None else it.committed)
+            for _, it in sorted(kept.items())
+        ]
 
     # -- what replies say ------------------------------------------------------------------------------------------
 
@@ -89,12 +91,12 @@ class Holdings:
         if held is None:
             self._add(change, State.ENDED)  # granted and revoked again before we heard of it
             return
-        if held.step(Step.REVOKE) is not State.DRAINING and held.state is not State.CLOSING:
+        was = held.state
+        if held.step(Step.REVOKE) not in (State.DRAINING, State.CLOSING):
             return
-        margin = min(1_000, max(0, deadline - now) // 10)
-        again = held.abort_at is not None
-        held.abort_at = min(deadline - margin, held.abort_at or deadline)
-        if not again and held.state is State.DRAINING:
+        abort_at = deadline - min(1_000, max(0, deadline - now) // 10)
+        held.abort_at = abort_at if self._drain_by is None else min(abort_at, self._drain_by)
+        if was is State.HELD:
             self.out.append(act.Drain(held.resource, held.token, held.abort_at))
 
     def lose(self, change: Change) -> None:
@@ -193,12 +195,13 @@ class Holdings:
             return
         held.busy_since = event.busy_since
         if held.busy_since is not None and now - held.busy_since >= self._own.max_processing_ms:
-            self._abort(held, "hung")
+            self._abort(held, "hung", now)
 
     # -- clocks ----------------------------------------------------------------------------------------------------
 
     def drain_all(self, abort_at: int) -> None:
         """The process stops: everything drains, by this time at the latest."""
+        self._drain_by = abort_at
         for held in self._by_name.values():
             if held.state is State.HELD:
                 held.step(Step.REVOKE)
@@ -208,26 +211,29 @@ class Holdings:
                 held.abort_at = min(held.abort_at or abort_at, abort_at)
 
     def check_deadlines(self, now: int) -> None:
-        """Aborts what has outlived its deadline, ahead of the coordinator's own."""
+        """Aborts what has outlived its deadline, ahead of the coordinator's own; gives up on aborts that never end."""
         for held in self._by_name.values():
             if held.working and held.abort_at is not None and now >= held.abort_at:
-                self._abort(held, "deadline")
+                self._abort(held, "deadline", now)
+            elif held.state is State.ABORTED and now >= held.stop_by:
+                held.step(Step.STOP)
+                held.reason = "hung"
 
-    def fence(self, *, keep_guarded: bool) -> int:
+    def fence(self, now: int, *, keep_guarded: bool) -> int:
         """The lease is over: aborts what no broker guards, and says how many that was."""
         doomed = [it for it in self._by_name.values() if it.working and not (keep_guarded and it.guarded)]
         for held in doomed:
-            self._abort(held, "fenced")
+            self._abort(held, "fenced", now)
         return len(doomed)
 
-    def _abort(self, held: Holding, reason: act.AbortReason) -> None:
+    def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
         held.step(Step.ABORT)
-        held.reason, held.abort_at = reason, None
+        held.reason, held.abort_at, held.stop_by = reason, None, now + self._own.max_processing_ms
         self.out.append(act.Abort(held.resource, held.token, reason))
 
     def times(self) -> list[int]:
         """When to look at the clocks again."""
-        return [it.abort_at for it in self._by_name.values() if it.working and it.abort_at is not None]
+        return [at for it in self._by_name.values() if (at := it.next_clock()) is not None]
 
     # -- what to tell ----------------------------------------------------------------------------------------------
 
@@ -238,13 +244,24 @@ class Holdings:
             held.step(Step.SEND)
         return [_item(it) for it in ended[:RELEASES_A_CALL]]
 
+    def park(self) -> list[tuple[str, int, int]]:
+        """Offsets of what has ended and is kept for the rejoin grace: not released, they are committed by themselves."""
+        parked = [
+            (it, it.offset)
+            for it in self._by_name.values()
+            if it.state is State.ENDED and not it.reason and it.offset is not None
+        ]
+        for held, offset in parked:
+            held.committed, held.offset = offset, None
+        return [(held.resource, held.token, offset) for held, offset in parked]
+
     def news(self) -> list[tuple[str, int, bool]]:
-        """Tenures that turned busy or idle since the coordinator was last told."""
+        """Tenures that turned busy or idle since the coordinator was last told, as many as one call may carry."""
         return [
             (it.resource, it.token, it.busy_since is not None)
             for it in self._by_name.values()
             if it.working and it.told_busy != (it.busy_since is not None)
-        ]
+        ][:NEWS_A_CALL]
 
     def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
         """The coordinator has heard this."""

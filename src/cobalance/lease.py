@@ -10,34 +10,45 @@ FIRST_RETRY_MS = 20
 @attrs.define
 class Lease:
     """The lease counts from the *first* send of the last answered request: the coordinator cannot have counted from
-    earlier, whichever of the repeats it was that arrived."""
+    earlier, whichever of the repeats it was that arrived.
+    """
 
+    session_ms: int
+    """The session timeout as far as it is known: the group's, once it has answered."""
     until: int | None = None
     """When the member must have stopped; ``None`` before the first answer."""
     retry_at: int | None = None
     """When the outstanding request is sent again; ``None`` while an attempt is under way."""
     _first_sent_at: int = 0
+    _sent_at: int = 0
     _failures: int = 0
 
     def first_sent(self, now: int) -> None:
         """A new request goes out."""
-        self._first_sent_at, self._failures, self.retry_at = now, 0, None
+        self._first_sent_at = self._sent_at = now
+        self._failures, self.retry_at = 0, None
 
-    def sent_again(self) -> None:
+    def sent_again(self, now: int) -> None:
         """The outstanding request goes out once more."""
-        self.retry_at = None
+        self._sent_at, self.retry_at = now, None
 
     def renewed(self, session_timeout_ms: int) -> None:
         """An answer came. A tenth of the session is kept back for stopping."""
+        self.session_ms = session_timeout_ms
         self.until = self._first_sent_at + session_timeout_ms - session_timeout_ms // 10
         self.retry_at = None
 
-    def failed(self, now: int, session_timeout_ms: int) -> None:
-        """No answer came. Retries come at a sixth of the session timeout or faster, so that no live claim misses the
-        window in which a recovering group takes claims (design: a third)."""
+    def forget(self) -> None:
+        """The session has ended: there is nothing left to believe in."""
+        self.until = None
+
+    def failed(self, now: int) -> None:
+        """No answer came. Attempts follow each other within a third of the session timeout, the time spent waiting for an
+        answer included, so that no live claim misses the window in which a recovering group takes claims.
+        """
         self._failures += 1
-        delay = min(FIRST_RETRY_MS * 2 ** min(self._failures - 1, 16), session_timeout_ms // 6)
-        self.retry_at = now + delay
+        delay = min(FIRST_RETRY_MS * 2 ** min(self._failures - 1, 16), self.session_ms // 6)
+        self.retry_at = max(now, min(now + delay, self._sent_at + self.session_ms // 3))
 
     def retry_due(self, now: int) -> bool:
         """Whether the outstanding request should be sent again now."""
@@ -53,6 +64,5 @@ class Lease:
 
     def times(self, now: int, extra_ms: int) -> list[int]:
         """When to look again."""
-        if self.until is None:
-            return []
-        return [at for at in (self.until, self.until + extra_ms) if at > now]
+        ends = [] if self.until is None else [self.until, self.until + extra_ms]
+        return [at for at in ends if at > now] + ([] if self.retry_at is None else [self.retry_at])

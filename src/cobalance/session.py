@@ -17,7 +17,7 @@ guards, ahead of the moment at which the coordinator may give it to somebody els
                         ├──────────────── CUT ┘                      │
                         └────────────────────────────────────────────┘
 
-A member id is never reused: each join has its own, made of the process's name and a count, and names its predecessor.
+A member id is never reused: each join has its own, and names its predecessor.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from typing import TYPE_CHECKING
 
 from cobalance import actions as act
 from cobalance import events as ev
-from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Leave, Payload, Release, Request, Tick
+from cobalance.coordinator.requests import Claim, Heartbeat, Join, Leave, Payload, Release, Tick
 from cobalance.coordinator.requests import Commit as CommitRequest
 from cobalance.declaration import Declaration
 from cobalance.errors import IllegalTransition
-from cobalance.lease import Lease
-from cobalance.offsets import PendingCommits
 from cobalance.holdings import Holdings
+from cobalance.joining import Joining
+from cobalance.lease import Lease
+from cobalance.line import Line
+from cobalance.offsets import PendingCommits
 
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.settings import GroupSettings, MemberSettings
-
-CLAIMS_A_PAGE = 200
 
 NOBODY = 0
 """The ticket of a commit that no user waits for."""
@@ -79,23 +79,17 @@ class Session:
 
     def __init__(self, name: str, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self.phase = Phase.NEW
-        self.name, self._label, self._settings, self._own = name, label, settings, member
-        self._incarnations = 0
-        self._member, self._previous = "", ""
-        self._number = self._incarnation = self._seen = self._cursor = 0
-        self._session_ms, self._heartbeat_ms = settings.session_timeout_ms, settings.heartbeat_interval_ms
-        self._outstanding: Request | None = None
-        self._claims: list[Claim] = []
-        self._more = self._resync = self._leave_due = self._remain = self._is_coordinator = False
-        self._warned_double = False
-        self._hinted_version = 0
+        self._own = member
+        self._leave_due = self._remain = self._is_coordinator = False
         self._due_at: int | None = None
-        self._heartbeat_at = 0
-        self._stop_at: int | None = None
+        self._heartbeat_at, self._heartbeat_ms = 0, settings.heartbeat_interval_ms
+        self._stop_asked_at: int | None = None
         self._now = 0
         self._out: list[act.Action] = []
+        self.line = Line(name)
+        self.joining = Joining(label, settings, member)
         self.holdings = Holdings(member)
-        self.lease = Lease()
+        self.lease = Lease(settings.session_timeout_ms)
         self.declaration = Declaration()
         self.commits = PendingCommits()
 
@@ -119,7 +113,12 @@ class Session:
     @property
     def member(self) -> str:
         """The present member id; empty before the first join."""
-        return self._member
+        return self.line.member
+
+    @property
+    def name(self) -> str:
+        """Unique to this process; its member ids begin with it."""
+        return self.line.name
 
     @property
     def is_coordinator(self) -> bool:
@@ -155,14 +154,14 @@ class Session:
 
     @_on.register
     def _stop_asked(self, event: ev.StopAsked) -> None:
-        if self.phase is Phase.LEFT or self._stop_at is not None:
+        if self.phase is Phase.LEFT or self._stop_asked_at is not None:
             return
         if self.phase is Phase.NEW:
             self._finish()
             return
         self._remain = event.remain and self._own.instance_id is not None
-        self._stop_at = self._now + self._own.drain_timeout_ms
-        self.holdings.drain_all(self._stop_at)
+        self._stop_asked_at = self._now
+        self.holdings.drain_all(self._now + self._own.drain_timeout_ms)
         if self.phase is not Phase.JOINING:  # else once the join is answered, so that it leaves no ghost
             self._begin_leaving()
 
@@ -187,8 +186,6 @@ class Session:
     @_on.register
     def _drained(self, event: ev.Drained) -> None:
         self.holdings.drained(event)
-        if self._remain and event.offset is not None:  # it is kept, not released: its offset is committed by itself
-            self.commits.add(ev.CommitAsked(NOBODY, event.resource, event.token, event.offset))
 
     @_on.register
     def _abandoned(self, event: ev.Abandoned) -> None:
@@ -198,8 +195,7 @@ class Session:
 
     @_on.register
     def _hinted(self, event: ev.Hinted) -> None:
-        self._resync = self._resync or event.version < 0
-        self._hinted_version = max(self._hinted_version, event.version)
+        self.line.hinted(event.version)
 
     @_on.register
     def _timer_fired(self, _: ev.TimerFired) -> None:
@@ -207,19 +203,18 @@ class Session:
 
     @_on.register
     def _call_failed(self, event: ev.CallFailed) -> None:
-        if self._is_outstanding(event.request):
-            self.lease.failed(self._now, self._session_ms)
+        if self.line.waits_for(event.request):
+            self.lease.failed(self._now)
 
     @_on.register
     def _replied(self, event: ev.Replied) -> None:
-        if not self._is_outstanding(event.request):
+        if not self.line.waits_for(event.request):
             return
         reply, payload = event.reply, event.request.payload
         if reply.status == "INSTANCE_IN_USE":
-            self._refused_as_double()
+            self._refused_as_double(reply.session_timeout_ms)
             return
-        self._outstanding = None
-        self._seen = max(self._seen, reply.version)
+        self.line.answered(reply)
         if reply.status == "OK":
             self._accept(payload, reply, event.sent_at)
         elif reply.status == "REJOIN":
@@ -228,41 +223,32 @@ class Session:
         else:  # ENDED, UNKNOWN, STALE: the coordinator has given up on this member id, and on what it held
             self.holdings.lose_all()
             self._out += self.commits.drop_all()
+            self.lease.forget()
             if self.phase is Phase.LEAVING:
                 self._finish()
             else:
                 self._rejoin([])
 
-    def _is_outstanding(self, request: Request) -> bool:
-        """Whether this is still the request we wait for; a join given up when the lease ended is not.
-
-        Raises:
-            IllegalTransition: it was never sent.
-        """
-        if self._incarnations == 0 or request.header.number > self._number and request.header.member == self._member:
-            raise IllegalTransition("an answer came to a request that was never sent")
-        return request is self._outstanding
-
-    def _refused_as_double(self) -> None:
-        message = (
-            f"instance id {self._own.instance_id!r} belongs to another live process: stop that one, or give this one an "
-            f"instance id of its own; joining again until its session ends"
-        )
-        if not self._warned_double:
-            self._out.append(act.Problem("instance_in_use", message))
-        self._warned_double = True
-        self.lease.failed(self._now, self._session_ms)
+    def _refused_as_double(self, session_ms: int) -> None:
+        self.lease.failed(self._now)
+        if self._stop_asked_at is not None and not self.holdings.any_known():
+            self._finish()  # it is no member, so there is nothing to leave
+        else:
+            self._out += self.joining.refused(self._now, session_ms)
 
     def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
-        self._session_ms, self._heartbeat_ms = reply.session_timeout_ms, reply.heartbeat_interval_ms
-        self.lease.renewed(self._session_ms)
-        self._cursor, self._more = reply.cursor, reply.more
+        if not isinstance(payload, Join) or payload.last_page:  # a page of claims says nothing of those yet to come
+            self.lease.renewed(reply.session_timeout_ms)
+        self._heartbeat_ms = reply.heartbeat_interval_ms
         self._is_coordinator = reply.coordinator
         self._due_at = sent_at + reply.due_ms - reply.now_ms
-        if self.phase is Phase.CUT:
+        if self.phase is Phase.CUT and not self.lease.over(self._now):
             self._to(Phase.ACTIVE)
         self._apply_results(payload, reply)
-        if self.phase is not Phase.LEFT:
+        if self.lease.over(self._now):  # too old to begin anything on the strength of it
+            self.line.ask_again()
+        elif self.phase is not Phase.LEFT:
+            self.line.heard(reply)
             self._apply_changes(reply, sent_at)
 
     def _apply_results(self, payload: Payload, reply: CoordinatorReply) -> None:
@@ -307,18 +293,15 @@ class Session:
         if result == "LEFT":
             self.holdings.lose_all()
             self._finish()
+        else:
+            self._remain = False  # or it would be LEFT: this group keeps nothing, so what is parked is released
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 
     def _prepare_join(self, claims: list[Claim]) -> None:
-        self._previous = self._member
-        self._incarnations += 1
-        self._member = f"{self.name}.{self._incarnations}"
-        self._number = self._cursor = self._incarnation = 0
-        self._hinted_version, self._resync, self._more = 0, False, False
-        self._outstanding, self._claims, self._due_at = None, claims, None
-        self._is_coordinator = False
-        self._out.append(act.Listen(self._member))
+        self.joining.begin(claims)
+        self._due_at, self._is_coordinator = None, False
+        self._out.append(act.Listen(self.line.begin_member()))
 
     def _rejoin(self, claims: list[Claim]) -> None:
         if self.phase is not Phase.JOINING:
@@ -327,27 +310,27 @@ class Session:
         self._prepare_join(claims)
 
     def _joined(self, payload: Join, reply: CoordinatorReply) -> None:
-        self._incarnation = reply.incarnation
+        self.line.incarnation = reply.incarnation
         for claim, result in zip(payload.claims, reply.results, strict=True):
             if result != "KEPT":
                 self.holdings.lose_token(claim.resource, claim.token)
-        self._claims = self._claims[len(payload.claims) :]
+        self.joining.answered(payload)
         if not payload.last_page:
             return
         self._to(Phase.ACTIVE)
-        self._out.append(act.Joined(self._member))
+        self._out.append(act.Joined(self.member))
         if reply.recovering_ms > 0:
             message = (
                 f"the group is new, or Redis lost its data: waiting {reply.recovering_ms} ms for members to claim what "
                 f"they hold before anything is given out"
             )
             self._out.append(act.Problem("recovering", message))
-        if self._stop_at is not None:
+        if self._stop_asked_at is not None:
             self._begin_leaving()
 
     def _finish(self) -> None:
-        self.phase = Phase.LEFT
-        self._outstanding = None
+        self._to(Phase.LEFT)
+        self.line.outstanding = None
         self._out += self.commits.drop_all()
         self._out.append(act.Left())
 
@@ -359,13 +342,22 @@ class Session:
         self.holdings.check_deadlines(self._now)
         if self.lease.over(self._now):
             self._fence()
-        if self._stop_at is not None and self._now >= self._stop_at + self._session_ms:
+        if self._stop_asked_at is not None and self._now >= self._gives_up_at(self._stop_asked_at):
             self.holdings.lose_all()  # nobody can be told any more: the session ends by itself
             self._finish()
 
+    def _gives_up_at(self, asked_at: int) -> int:
+        """When a process that was asked to stop ends, answered or not: once nothing runs and the session cannot have
+        outlived the silence, and at the latest a session timeout after its drain timeout.
+        """
+        latest = asked_at + self._own.drain_timeout_ms + self.lease.session_ms
+        if self.holdings.unfinished():
+            return latest
+        return min(latest, asked_at + self.lease.session_ms if self.lease.until is None else self.lease.until)
+
     def _fence(self) -> None:
         patient = not self.lease.over_by(self._now, self._own.guarded_outage_ms)
-        aborted = self.holdings.fence(keep_guarded=patient)
+        aborted = self.holdings.fence(self._now, keep_guarded=patient)
         if self.phase is Phase.ACTIVE:
             self._to(Phase.CUT)
         if not aborted:
@@ -380,11 +372,9 @@ class Session:
 
     def _wake_at(self) -> int:
         times = self.holdings.times() + self.lease.times(self._now, self._own.guarded_outage_ms)
-        if self._stop_at is not None:
-            times.append(self._stop_at + self._session_ms)
-        if self._outstanding is not None:
-            times += [] if self.lease.retry_at is None else [self.lease.retry_at]
-        else:
+        if self._stop_asked_at is not None:
+            times.append(self._gives_up_at(self._stop_asked_at))
+        if self.line.outstanding is None:
             times.append(self._heartbeat_at)
             times += self.declaration.times() if self.phase is not Phase.LEAVING else []
             times += [self._due_at] if self._is_coordinator and self._due_at is not None else []
@@ -395,10 +385,10 @@ class Session:
     def _ask_what_is_due(self) -> None:
         if self.phase in (Phase.NEW, Phase.LEFT):
             return
-        if self._outstanding is not None:
+        if self.line.outstanding is not None:
             if self.lease.retry_due(self._now):
-                self.lease.sent_again()
-                self._out.append(act.Call(self._outstanding))
+                self.lease.sent_again(self._now)
+                self._out.append(act.Call(self.line.outstanding))
             return
         payload = self._next_payload()
         if payload is not None:
@@ -407,50 +397,43 @@ class Session:
     def _next_payload(self) -> Payload | None:
         """The order matters: what frees others comes first, what only informs us comes last."""
         if self.phase is Phase.JOINING:
-            return self._join_page()
+            return self.joining.page(
+                self.line.previous, self.holdings.highest_token, self.lease.session_ms, self._heartbeat_ms
+            )
         if self._leave_due:  # before any release, or the coordinator would give back at once what is released
             self._leave_due = False
             return Leave()
-        releasing = self.holdings.take_releases(park=self._remain and self.phase is Phase.LEAVING)
+        return self._next_for_others() or self._next_for_us()
+
+    def _next_for_others(self) -> Payload | None:
+        parking = self._remain and self.phase is Phase.LEAVING
+        releasing = self.holdings.take_releases(park=parking)
         if releasing:
             return Release(tuple(releasing))
+        for resource, token, offset in self.holdings.park() if parking else []:
+            self.commits.add(ev.CommitAsked(NOBODY, resource, token, offset))
         committing = self.commits.take()
         if committing:
             return CommitRequest(tuple(committing))
-        if self._leaves_now():
+        if (
+            self.phase is Phase.LEAVING
+            and not self.holdings.unfinished()
+            and (parking or not self.holdings.any_known())
+        ):
             return Leave(remain=self._remain)
+        return None
+
+    def _next_for_us(self) -> Payload | None:
         page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
         if page is not None:
             return page
-        if self._more or self._resync or self._hinted_version > self._cursor or self._now >= self._heartbeat_at:
+        if self.line.has_news or self._now >= self._heartbeat_at:
             return Heartbeat(tuple(self.holdings.news()))
         if self._is_coordinator and self._due_at is not None and self._now >= self._due_at:
             return Tick()
         return None
 
-    def _leaves_now(self) -> bool:
-        if self.phase is not Phase.LEAVING or self.holdings.unfinished():
-            return False
-        return self._remain or not self.holdings.any_known()
-
-    def _join_page(self) -> Join:
-        page = self._claims[:CLAIMS_A_PAGE]
-        return Join(
-            settings=self._settings,
-            capacity=self._own.capacity,
-            instance_id=self._own.instance_id,
-            previous=self._previous or None,
-            label=self._label,
-            floor_token=self.holdings.highest_token,
-            claims=tuple(page),
-            last_page=len(page) == len(self._claims),
-        )
-
     def _send(self, payload: Payload) -> None:
-        self._number += 1
-        header = Header(self._member, self._number, self._incarnation, self._seen, self._cursor)
-        self._outstanding = Request(header, payload)
-        self._more = self._resync = False
         self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
-        self._out.append(act.Call(self._outstanding))
+        self._out.append(act.Call(self.line.send(payload)))

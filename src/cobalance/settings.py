@@ -17,7 +17,7 @@ Mode = Literal["cooperative", "eager"]
 
 def _between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
     def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        if type(value) is not int or not low <= value <= high:  # a bool is no number here
             raise InvalidSettings(f"{attribute.name} is {value!r}: give a whole number from {low} to {high}")
 
     return check
@@ -51,7 +51,7 @@ class GroupSettings:
     """Changes that follow a rebalance this closely are gathered into the next one, so that a burst of joins does not
     pause the same resources again and again. The first change always acts at once."""
 
-    moves_per_call: int = attrs.field(default=200, validator=_between(1, 1_000))
+    moves_per_call: int = attrs.field(default=100, validator=_between(1, 1_000))
     """Most resources one script call may move, which bounds how long Redis is busy with us."""
 
     journal_length: int = attrs.field(default=100_000, validator=_between(100, 100_000_000))

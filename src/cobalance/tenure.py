@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Committer(Protocol):
     """Stores offsets: the group."""
 
-    async def commit(self, resource: str, offset: int) -> None:
-        """Stores an offset for good."""
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under the tenure's token."""
 
 
 @attrs.define(eq=False)
@@ -38,8 +38,12 @@ class Tenure:
     _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _users: int = attrs.field(default=0, repr=False)
     _bodies: list[anyio.CancelScope] = attrs.field(factory=list, repr=False)
-    _busy: Busy = attrs.field(factory=lambda: Busy(), repr=False)
+    _busy: Busy = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._busy = Busy()
 
     @property
     def active(self) -> bool:
@@ -51,8 +55,10 @@ class Tenure:
         await self._draining.wait()
 
     async def commit(self, offset: int) -> None:
-        """Stores an offset for good; see :meth:`Group.commit`."""
-        await self._group.commit(self.resource, offset)
+        """Stores an offset for good; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource has
+        come back to this process: that is another tenure.
+        """
+        await self._group.commit_tenure(self, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
@@ -68,15 +74,14 @@ class Tenure:
         """Holds off the release until the block ends; the block is cancelled when the resource is asked back."""
         with anyio.CancelScope() as body:
             self._bodies.append(body)
+            self.begin_use()
             if not self.active:
                 body.cancel()
             try:
                 yield body
             finally:
                 self._bodies.remove(body)
-                if not self._bodies:
-                    self._idle.set()
-                    self._idle = anyio.Event()
+                self.end_use()
 
     # For the group, on its event loop.
 
@@ -104,9 +109,20 @@ class Tenure:
         for body in self._bodies:
             body.cancel()
 
+    def begin_use(self) -> None:
+        """Holds off the release."""
+        self._users += 1
+
+    def end_use(self) -> None:
+        """No longer."""
+        self._users -= 1
+        if not self._users:
+            self._idle.set()
+            self._idle = anyio.Event()
+
     async def wait_unused(self) -> None:
-        """Returns when no block that :meth:`using` guards is running."""
-        while self._bodies:
+        """Returns when nothing holds off the release."""
+        while self._users:
             await self._idle.wait()
 
     async def wait_ended(self) -> None:

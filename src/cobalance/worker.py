@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from cobalance.events import Drained
+from cobalance.events import Abandoned, Drained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,10 +17,11 @@ class Worker(Protocol):
     """Works one tenure. All but ``abort`` and ``busy_since`` run on the user's event loop."""
 
     async def run(self) -> None:
-        """Works until the tenure is asked back, and then finishes what has begun. May be called again after a cancelled
-        revocation."""
+        """Works until the tenure is asked back, and then finishes what has begun. Called again after a revocation that was
+        cancelled.
+        """
 
-    async def finish(self) -> Drained:
+    async def finish(self) -> Drained | Abandoned:
         """After ``on_revoked``: settles everything with whoever has to know, and says how far the work came."""
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:

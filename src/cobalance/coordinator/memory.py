@@ -20,6 +20,9 @@ _READ_STREAM = Script.of("read_stream", "return redis.call('XRANGE', KEYS[1], AR
 class MemoryTransport:
     """Runs scripts in a :class:`MemoryStore`, which several transports may share."""
 
+    born_empty = True
+    """Nobody can have held anything before its groups were made: a new group need not wait for claims."""
+
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self._closed = False

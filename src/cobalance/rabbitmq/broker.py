@@ -1,6 +1,6 @@
 """Creating, checking, reading and deleting topics and queues: short blocking calls, for set-up and for the CLI."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import TypeVar
@@ -8,9 +8,10 @@ from typing import TypeVar
 import pika
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, TopicInUse, TopicMismatch, TopicMissing
+from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing
 from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.queues import Queue
@@ -20,6 +21,9 @@ DIRECT = ExchangeType("direct")
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
 """An exchange that bears it is a topic. RabbitMQ keeps arguments that it does not know, and the management API shows them."""
+
+LOOK_AHEAD = 8
+"""AMQP cannot list queues: when one is missing, so many numbers further are looked at before the topic is taken to end there."""
 
 MAX_ATTEMPTS = 40
 """Reading a queue's declaration takes one attempt for each thing that differs from the default; RabbitMQ knows fewer arguments."""
@@ -86,7 +90,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     """
     with _connected(url) as broker:
         broker.require_exchange(name)
-        queues = [f"{name}.dead", *(f"{name}-{partition}" for partition in range(broker.partitions(name)))]
+        queues = [f"{name}.dead", *(f"{name}-{partition}" for partition in broker.partition_numbers(name))]
         for queue in queues if not force else ():
             broker.refuse_in_use(queue)
         broker.call(name, lambda c: c.exchange_delete(name))
@@ -98,6 +102,14 @@ def learn_queue(url: str, name: str) -> Queue:
     """An existing queue's declaration, so that its guard can be told and proven; raises QueueMissing."""
     with _connected(url) as broker:
         return broker.learn(name)
+
+
+def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:
+    """How many messages each queue has for the next consumer, without those sent ahead to the present one; None for a queue that
+    does not exist.
+    """
+    with _connected(url, timeout_ms) as broker:
+        return {queue: broker.ready(queue) for queue in queues}
 
 
 class _Broker:
@@ -129,15 +141,18 @@ class _Broker:
         self.call(queue, lambda c: c.queue_delete(queue))
 
     def exists(self, queue: str) -> bool:
+        return self.ready(queue) is not None
+
+    def ready(self, queue: str) -> int | None:
         channel = self._connection.channel()
         try:
-            channel.queue_declare(queue, passive=True)
+            found = channel.queue_declare(queue, passive=True).method
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 404:
-                return False
+                return None
             raise channel_failure(error, queue) or error from None
         channel.close()
-        return True
+        return found.message_count or 0
 
     def learn(self, name: str) -> Queue:
         """AMQP has no way to ask for a queue's arguments, but a declaration that differs is refused with the first difference named."""
@@ -154,7 +169,27 @@ class _Broker:
         raise QueueMismatch(f"The arguments of queue {name!r} at {self.place} could not be read.")
 
     def partitions(self, topic: str) -> int:
-        return next(n for n in count() if not self.exists(f"{topic}-{n}"))
+        """How many there are. One that is missing among others would else make keys go astray without a word."""
+        found = list(self.partition_numbers(topic))
+        missing = next((n for n, number in enumerate(found) if n != number), None)
+        if missing is not None:
+            raise QueueMissing(
+                f"Queue '{topic}-{missing}' at {self.place} does not exist, though '{topic}-{found[-1]}' does: the topic is incomplete. "
+                f"Create it again with its real number of partitions: cobalance topic create {topic} --partitions N"
+            )
+        return len(found)
+
+    def partition_numbers(self, topic: str) -> Iterator[int]:
+        """The partitions that exist, in order."""
+        missed = 0
+        for number in count():
+            if self.exists(f"{topic}-{number}"):
+                missed = 0
+                yield number
+            else:
+                missed += 1
+            if missed > LOOK_AHEAD:
+                return
 
     def require_exchange(self, name: str) -> None:
         channel = self._connection.channel()
@@ -209,7 +244,7 @@ def _connected(url: str, timeout_ms: int = 10_000) -> Iterator[_Broker]:
     where = place(url)
     try:
         connection = pika.BlockingConnection(connection_parameters(url, "cobalance set-up", 60, timeout_ms))
-    except (pika_errors.AMQPError, OSError, RuntimeError) as error:
+    except (pika_errors.AMQPError, AMQPConnectorException, OSError, RuntimeError) as error:
         raise connect_failure(error, where) from None
     try:
         yield _Broker(connection, where)

@@ -223,7 +223,7 @@ class ConsumerGroup(Group):
         while True:
             try:
                 await self._handler(delivery)  # type: ignore[misc]
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 failures += 1
                 if not self._may_retry(delivery, failures, error):
                     worker.reject(delivery)
@@ -246,7 +246,7 @@ class ConsumerGroup(Group):
         while True:
             try:
                 self._handler(delivery)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 failures += 1
                 if not self._may_retry(delivery, failures, error):
                     worker.reject(delivery)
@@ -287,7 +287,8 @@ def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _is_async(handler: object) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))
+    """A coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def _kind(error: Exception) -> str:
@@ -296,4 +297,4 @@ def _kind(error: Exception) -> str:
 
 
 def _retry_delay_s(failures: int) -> float:
-    return min(0.1 * 2 ** (failures - 1), 5.0)
+    return min(0.1 * 2.0 ** (failures - 1), 5.0)

@@ -8,6 +8,7 @@ the same tenure consumes again, after its old handler has returned.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -107,10 +108,8 @@ class PartitionWorker:
     async def _close_old(self) -> None:
         if self._consumer is None:
             return
-        try:
+        with suppress(ChannelLost):  # that is why there has to be a new one
             await result_of(self._consumer.release())
-        except ChannelLost:
-            pass  # that is why there has to be a new one
         self._consumer = None
 
     async def _consume(self) -> None:
@@ -165,14 +164,16 @@ class PartitionWorker:
         return True
 
     def done(self, delivery: Delivery) -> None:
-        """The message was processed."""
-        if self._consumer is not None:
-            self._consumer.done(delivery)
+        """The message was processed. Of no effect when its channel is gone: it is delivered again."""
+        consumer = self._consumer
+        if consumer is not None and consumer.tenure is delivery.tenure:
+            consumer.done(delivery)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up, to be dead-lettered."""
-        if self._consumer is not None:
-            self._consumer.reject(delivery)
+        """The message is given up, to be dead-lettered. Of no effect when its channel is gone: it is delivered again."""
+        consumer = self._consumer
+        if consumer is not None and consumer.tenure is delivery.tenure:
+            consumer.reject(delivery)
 
     # -- the engine's side (its thread), and the connection's -------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """The three places where pika's private parts are touched, each pinned by a test."""
 
-from pika import SelectConnection
+import struct
+
+from pika import SelectConnection, spec
 from pika.channel import Channel
 from pika.frame import Body, Frame, Header, Method
-from pika.spec import Basic
 
 
 def bare_close(channel: Channel) -> None:
@@ -25,16 +26,49 @@ def drop(connection: SelectConnection) -> None:
 
 
 class QuickConnection(SelectConnection):
-    """A SelectConnection that hands the three frames of a delivery straight to their channel.
+    """A SelectConnection that reads deliveries quicker: what that saves pays for the way to the user's event loop.
 
-    pika first looks each of them up in a table of callbacks, where they never are; leaving that out pays for most of what the
-    way to the user's event loop costs.
+    pika copies the rest of its buffer for every frame, and looks every frame up in a table of callbacks, where those of a message
+    never are. Here the frames of messages are read where they lie and go straight to their channel; from the first other
+    frame on, an incomplete or a broken one included, the rest of the buffer is left to pika.
     """
 
-    def _process_frame(self, frame_value: Frame) -> None:
-        kind = type(frame_value)
-        if kind is Body or kind is Header or (kind is Method and type(frame_value.method) is Basic.Deliver):  # type: ignore[attr-defined]
+    def _on_data_available(self, data_in: bytes) -> None:
+        buffer, start = self._frame_buffer + data_in, 0  # type: ignore[has-type]
+        while (end := _frame_end(buffer, start)) and (frame := _message_frame(buffer, start, end)):
+            start = end
             self.frames_received += 1
-            self._deliver_frame_to_channel(frame_value)  # type: ignore[attr-defined]
-        else:
-            super()._process_frame(frame_value)  # type: ignore[misc]
+            self._deliver_frame_to_channel(frame)  # type: ignore[attr-defined]
+        self.bytes_received += start  # The heartbeat checker goes by it.
+        self._frame_buffer = b""
+        super()._on_data_available(buffer[start:])  # type: ignore[misc]
+
+
+_PREFIX = struct.Struct(">BHL")  # Kind, channel, size of the payload.
+_BODY_SIZE = struct.Struct(">Q")
+_DELIVER = struct.pack(">HH", *divmod(spec.Basic.Deliver.INDEX, 1 << 16))
+
+
+def _frame_end(buffer: bytes, start: int) -> int:
+    """Where the frame that begins at `start` ends; 0 when it is incomplete."""
+    if len(buffer) - start < _PREFIX.size:
+        return 0
+    end: int = start + _PREFIX.size + _PREFIX.unpack_from(buffer, start)[2] + spec.FRAME_END_SIZE
+    return end if end <= len(buffer) else 0
+
+
+def _message_frame(buffer: bytes, start: int, end: int) -> Frame | None:
+    """The frame, if it is one of a message."""
+    kind, channel, _ = _PREFIX.unpack_from(buffer, start)
+    payload = start + _PREFIX.size
+    if buffer[end - 1] != spec.FRAME_END:
+        return None
+    if kind == spec.FRAME_BODY:
+        return Body(channel, buffer[payload : end - 1])
+    if kind == spec.FRAME_HEADER:
+        properties = spec.BasicProperties()
+        properties.decode(buffer, payload + 12)
+        return Header(channel, _BODY_SIZE.unpack_from(buffer, payload + 4)[0], properties)
+    if kind == spec.FRAME_METHOD and buffer.startswith(_DELIVER, payload):
+        return Method(channel, spec.Basic.Deliver().decode(buffer, payload + 4))
+    return None

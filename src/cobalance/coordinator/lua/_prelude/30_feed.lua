@@ -18,20 +18,31 @@ local function save_feed()
   news = {}
 end
 
+local function publish(id, version)
+  call('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
+end
+
 -- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
 -- woken for what the reply itself tells.
 local function notify(answered)
-  local prefix = string.sub(STATE, 1, -6) .. 'n:' -- the state key ends in "state"
   local fields = {}
   for i = 1, #told_order do
     local id = told_order[i]
     if is_live(member(id)) then
       fields[#fields + 1] = 'c:' .. id
       fields[#fields + 1] = int(told[id])
-      if id ~= answered then call('PUBLISH', prefix .. id, int(told[id])) end
+      if id ~= answered then publish(id, told[id]) end
     end
   end
   if #fields > 0 then call('HSET', STATE, unpack(fields)) end
+end
+
+-- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it was told.
+local function wake_coordinator(answered)
+  local before = tonumber(saved.due or '0')
+  if before > 0 and G.due < before and G.coordinator ~= '' and G.coordinator ~= answered then
+    publish(G.coordinator, -1)
+  end
 end
 
 -- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told.

@@ -60,6 +60,7 @@ local function reply(status, fresh)
   save_resources()
   notify(answered and CALLER)
   G.due = next_due()
+  wake_coordinator(answered and CALLER)
   save_group()
   return {
     status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,

@@ -1,0 +1,33 @@
+"""A program written for pika: consumes four queues and says which process did what."""
+
+import os
+from typing import Any
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import BasicProperties
+
+from cobalance.rabbitmq.dropin import GroupConnection
+
+AMQP_URL = os.environ.get("COBALANCE_AMQP_URL", "amqp://localhost")
+REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
+QUEUES = [f"pika-{number}" for number in range(4)]
+
+
+def on_message(channel: BlockingChannel, method: Any, _: BasicProperties, body: bytes) -> None:
+    """The work: here it says who did what."""
+    print(os.getpid(), method.routing_key, body.decode(), flush=True)
+    channel.basic_ack(method.delivery_tag)
+
+
+connection = GroupConnection(pika.URLParameters(AMQP_URL), group="pika", redis_url=REDIS_URL)
+channel = connection.channel()
+channel.basic_qos(prefetch_count=50)
+for queue in QUEUES:
+    channel.queue_declare(queue, durable=True)
+    channel.basic_consume(queue, on_message)
+try:
+    channel.start_consuming()
+except KeyboardInterrupt:
+    channel.stop_consuming()
+connection.close()

@@ -1,0 +1,157 @@
+"""Consumed messages a second: a consumer group of one, a raw pika SelectConnection, and aio-pika's iterator.
+
+All three read the same durable queue, with the same prefetch and the same ack batching, into a handler that does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+import anyio
+import attrs
+import pika
+
+from cobalance.bench.figures import Figure, compare
+from cobalance.rabbitmq.broker import create_topic, delete_topic
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.publisher import Publisher
+from cobalance.rabbitmq.topic import Topic
+from cobalance.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from cobalance.rabbitmq.delivery import Delivery
+
+BODY_BYTES = 1024
+PREFETCH, ACK_EVERY = 100, 50
+
+
+@attrs.define
+class Rate:
+    """Counts to a number of messages; the time runs from the first to the last."""
+
+    messages: int
+    _count: int = 0
+    _began: float = 0.0
+    seconds: float = 0.0
+
+    def count(self) -> bool:
+        """One more; True at the last one."""
+        if self._count == 0:
+            self._began = time.perf_counter()
+        self._count += 1
+        if self._count == self.messages:
+            self.seconds = time.perf_counter() - self._began
+            return True
+        return False
+
+    @property
+    def per_second(self) -> float:
+        """Messages a second."""
+        return (self.messages - 1) / self.seconds
+
+
+class Consuming:
+    """One queue that is filled before each run."""
+
+    def __init__(self, redis_url: str, amqp_url: str, messages: int) -> None:
+        self._redis_url, self._amqp_url, self._messages = redis_url, amqp_url, messages
+        self._topic = Topic(f"bench-{uuid.uuid4().hex[:8]}", 1)
+
+    def figures(self, rounds: int) -> list[Figure]:
+        """Ours against both peers."""
+        create_topic(self._amqp_url, self._topic)
+        detail = f"{self._messages} x {BODY_BYTES} B, prefetch {PREFETCH}, ack every {ACK_EVERY}"
+        try:
+            return [
+                compare(f"consumed ÷ {name}", "messages/s", self.ours, peer, rounds=rounds, least=goal, detail=detail)
+                for name, peer, goal in (("raw pika", self.raw_pika, 0.9), ("aio-pika iterator", self.aio_pika, 2.0))
+            ]
+        finally:
+            delete_topic(self._amqp_url, self._topic.name, force=True)
+
+    def _fill(self) -> None:
+        with Publisher(self._amqp_url, self._topic) as publisher:
+            sent = [publisher.publish("key", b"x" * BODY_BYTES, wait=False) for _ in range(self._messages)]
+            for confirmed in sent:
+                confirmed.result()
+
+    def ours(self) -> float:
+        """A group of one member, handling on asyncio."""
+        self._fill()
+        return anyio.run(self._consume_as_member)
+
+    async def _consume_as_member(self) -> float:
+        rate, finished = Rate(self._messages), anyio.Event()
+
+        async def handle(_: Delivery) -> None:
+            if rate.count():
+                finished.set()
+
+        group = ConsumerGroup(
+            f"bench-{uuid.uuid4().hex[:8]}",
+            self._topic,
+            handle,
+            amqp_url=self._amqp_url,
+            redis_url=self._redis_url,
+            prefetch=PREFETCH,
+            ack_every=ACK_EVERY,
+            settings=GroupSettings(session_timeout_ms=1_000, heartbeat_interval_ms=300),
+        )
+        async with group:
+            await finished.wait()
+        return rate.per_second
+
+    def raw_pika(self) -> float:
+        """The least that pika can do: a callback that acknowledges batches."""
+        self._fill()
+        rate = Rate(self._messages)
+        connection: Any = None
+
+        def on_message(channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+            last = rate.count()
+            if last or method.delivery_tag % ACK_EVERY == 0:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+            if last:
+                connection.close()
+
+        def on_channel(channel: Any) -> None:
+            channel.basic_qos(prefetch_count=PREFETCH)
+            channel.basic_consume(self._topic.queue_names[0], on_message, exclusive=True)
+
+        def on_open(opened: Any) -> None:
+            opened.channel(on_open_callback=on_channel)
+
+        connection = pika.SelectConnection(
+            pika.URLParameters(self._amqp_url),
+            on_open_callback=on_open,
+            on_close_callback=lambda closed, _reason: closed.ioloop.stop(),
+        )
+        connection.ioloop.start()
+        return rate.per_second
+
+    def aio_pika(self) -> float:
+        """The usual asyncio consumer, with the same batching of acks."""
+        self._fill()
+        return asyncio.run(self._consume_with_aio_pika())
+
+    async def _consume_with_aio_pika(self) -> float:
+        rate = Rate(self._messages)
+        connection = await aio_pika.connect(self._amqp_url)
+        async with connection:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=PREFETCH)
+            queue = await channel.get_queue(self._topic.queue_names[0])
+            number = 0
+            async with queue.iterator() as messages:
+                async for message in messages:
+                    number += 1
+                    last = rate.count()
+                    if last or number % ACK_EVERY == 0:
+                        await message.ack(multiple=True)
+                    if last:
+                        break
+        return rate.per_second

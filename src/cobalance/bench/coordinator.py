@@ -1,0 +1,124 @@
+"""What the coordinator costs a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import attrs
+import redis
+
+from cobalance.bench.figures import Figure, alone, compare
+from cobalance.bench.measured_group import IDENTITY, BenchGroup
+from cobalance.bench.server import Server, Tally
+from cobalance.coordinator.requests import Heartbeat, Request
+from cobalance.coordinator.scripts import load
+from cobalance.servers import OwnRedis
+from cobalance.settings import GroupSettings
+
+SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
+"""Resources and members."""
+
+# Nothing expires while the calls are made one by one.
+SETTINGS = GroupSettings(
+    gather_ms=0, session_timeout_ms=3_600_000, heartbeat_interval_ms=1_200_000, revocation_timeout_ms=3_600_000
+)
+
+
+def figures(own: OwnRedis, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Figure]:
+    """The heartbeat, then one join and a mass join at every size."""
+    server = Server(redis.Redis.from_url(own.url, protocol=2))
+    yield heartbeat(server, own.url)
+    for resources, members in sizes:
+        size = f"{resources // 1000}k x {members}"
+        yield one_join(balanced(server, resources, members), size)
+        yield from mass_join(server, resources, members, size)
+
+
+def heartbeat(server: Server, url: str, calls: int = 20_000) -> Figure:
+    """Server CPU of an unchanged heartbeat against `EVALSHA return 1`, one call at a time over TCP."""
+    group = BenchGroup(server, GroupSettings())
+    for number in range(10):
+        group.join(f"member-{number}")
+    group.set_resources("member-0", [f"r{number:03}" for number in range(100)])
+    group.drain()
+    group.ask("member-0", Heartbeat())
+    header = attrs.evolve(group.members["member-0"], number=group.members["member-0"].number + 1)
+    beat = _packed(
+        "EVALSHA", load("heartbeat").sha, len(group.keys), *group.keys, IDENTITY, *Request(header, Heartbeat()).args()
+    )
+    one = _packed("EVALSHA", server.command("SCRIPT", "LOAD", "return 1"), 0)
+    address = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
+    with socket.create_connection((address["host"], address["port"])) as raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def cpu_us(command: bytes) -> float:
+            return server.timed(lambda: _repeat(raw, command, calls // 5))[1] / (calls // 5)
+
+        return compare(
+            "heartbeat ÷ EVALSHA return 1",
+            "µs of server CPU",
+            lambda: cpu_us(beat),
+            lambda: cpu_us(one),
+            rounds=5,
+            most=2.0,
+            detail=f"{calls // 5} calls a round, 100 resources x 10 members",
+        )
+
+
+def _packed(*words: object) -> bytes:
+    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def _repeat(raw: socket.socket, command: bytes, times: int) -> None:
+    for _ in range(times):
+        raw.sendall(command)
+        raw.recv(65536)
+
+
+def balanced(server: Server, resources: int, members: int) -> BenchGroup:
+    """A group at rest, everything dealt and heard."""
+    group = BenchGroup(server, SETTINGS)
+    for number in range(members):
+        group.join(f"m{number:05}")
+    group.set_resources("m00000", [f"r{number:06}" for number in range(resources)])
+    group.settle("m00000")
+    group.drain()
+    return group
+
+
+def one_join(group: BenchGroup, size: str) -> Figure:
+    """A join into a group at rest, and the calls that settle it."""
+    group.tally = Tally()
+    if group.join("one-more").more:
+        group.settle("one-more")
+    tally = group.tally
+    most = 2.0 if size == "100k x 1000" else None
+    return alone(
+        f"one join, {size}: total",
+        "ms",
+        tally.total_us / 1000,
+        most=most,
+        detail=f"server CPU of {tally.calls} calls; longest {tally.longest_ms:.2f} ms",
+    )
+
+
+def mass_join(server: Server, resources: int, members: int, size: str) -> Iterator[Figure]:
+    """Everything is dealt to M members, then M more join and everything due is handed over."""
+    group = balanced(server, resources, members)
+    yield _longest(f"deal, {size}: longest call", group.tally)
+    group.tally = Tally()
+    for number in range(members):
+        group.join(f"n{number:05}")
+    group.settle("m00000")
+    group.drain()
+    yield _longest(f"mass join, {size}: longest call", group.tally)
+
+
+def _longest(name: str, tally: Tally) -> Figure:
+    over = len(tally.over_5_ms)
+    detail = (
+        f"{tally.calls} calls, {tally.total_us / 1000:.0f} ms in all, p99.9 {tally.p999_ms:.2f} ms, {over} over 5 ms"
+    )
+    return alone(name, "ms", tally.longest_ms, most=5.0, detail=detail)

@@ -1,0 +1,76 @@
+"""A figure: one of ours against its raw peer, measured side by side in one run."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@attrs.frozen
+class Figure:
+    """What was measured, how often, and what it was meant to be."""
+
+    name: str
+    unit: str
+    ours: float
+    """Median of the rounds."""
+    peer: float | None = None
+    """Median of the peer's, measured in the same rounds; ``None`` for a figure that stands alone."""
+    ratio: float | None = None
+    """Median of the rounds' own ratios: what the machine did to a round, it did to both."""
+    goal: str = ""
+    met: bool | None = None
+    rounds: int = 1
+    detail: str = ""
+
+
+def compare(
+    name: str,
+    unit: str,
+    ours: Callable[[], float],
+    peer: Callable[[], float],
+    *,
+    rounds: int,
+    most: float | None = None,
+    least: float | None = None,
+    detail: str = "",
+) -> Figure:
+    """Measures both in turn, whoever goes first changing from round to round, and relates them."""
+    pairs = [_pair(ours, peer, swap=number % 2 == 1) for number in range(rounds)]
+    ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+    return Figure(
+        name=name,
+        unit=unit,
+        ours=statistics.median(mine for mine, _ in pairs),
+        peer=statistics.median(theirs for _, theirs in pairs),
+        ratio=ratio,
+        goal=f"≤ {most:g}" if most is not None else f"≥ {least:g}" if least is not None else "",
+        met=ratio <= most if most is not None else ratio >= least if least is not None else None,
+        rounds=rounds,
+        detail=detail,
+    )
+
+
+def _pair(ours: Callable[[], float], peer: Callable[[], float], *, swap: bool) -> tuple[float, float]:
+    if swap:
+        theirs = peer()
+        return ours(), theirs
+    mine = ours()
+    return mine, peer()
+
+
+def alone(name: str, unit: str, value: float, *, most: float | None = None, detail: str = "") -> Figure:
+    """A figure that has no peer, only a goal."""
+    return Figure(
+        name=name,
+        unit=unit,
+        ours=value,
+        goal="" if most is None else f"≤ {most:g} {unit}",
+        met=None if most is None else value <= most,
+        detail=detail,
+    )

@@ -1,0 +1,99 @@
+"""A group whose members are driven one call at a time, each call measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from cobalance.bench.server import Server, Tally
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.replies import CoordinatorReply, decode
+from cobalance.coordinator.requests import (
+    Header,
+    Heartbeat,
+    Join,
+    Payload,
+    Release,
+    ReleaseItem,
+    Request,
+    SetResources,
+    Tick,
+)
+from cobalance.coordinator.scripts import VERBS, load
+from cobalance.coordinator.transport import Script
+from cobalance.settings import GroupSettings
+
+IDENTITY = "bench"
+
+
+class BenchGroup:
+    """A group whose members are driven one call at a time, each call measured."""
+
+    def __init__(self, server: Server, settings: GroupSettings) -> None:
+        self.server, self.settings = server, settings
+        self.keys = group_keys("bench")
+        self.tally = Tally()
+        self.members: dict[str, Header] = {}
+        for verb in VERBS:
+            server.command("SCRIPT", "LOAD", load(verb).source)
+        server.command("FLUSHDB")
+        Coordinator(self, "bench").create(settings)  # type: ignore[arg-type]
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> object:
+        """As a transport."""
+        return self.server.command("EVALSHA", script.sha, len(keys), *keys, IDENTITY, *args)
+
+    def ask(self, member: str, payload: Payload) -> CoordinatorReply:
+        """One measured call of a member."""
+        header = attrs.evolve(self.members[member], number=self.members[member].number + 1)
+        args = Request(header, payload).args()
+        raw, cpu_us = self.server.timed(lambda: self.call(load(payload.verb), self.keys, args))
+        self.tally.add(payload.verb, cpu_us)
+        reply = decode(raw)  # type: ignore[arg-type]
+        if reply.status != "OK":
+            raise RuntimeError(f"{payload.verb} was answered {reply.status}")
+        self.members[member] = attrs.evolve(
+            header, incarnation=reply.incarnation, seen=reply.version, cursor=reply.cursor
+        )
+        return reply
+
+    def join(self, member: str) -> CoordinatorReply:
+        """One more member."""
+        self.members[member] = Header(member, 0)
+        return self.ask(member, Join(settings=self.settings))
+
+    def settle(self, member: str) -> None:
+        """Ticks as long as more is due."""
+        while self.ask(member, Tick()).more:
+            pass
+
+    def set_resources(self, member: str, names: Sequence[str]) -> None:
+        """Declares a list in pages."""
+        for start in range(0, len(names), 200):
+            page = names[start : start + 200]
+            to = "" if start + 200 >= len(names) else page[-1]
+            after = names[start - 1] if start else ""
+            reply = self.ask(member, SetResources(version=1, digest="x", after=after, to=to, names=tuple(page)))
+            while to and reply.results[0] == "NEXT" and reply.results[1] != to:  # cut short: the rest of the page
+                rest = tuple(name for name in page if name > reply.results[1])
+                reply = self.ask(member, SetResources(version=1, digest="x", after=reply.results[1], to=to, names=rest))
+
+    def drain(self, page: int = 200) -> None:
+        """Every member hears everything and gives back what it is asked for, until nothing is pending."""
+        moved = True
+        while moved:
+            moved = False
+            for member in self.members:
+                pending, more = [], True
+                while more:
+                    reply = self.ask(member, Heartbeat())
+                    pending += [change for change in reply.changes if change.kind == "revoke"]
+                    more = reply.more
+                for start in range(0, len(pending), page):
+                    items = tuple(
+                        ReleaseItem(resource=it.resource, token=it.token) for it in pending[start : start + page]
+                    )
+                    self.ask(member, Release(items))
+                    moved = True

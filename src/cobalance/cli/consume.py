@@ -1,0 +1,167 @@
+"""``cobalance consume``."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import anyio
+from cyclopts import Parameter
+
+from cobalance.actions import Problem
+from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, RedisUrl, SettingOptions
+from cobalance.cli.output import remark
+from cobalance.errors import CobalanceError, GroupFailed, UsageError
+from cobalance.names import validate_name
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.settings import MemberSettings
+
+NO_SETTINGS = SettingOptions()
+
+
+class HandlerFailed(CobalanceError):
+    """The user's handler raised."""
+
+
+class Member(ConsumerGroup):
+    """A consumer group that remembers whether its instance id is in use."""
+
+    refusal = ""
+    has_joined = False
+
+    def joined(self, member: str) -> None:
+        """See :class:`ConsumerGroup`."""
+        self.has_joined = True
+        super().joined(member)
+
+    def problem(self, problem: Problem) -> None:
+        """See :class:`ConsumerGroup`."""
+        if problem.code == "instance_in_use":
+            self.refusal = problem.message
+        super().problem(problem)
+
+
+def consume(
+    topic: Annotated[str, Parameter(help="Which one.")],
+    /,
+    *,
+    group: Annotated[str, Parameter(help="The consumer group to be a member of.")],
+    handler: Annotated[str, Parameter(help="package.module:function; called with each delivery.")],
+    prefetch: Annotated[int, Parameter(help="Messages sent ahead, per partition.")] = 100,
+    on_error: Annotated[
+        Literal["raise", "dead-letter"], Parameter(help="What follows when a handler fails again and again.")
+    ] = "raise",
+    instance_id: Annotated[
+        str | None,
+        Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),
+    ] = None,
+    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    settings: SettingOptions = NO_SETTINGS,
+) -> None:
+    """Consume a topic as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
+
+    A second signal ends it at once. The settings are stored by the first member of a new group.
+    """
+    validate_name("topic", topic)
+    _set_up_logging()
+    member = Member(
+        group,
+        topic,
+        load_handler(handler),
+        amqp_url=amqp_url,
+        redis_url=redis_url,
+        prefetch=prefetch,
+        on_error="raise" if on_error == "raise" else "dead_letter",
+        settings=settings.settings(),
+        member=MemberSettings(instance_id=instance_id),
+    )
+    try:
+        anyio.run(_serve, member)
+    except BaseExceptionGroup as errors:
+        raise _first(errors, handler) from None
+    except CobalanceError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever a handler raises
+        raise _handler_failed(handler, error) from None
+
+
+def _set_up_logging() -> None:
+    """Our own words, and the handler's, one line each; pika warns of every refusal, and we tell those that matter."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+
+def load_handler(path: str) -> Callable[..., Any]:
+    """A function by its import path; the working folder is searched first.
+
+    Raises:
+        UsageError: there is none.
+    """
+    module_name, colon, name = path.partition(":")
+    if not colon or not module_name or not name:
+        raise UsageError(f"--handler {path!r} is not of the form package.module:function.")
+    if os.getcwd() not in sys.path:  # noqa: PTH109 -- sys.path holds strings
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        found = importlib.import_module(module_name)
+    except Exception as error:  # noqa: BLE001 -- importing runs the user's code
+        raise UsageError(
+            f"--handler {path!r}: importing {module_name} failed ({type(error).__name__}: {error})."
+        ) from None
+    function: Callable[..., Any] | None = getattr(found, name, None)
+    if not callable(function):
+        raise UsageError(f"--handler {path!r}: the module {module_name} has no function {name!r}.")
+    return function
+
+
+async def _serve(member: Member) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, tasks.cancel_scope)
+        tasks.start_soon(_end_on_refusal, member, tasks.cancel_scope)
+        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
+            remark(f"joined group {member.name} as {member.member}")
+            await member.wait_left()
+        tasks.cancel_scope.cancel()
+    if not member.has_joined and member.refusal:
+        raise GroupFailed(member.refusal)
+
+
+async def _end_on_signal(serving: anyio.CancelScope) -> None:
+    """The first signal is taken; a second one finds the handlers that were there before, and ends the process at once."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            break
+    serving.cancel()
+
+
+async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:
+    """Gives up when another live process has the instance id.
+
+    It may have just crashed, so its session is waited for, and as long again for good measure.
+    """
+    await anyio.sleep(2 * member.settings.session_timeout_ms / 1000)
+    if member.refusal and not member.has_joined:
+        serving.cancel()
+
+
+def _first(errors: BaseExceptionGroup[BaseException], handler: str) -> BaseException:
+    """The first thing that went wrong, out of its groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, Exception) and not isinstance(error, CobalanceError):
+        return _handler_failed(handler, error)
+    return error
+
+
+def _handler_failed(handler: str, error: Exception) -> HandlerFailed:
+    return HandlerFailed(
+        f"The handler {handler} failed ({type(error).__name__}: {error}); its message stays in its queue. Correct the handler, "
+        "or give up such messages with --on-error dead-letter."
+    )

@@ -1,0 +1,39 @@
+"""``cobalance demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from cobalance.demo import DemoOptions, run_demo
+
+
+def demo(
+    *,
+    mode: Annotated[
+        Literal["cooperative", "eager"], Parameter(help="eager is the baseline: every change stops everything.")
+    ] = "cooperative",
+    messages: Annotated[int, Parameter(help="Publish at least so many.")] = 20_000,
+    partitions: Annotated[int, Parameter(help="Of the topic.")] = 12,
+    queue_type: Annotated[Literal["classic", "quorum"], Parameter(name="--type", help="Of the queues.")] = "classic",
+    seed: Annotated[int, Parameter(help="Decides keys, their order, who leaves and who is killed.")] = 1,
+    keep: Annotated[bool, Parameter(negative="", help="Keep the topic, the group and the logs.")] = False,
+    json: Annotated[Path | None, Parameter(help="Write the verdict to this file, too.")] = None,
+) -> int:
+    """Watch processes come, go and crash under load, and get a verdict on every message.
+
+    Real servers (those of COBALANCE_REDIS_URL and COBALANCE_AMQP_URL, or private ones) and real processes. Exit code 1 unless
+    nothing was lost or reordered, only what had to move moved, and only the kill caused duplicates.
+    """
+    options = DemoOptions(
+        mode=mode,
+        messages=messages,
+        partitions=partitions,
+        queue_type=queue_type,
+        seed=seed,
+        keep=keep,
+        json_file=json,
+    )
+    return 0 if run_demo(options) else 1

@@ -1,0 +1,78 @@
+"""``cobalance group list``, ``create`` and ``configure``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import attrs
+from cyclopts import Parameter
+
+from cobalance.cli.options import DEFAULT_REDIS_URL, Json, Name, RedisUrl, SettingOptions
+from cobalance.cli.output import print_json, print_table
+from cobalance.cli.snapshot import Snapshot
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.names import validate_name
+
+NO_SETTINGS = SettingOptions()
+
+
+@contextmanager
+def connected(redis_url: str) -> Iterator[Transport]:
+    """A connection for the length of a ``with``."""
+    transport = open_transport(redis_url)
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def list_groups(
+    *,
+    state: Annotated[bool, Parameter(negative="", help="With the state of each.")] = False,
+    json: Json = False,
+    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+) -> None:
+    """List the groups of this Redis."""
+    with connected(redis_url) as transport:
+        names = transport.list_groups()
+        rows = [{"group": name} for name in names]
+        for row in rows if state else ():
+            row["state"] = Snapshot.take(Coordinator(transport, row["group"])).state
+    if json:
+        print_json(rows)
+    else:
+        print_table(("GROUP", "STATE") if state else ("GROUP",), (tuple(row.values()) for row in rows))
+
+
+def create(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL, settings: SettingOptions = NO_SETTINGS) -> None:
+    """Create a group that is known to be new, so that its first members start at once.
+
+    A group that its first member creates waits for one session timeout first: an empty Redis cannot tell a new group from a lost one.
+    """
+    validate_name("group", name)
+    with connected(redis_url) as transport:
+        Coordinator(transport, name).create(settings.settings())
+
+
+def configure(
+    name: Name,
+    /,
+    *,
+    json: Json = False,
+    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    settings: SettingOptions = NO_SETTINGS,
+) -> None:
+    """Change settings for all members of a group, at once; prints those in force."""
+    validate_name("group", name)
+    with connected(redis_url) as transport:
+        coordinator = Coordinator(transport, name)
+        changes = settings.given()
+        in_force = coordinator.configure(**changes) if changes else coordinator.settings()
+    values = attrs.asdict(in_force)
+    if json:
+        print_json(values)
+    else:
+        print_table(("SETTING", "VALUE"), values.items())

@@ -1,0 +1,81 @@
+"""``cobalance group history``."""
+
+from __future__ import annotations
+
+import json as json_lines
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import attrs
+from cyclopts import Parameter
+
+from cobalance.cli.group import connected
+from cobalance.cli.options import DEFAULT_REDIS_URL, Json, Name, RedisUrl
+from cobalance.cli.output import Cell, print_json, print_table, seconds
+from cobalance.coordinator.client import Coordinator
+from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
+
+COLUMNS = ("SEQ", "TIME", "KIND", "RESOURCE", "CONSUMER-ID", "TOKEN", "DRAIN", "COMMITTED", "REASON")
+
+
+def history(
+    name: Name,
+    /,
+    *,
+    last: Annotated[int | None, Parameter(help="Only so many, the newest ones.")] = None,
+    follow: Annotated[bool, Parameter(negative="", help="Go on with whatever happens, until Ctrl-C.")] = False,
+    json: Json = False,
+    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+) -> None:
+    """Show what happened in a group, and why: its journal. With --follow, --json writes one object a line."""
+    with connected(redis_url) as transport:
+        Coordinator(transport, name).state()  # an empty journal and a group that does not exist look the same
+        journal = Journal(transport, name)
+        if follow:
+            _follow(journal, json=json)
+        else:
+            _print(deque(with_gaps(journal.entries()), last), json=json)
+
+
+def _print(entries: Iterable[JournalEntry | Gap], *, json: bool) -> None:
+    if json:
+        print_json([_object(entry) for entry in entries])
+    else:
+        print_table(COLUMNS, map(_row, entries))
+
+
+def _follow(journal: Journal, *, json: bool) -> None:
+    for entry in with_gaps(_endless(journal)):
+        line = json_lines.dumps(_object(entry)) if json else "\t".join(str(cell or "-") for cell in _row(entry))
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def _endless(journal: Journal) -> Iterator[JournalEntry]:
+    return journal.follow(BEGINNING, threading.Event())
+
+
+def _object(entry: JournalEntry | Gap) -> dict[str, Any]:
+    if isinstance(entry, Gap):
+        return {"kind": "gap", "missing": entry.missing, "after_seq": entry.after_seq, "before_seq": entry.before_seq}
+    return attrs.asdict(entry)
+
+
+def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
+    if isinstance(entry, Gap):
+        return (None, None, "gap", None, None, None, None, None, f"{entry.missing} entries are missing")
+    return (
+        entry.seq,
+        datetime.fromtimestamp(entry.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        entry.kind,
+        entry.resource,
+        entry.member,
+        entry.token,
+        seconds(entry.drain_ms),
+        entry.committed,
+        entry.reason or None,
+    )

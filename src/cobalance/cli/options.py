@@ -1,0 +1,99 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import attrs
+from cyclopts import Parameter, Token
+
+from cobalance.settings import GroupSettings, Mode
+
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
+
+RedisUrl = Annotated[
+    str,
+    Parameter(
+        name="--redis-url",
+        env_var="COBALANCE_REDIS_URL",
+        show_default=False,
+        help="redis://, rediss:// or unix://; by default the Redis on this machine.",
+    ),
+]
+AmqpUrl = Annotated[
+    str,
+    Parameter(
+        name="--amqp-url",
+        env_var="COBALANCE_AMQP_URL",
+        show_default=False,
+        help="amqp:// or amqps://; by default the RabbitMQ on this machine, as guest.",
+    ),
+]
+ManagementUrl = Annotated[
+    str | None,
+    Parameter(
+        name="--management-url",
+        env_var="COBALANCE_MANAGEMENT_URL",
+        help="RabbitMQ's management API; by default http:// at the host of --amqp-url, port 15672.",
+    ),
+]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]
+Name = Annotated[str, Parameter(help="Its name.")]
+
+_UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds from ``1500ms``, ``1500``, ``30s``, ``2m`` or ``1h``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m or 1h")
+    return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def _converted(_: object, tokens: Sequence[Token]) -> int:
+    return duration_ms(tokens[0].value)
+
+
+def _duration(name: str, words: str) -> Parameter:
+    return Parameter(
+        name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as 1500ms, 30s or 2m."
+    )
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class SettingOptions:
+    """The settings that all members of a group share; those left out stay as they are, or have their defaults."""
+
+    mode: Annotated[Mode | None, Parameter(help="cooperative moves surplus only; eager stops everything.")] = None
+    session_timeout_ms: Annotated[
+        int | None, _duration("session-timeout", "A member silent for so long has crashed.")
+    ] = None
+    heartbeat_interval_ms: Annotated[
+        int | None, _duration("heartbeat-interval", "How often members renew their session.")
+    ] = None
+    revocation_timeout_ms: Annotated[
+        int | None, _duration("revocation-timeout", "How long a holder may take to hand over; not below the session's.")
+    ] = None
+    rejoin_grace_ms: Annotated[
+        int | None, _duration("rejoin-grace", "How long a member with an instance id is waited for.")
+    ] = None
+    gather_ms: Annotated[int | None, _duration("gather", "Changes so close together are handled together.")] = None
+    moves_per_call: Annotated[int | None, Parameter(help="Most resources moved by one call.")] = None
+    journal_length: Annotated[int | None, Parameter(help="About how many journal entries are kept.")] = None
+
+    def given(self) -> dict[str, int | str]:
+        """Those that were given, by their names in :class:`GroupSettings`."""
+        return {name: value for name, value in attrs.asdict(self).items() if value is not None}
+
+    def settings(self) -> GroupSettings:
+        """A new group's."""
+        return GroupSettings(**self.given())  # type: ignore[arg-type]

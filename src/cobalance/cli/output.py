@@ -1,0 +1,46 @@
+"""What the reading commands print: aligned columns under Kafka's names, or JSON; remarks go to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Cell = str | int | None
+
+UNKNOWN = "-"
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Columns as wide as what is in them; what is unknown is a dash, never a zero."""
+    lines = [list(columns), *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write(" ".join(padded).rstrip() + "\n")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what is unknown is null."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def remark(text: str) -> None:
+    """For people, beside the output."""
+    sys.stderr.write(f"{text}\n")
+
+
+def seconds(milliseconds: int | None) -> str | None:
+    """``12.3s``, for people."""
+    return None if milliseconds is None else f"{milliseconds / 1000:.1f}s"
+
+
+def split_resource(name: str) -> tuple[str | None, str]:
+    """A partition queue's topic and number; a resource of another kind has no topic."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, number) if dash and topic and number.isdecimal() else (None, name)
+
+
+def _text(cell: Cell) -> str:
+    return UNKNOWN if cell is None else str(cell)

@@ -1,0 +1,118 @@
+"""A worker process, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import attrs
+
+from cobalance.demo.evidence import LogReader, Record
+from cobalance.errors import CobalanceError
+from cobalance.settings import GroupSettings
+
+JOIN_TIMEOUT_S = 40.0
+LEAVE_TIMEOUT_S = 40.0
+
+Phase = Literal["starting", "member", "leaving", "left", "killed", "failed"]
+
+
+class WorkerFailed(CobalanceError):
+    """A worker process ended when it should not have."""
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What all workers of a demo have in common."""
+
+    group: str
+    topic: str
+    settings: GroupSettings
+    folder: Path
+    environment: Mapping[str, str] = attrs.field(repr=False)
+
+
+class WorkerProcess:
+    """One consumer process, from its start to its end."""
+
+    def __init__(self, name: str, job: Job) -> None:
+        self.name = name
+        self.member: str | None = None
+        """Its member id, once it has joined."""
+        self.phase: Phase = "starting"
+        self.log = job.folder / f"{name}.log"
+        self.records: list[Record] = []
+        self._reader = LogReader(self.log)
+        self._stderr = job.folder / f"{name}.err"
+        with self._stderr.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "cobalance.demo.worker",
+                    job.group,
+                    job.topic,
+                    str(self.log),
+                    json.dumps(attrs.asdict(job.settings)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | job.environment,  # not on the command line, where everybody could read the passwords
+                start_new_session=True,
+            )
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+
+    def look(self) -> None:
+        """Notices what has happened: that it has joined, what it has processed, that it has ended."""
+        if self.phase == "starting" and select.select([self._stdout], [], [], 0)[0]:
+            said = self._stdout.readline().decode().strip()
+            if said:
+                self.member, self.phase = said, "member"
+        if self._process.poll() is not None:
+            self._ended()
+        self.records.extend(self._reader.new())
+
+    def _ended(self) -> None:
+        if self.phase == "leaving" and self._process.returncode == 0:
+            self.phase = "left"
+        elif self.phase not in {"left", "killed"}:
+            self.phase = "failed"
+            raise WorkerFailed(
+                f"Worker {self.name} ended with exit code {self._process.returncode}: {self._last_words()}"
+            )
+
+    def _last_words(self) -> str:
+        lines = self._stderr.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it did not say why"
+
+    def leave(self) -> None:
+        """Asks it to leave gracefully."""
+        self.phase = "leaving"
+        self._stdin.close()
+
+    def kill(self) -> None:
+        """SIGKILL: the kernel ends it between two instructions, and closes its sockets."""
+        self.phase = "killed"
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Makes sure that it is gone."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended as it was meant to."""
+        return self.phase in {"left", "killed"}

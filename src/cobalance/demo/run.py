@@ -1,0 +1,129 @@
+"""The demo from beginning to end: servers, topic, story, verdict; and nothing of it left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import attrs
+from rich.console import Console
+
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.transport import Script, open_transport
+from cobalance.demo.evidence import Evidence
+from cobalance.demo.options import DemoOptions
+from cobalance.demo.process import Job
+from cobalance.demo.report import as_json, print_report
+from cobalance.demo.supervisor import Supervisor
+from cobalance.demo.verdict import judge
+from cobalance.demo.view import view_for
+from cobalance.errors import CobalanceError
+from cobalance.rabbitmq.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topic import Topic
+from cobalance.servers import Servers, running
+
+NARROWEST = 110
+"""Columns of the report when it does not go to a terminal."""
+
+_FORGET = Script.of("forget", "return redis.call('DEL', unpack(KEYS))")
+
+
+def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
+    """Runs it, prints the verdict, and returns whether everything was as promised.
+
+    Raises:
+        CobalanceError: servers could not be had, or the story stopped before its end.
+    """
+    console = console or Console(width=None if sys.stdout.isatty() else NARROWEST)
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="cobalance-demo-"))
+    keep = options.keep
+    try:
+        with _handlers(_interrupt):
+            evidence = _play(options, folder, console)
+        verdict = judge(evidence)
+        elapsed_s = time.monotonic() - began
+        print_report(verdict, options, elapsed_s, console)
+        _write(options, as_json(verdict, options, elapsed_s))
+        if verdict.failures or keep:
+            keep = True
+            _save_journal(evidence, folder)
+            console.print(f"The workers' logs and the journal are in {folder}", soft_wrap=True)
+    except CobalanceError as error:
+        _write(options, {"ok": False, "mode": options.mode, "failures": [str(error)]})
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return not verdict.failures
+
+
+def _play(options: DemoOptions, folder: Path, console: Console) -> Evidence:
+    console.print("Looking for Redis and RabbitMQ, or starting them …")
+    with running() as servers:
+        console.print(f"Redis: {servers.redis_origin}   RabbitMQ: {servers.rabbitmq_origin}")
+        name = f"demo-{uuid.uuid4().hex[:8]}"
+        job = Job(group=name, topic=name, settings=options.settings, folder=folder, environment=servers.environment())
+        create_topic(servers.amqp_url, Topic(name, options.partitions, options.queue_type))
+        try:
+            interrupted = threading.Event()
+            with (
+                view_for(console) as view,
+                _handlers(lambda _, __: interrupted.set()),  # noticed between two steps: none is left half done
+                Supervisor(options, job, view, interrupted) as supervisor,
+            ):
+                return supervisor.play()
+        finally:
+            if options.keep:
+                console.print(f"Topic and group {name} are kept, unless their servers were private.")
+            else:
+                _forget(servers, job)
+
+
+def _forget(servers: Servers, job: Job) -> None:
+    with suppress(CobalanceError):
+        delete_topic(servers.amqp_url, job.topic, force=True)
+    transport = open_transport(servers.redis_url)
+    with suppress(CobalanceError):
+        transport.call(_FORGET, group_keys(job.group), [])
+    transport.close()
+
+
+def _save_journal(evidence: Evidence, folder: Path) -> None:
+    lines = [json.dumps(attrs.asdict(entry)) for entry in evidence.entries]
+    lines += [json.dumps(attrs.asdict(change)) for change in evidence.changes]
+    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _write(options: DemoOptions, verdict: dict[str, Any]) -> None:
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(verdict, indent=2) + "\n")
+
+
+@contextmanager
+def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles Ctrl-C and SIGTERM alike for the length of a ``with``."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt

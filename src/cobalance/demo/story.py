@@ -1,0 +1,42 @@
+"""What happens in the demo: three processes become five, one leaves, one is killed, one more comes."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.demo.evidence import ChangeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOUNDERS = ("A", "B", "C")
+
+
+@attrs.frozen
+class Step:
+    """One change; the next begins when the group is quiet again and has worked on for a while."""
+
+    kind: ChangeKind
+    worker: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return {
+            "join": f"{self.worker} joins",
+            "leave": f"{self.worker} leaves",
+            "crash": f"{self.worker} is killed (SIGKILL)",
+        }[self.kind]
+
+
+def story(seed: int) -> Iterator[Step]:
+    """The steps after the founders have settled. The seed decides who leaves and who is killed."""
+    leaver, victim = random.Random(seed).sample(FOUNDERS, 2)
+    yield Step("join", "D")
+    yield Step("join", "E")
+    yield Step("leave", leaver)
+    yield Step("crash", victim)
+    yield Step("join", "F")

@@ -1,0 +1,285 @@
+"""The verdict: what the evidence says about every message and every move. Pure: the same evidence, the same verdict."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from cobalance.demo.evidence import Change, Evidence, Record
+from cobalance.demo.minimum import minimum_moves
+from cobalance.demo.ownership import ENDS, Ownership, Tenure
+from cobalance.journal import JournalEntry
+
+INTERRUPTIONS = ENDS | {"revoking"}
+"""After one of these a resource is not being worked as before."""
+
+TRANSITIONS = INTERRUPTIONS | {"granted", "claimed", "cancelled"}
+
+
+@attrs.frozen
+class ChangeVerdict:
+    """What one change cost."""
+
+    name: str
+    kind: str
+    members_before: int
+    members_after: int
+    moves: int
+    """Resources that got a new tenure, whoever has it."""
+    minimum: int
+    """The fewest that could have."""
+    interrupted: tuple[str, ...]
+    """Partitions that were asked back or taken."""
+    converged_ms: int
+    """From the join or the leave as the group heard it, or from the kill itself, to the last transition."""
+    even: bool
+    """Whether the group was even and quiet afterwards."""
+
+
+@attrs.frozen
+class Gaps:
+    """Handover gaps: from the end of the old owner's last message to the beginning of the new owner's first one."""
+
+    milliseconds: tuple[float, ...] = ()
+
+    def percentile(self, share: float) -> float | None:
+        """Nearest rank; None without any."""
+        if not self.milliseconds:
+            return None
+        ordered = sorted(self.milliseconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """Everything that was found out."""
+
+    published: int
+    processed: int
+    """Distinct messages."""
+    lost: int
+    unexpected: int
+    """Processed, but never published."""
+    left_in_queues: int
+    """Still in RabbitMQ after everybody has left."""
+    reordered_planned: int
+    reordered_total: int
+    duplicates_from_crash: int
+    duplicates_otherwise: int
+    overlaps: int
+    """Messages begun by a new owner before the old one had ended its last."""
+    changes: tuple[ChangeVerdict, ...]
+    partitions: int
+    never_interrupted: int
+    gaps_planned: Gaps
+    gaps_crash: Gaps
+    forced: int
+    """Tenures that ended neither by a drain nor by the crash."""
+    failures: tuple[str, ...] = ()
+    """Why it is not as promised; empty when it is."""
+
+    @property
+    def moves(self) -> int:
+        """Over all changes."""
+        return sum(change.moves for change in self.changes)
+
+    @property
+    def minimum(self) -> int:
+        """Over all changes."""
+        return sum(change.minimum for change in self.changes)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Draws the verdict."""
+    ownership = Ownership()
+    changes = tuple(_judge_changes(evidence, ownership))
+    history = _History(ownership.tenures, evidence)
+    ordered = sorted(evidence.records, key=lambda record: record.begun_ns)
+    processed = {(record.key, record.counter) for record in ordered}
+    expected = {(key, n) for key, count in evidence.published.items() for n in range(1, count + 1)}
+    reordered = [history.follows_crash(record) for record in _out_of_order(ordered)]
+    repeats = [history.is_crash_duplicate(first, again) for first, again in _repeats(ordered)]
+    touched = {name for change in changes for name in change.interrupted}
+    verdict = Verdict(
+        published=len(expected),
+        processed=len(processed & expected),
+        lost=len(expected - processed),
+        left_in_queues=evidence.left_in_queues,
+        reordered_planned=reordered.count(False),
+        reordered_total=len(reordered),
+        duplicates_from_crash=repeats.count(True),
+        duplicates_otherwise=repeats.count(False),
+        unexpected=len(processed - expected),
+        overlaps=history.overlaps(),
+        changes=changes,
+        partitions=len(evidence.partitions),
+        never_interrupted=len(set(evidence.partitions) - touched),
+        gaps_planned=history.gaps(planned=True),
+        gaps_crash=history.gaps(planned=False),
+        forced=sum(tenure.ended_by in {"forced", "abandoned"} for tenure in ownership.tenures),
+    )
+    return attrs.evolve(verdict, failures=tuple(_failures(evidence, verdict)))
+
+
+def _failures(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """What the demo promises, each with what was found instead."""
+    counts = {
+        "messages were lost": verdict.lost,
+        "messages were reordered without a crash to blame": verdict.reordered_planned,
+        "duplicates do not come from the kill": verdict.duplicates_otherwise,
+        "messages were processed that nobody published": verdict.unexpected,
+        "processed messages were not acknowledged and would come again": verdict.left_in_queues,
+        "messages were begun before the former owner had ended": verdict.overlaps,
+    }
+    for words, count in counts.items():
+        if count:
+            yield f"{count} {words}"
+    for change in verdict.changes:
+        if not change.even:
+            yield f"{change.name}: the group did not become even and quiet"
+        if evidence.mode == "cooperative":
+            yield from _excesses(change)
+
+
+def _excesses(change: ChangeVerdict) -> Iterator[str]:
+    """What moved, or was paused and then kept after all, without need."""
+    if change.moves != change.minimum:
+        yield f"{change.name}: {change.moves} moves where {change.minimum} suffice"
+    elif len(change.interrupted) > change.minimum:
+        yield f"{change.name}: {len(change.interrupted)} partitions were paused where {change.minimum} had to move"
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def _judge_changes(evidence: Evidence, ownership: Ownership) -> Iterator[ChangeVerdict]:
+    """Replays the journal, to its end, and judges each change on the way."""
+    entries = list(evidence.entries)
+    for change in evidence.changes:
+        _replay(entries, ownership, change.since_seq)
+        owners, members = ownership.owners, len(ownership.members)
+        during = _replay(entries, ownership, change.until_seq)
+        yield ChangeVerdict(
+            name=change.name,
+            kind=change.kind,
+            members_before=members,
+            members_after=len(ownership.members),
+            moves=sum(tenure.began_seq > change.since_seq for tenure in ownership.tenures),
+            minimum=minimum_moves(owners, ownership.members),
+            interrupted=tuple(sorted({entry.resource or "" for entry in during if entry.kind in INTERRUPTIONS})),
+            converged_ms=_converged_ms(change, during),
+            even=ownership.is_even(len(evidence.partitions), len(ownership.members)),
+        )
+    _replay(entries, ownership, entries[-1].seq if entries else 0)
+
+
+def _replay(entries: list[JournalEntry], ownership: Ownership, until_seq: int) -> list[JournalEntry]:
+    """Applies and removes the entries up to a seq; returns them."""
+    count = sum(entry.seq <= until_seq for entry in entries)
+    applied = entries[:count]
+    del entries[:count]
+    for entry in applied:
+        ownership.apply(entry)
+    return applied
+
+
+def _converged_ms(change: Change, during: Sequence[JournalEntry]) -> int:
+    heard = [entry.at_ms for entry in during if entry.kind in {"joined", "leaving"}]
+    began = heard[0] if heard and change.kind != "crash" else change.at_ms
+    return max((entry.at_ms for entry in during if entry.kind in TRANSITIONS), default=began) - began
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _out_of_order(ordered: Sequence[Record]) -> Iterator[Record]:
+    """Messages processed for the first time after a later one of their key. Repeats are duplicates, and counted as such."""
+    latest: Counter[str] = Counter()
+    seen: set[tuple[str, int]] = set()
+    for record in ordered:
+        if (record.key, record.counter) not in seen and record.counter < latest[record.key]:
+            yield record
+        seen.add((record.key, record.counter))
+        latest[record.key] = max(latest[record.key], record.counter)
+
+
+def _repeats(ordered: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
+    """Each processing after the first, with the one before it."""
+    last: dict[tuple[str, int], Record] = {}
+    for record in ordered:
+        message = record.key, record.counter
+        if message in last:
+            yield last[message], record
+        last[message] = record
+
+
+class _History:
+    """The tenures and what was processed in each."""
+
+    def __init__(self, tenures: Sequence[Tenure], evidence: Evidence) -> None:
+        self._killed = evidence.killed
+        self._since = evidence.changes[0].since_seq if evidence.changes else 0
+        self._successions: list[tuple[Tenure, Tenure]] = []
+        self._before: dict[tuple[str, int], Tenure] = {}
+        self._tenures = {(tenure.resource, tenure.token): tenure for tenure in tenures}
+        self._worked: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
+        for record in evidence.records:
+            self._worked[record.partition, record.token].append(record)
+        last: dict[str, Tenure] = {}
+        for tenure in tenures:
+            if tenure.resource in last:
+                self._before[tenure.resource, tenure.token] = last[tenure.resource]
+                self._successions.append((last[tenure.resource], tenure))
+            last[tenure.resource] = tenure
+
+    def follows_crash(self, record: Record) -> bool:
+        """Whether the tenure before was not handed over but taken."""
+        before = self._before.get((record.partition, record.token))
+        return before is not None and not before.planned_end
+
+    def is_crash_duplicate(self, first: Record, again: Record) -> bool:
+        """Whether this is what a crash may cost: the killed member had processed it in the very tenure that its crash ended, and
+        RabbitMQ, to which it was not acknowledged, delivered it again to a later owner.
+        """
+        tenure = self._tenures.get((first.partition, first.token))
+        return (
+            tenure is not None
+            and self._killed is not None
+            and first.member == tenure.member == self._killed
+            and tenure.ended_by == "expired"
+            and again.redelivered
+            and again.token > first.token
+        )
+
+    def gaps(self, *, planned: bool) -> Gaps:
+        """Of the handovers since the first change in which both sides processed something."""
+        return Gaps(
+            tuple(
+                (self._begun_ns(new) - self._ended_ns(old)) / 1e6
+                for old, new in self._successions
+                if new.began_seq > self._since
+                and old.planned_end is planned
+                and self._records(old)
+                and self._records(new)
+            )
+        )
+
+    def overlaps(self) -> int:
+        """Messages that a new owner began before the old one had ended its last."""
+        return sum(
+            record.begun_ns < self._ended_ns(old)
+            for old, new in self._successions
+            if self._records(old)
+            for record in self._records(new)
+        )
+
+    def _records(self, tenure: Tenure) -> list[Record]:
+        return self._worked.get((tenure.resource, tenure.token), [])
+
+    def _begun_ns(self, tenure: Tenure) -> int:
+        return min(record.begun_ns for record in self._records(tenure))
+
+    def _ended_ns(self, tenure: Tenure) -> int:
+        return max(record.ended_ns for record in self._records(tenure))

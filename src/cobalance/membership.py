@@ -1,0 +1,302 @@
+"""The event loop's half of a membership: works what the engine's thread is given, and tells it how the work went.
+
+The two meet in a queue of commands, run by one task, and in the assignments themselves. That task and those that work
+tenures are shielded: cancelling the block around an ``async with`` cancels the user's body, and what is held is still
+drained and handed over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cobalance.assignment import Assignment
+from cobalance.errors import GroupFailed
+from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
+from cobalance.roster import Roster
+from cobalance.tenure import Tenure
+from cobalance.worker import FunctionWorker, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from anyio.abc import TaskGroup
+
+    from cobalance.actions import AbortReason, Problem
+    from cobalance.engine import Engine
+    from cobalance.events import CommitOutcome
+    from cobalance.wakeup import Wakeup
+
+    Listener = Callable[[list[Tenure]], Awaitable[None]]
+    Work = Callable[[Tenure], Awaitable[None]]
+
+
+class Membership:
+    """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
+
+    _engine: Engine
+    _tasks: TaskGroup
+    _wakeup: Wakeup
+    _joined: anyio.Event
+    _settled: anyio.Event
+    """Joined, and the resource list accepted; or failed."""
+    _left: anyio.Event
+    _changed: anyio.Event
+
+    def __init__(
+        self, work: Work | None, on_assigned: Listener | None, on_revoked: Listener | None, on_lost: Listener | None
+    ) -> None:
+        self._work, self._on_assigned, self._on_revoked, self._on_lost = work, on_assigned, on_revoked, on_lost
+        self._roster = Roster()
+        self._starting: list[Assignment] = []
+        self._commands: deque[Callable[[], None]] = deque()
+        self._tickets: dict[int, _Ticket] = {}
+        self._next_ticket = 0
+        self._services: list[anyio.CancelScope] = []
+        self._failure: Problem | None = None
+        self._first_error: BaseException | None = None
+        self._declares = False
+
+    # -- the event loop's side ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _service_scope(self) -> Iterator[None]:
+        """For what may go on until the membership is over, but no longer."""
+        with anyio.CancelScope(shield=True) as scope:
+            self._services.append(scope)
+            try:
+                yield
+            finally:
+                self._services.remove(scope)
+
+    async def _dispatch(self) -> None:
+        with self._service_scope():
+            while True:
+                while self._commands:
+                    self._commands.popleft()()
+                await self._wakeup.wait()
+
+    def _make_worker(self, tenure: Tenure) -> Worker:
+        return FunctionWorker(tenure, self._work)
+
+    def _begin(self, batch: list[Assignment]) -> None:
+        adopted = [it for it in batch if self._adopt(it)]
+        self._notice()
+        at_once = [it for it in adopted if it.predecessor is None]
+        if at_once:
+            self._tasks.start_soon(self._assign, at_once)
+        for it in adopted:
+            if it not in at_once:
+                self._tasks.start_soon(self._assign_next, it)
+
+    def _adopt(self, it: Assignment) -> bool:
+        tenure = Tenure(it.resource, it.token, it.committed, self)
+        try:
+            worker = self._make_worker(tenure)
+        except Exception as error:  # noqa: BLE001 -- raised where it ends the membership, and not this task
+            it.report(Abandoned(it.resource, it.token, "failed"))
+            self._tasks.start_soon(_raise, error)
+        else:
+            if it.adopt(tenure, worker):
+                return True
+            tenure.end()
+        self._conclude(it)
+        return False
+
+    async def _assign_next(self, it: Assignment) -> None:
+        """One handler of a resource at a time, in this process too; a hung one holds up nothing but its own resource."""
+        with anyio.CancelScope(shield=True):
+            while it.predecessor is not None and it.current:
+                await self._changed.wait()
+        await self._assign([it])
+
+    async def _assign(self, batch: list[Assignment]) -> None:
+        with anyio.CancelScope(shield=True):
+            now = [it for it in batch if it.current]
+            try:
+                if self._on_assigned is not None and now:
+                    await self._on_assigned([it.tenure for it in now if it.tenure is not None])
+            except BaseException as error:
+                self._note_error(error)
+                for it in now:
+                    it.report(Abandoned(it.resource, it.token, "failed"))
+                    self._conclude(it)
+                raise
+        for it in batch:
+            if it in now:
+                self._tasks.start_soon(self._run, it)
+            else:  # gone before anybody heard of it
+                self._conclude(it)
+
+    async def _run(self, it: Assignment) -> None:
+        if it.tenure is None:
+            return
+        with anyio.CancelScope(shield=True):
+            end: Drained | Abandoned | None = None
+            try:
+                with it.tenure.scope:
+                    end = await self._work_to_the_end(it, it.tenure)
+                if end is not None:
+                    it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else end)
+                elif it.aborted is None:  # the user cancelled the scope
+                    it.report(Abandoned(it.resource, it.token, "cancelled"))
+            except BaseException as error:
+                self._note_error(error)
+                it.report(Abandoned(it.resource, it.token, "failed"))
+                raise
+            finally:
+                self._conclude(it)
+            if end is None and self._on_lost is not None:
+                await self._on_lost([it.tenure])
+
+    async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
+        worker = it.worker
+        if worker is None:
+            return None
+        while tenure.active:  # again when a revocation was cancelled in time
+            await worker.run()
+        if tenure.scope.cancel_called or not it.begin_closing():
+            return None
+        if self._on_revoked is not None:
+            await self._on_revoked([tenure])
+        return await worker.finish()
+
+    def _note_error(self, error: BaseException) -> None:
+        self._first_error = self._first_error or error
+
+    def _conclude(self, it: Assignment) -> None:
+        if it.tenure is not None:
+            it.tenure.end()
+        it.loop_stopped()
+        self._roster.remove(it)
+        self._notice()
+
+    def _notice(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def _ask_commit(self, resource: str, token: int, offset: int) -> CommitOutcome:
+        if self._left.is_set():
+            return "FENCED"
+        self._next_ticket += 1
+        ticket = self._tickets[self._next_ticket] = _Ticket()
+        self._engine.post(CommitAsked(self._next_ticket, resource, token, offset))
+        await ticket.answered.wait()
+        return ticket.outcome
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under a tenure's token."""
+        raise NotImplementedError
+
+    # -- the engine's side (its thread) --------------------------------------------------------------------------------
+
+    def start(self, resource: str, token: int, committed: int | None) -> None:
+        """Engine: begin to work a resource."""
+        self._starting.append(Assignment(resource, token, committed, self._engine.post))
+
+    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """Engine: finish with a resource."""
+        self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
+
+    def resume(self, resource: str, token: int) -> None:
+        """Engine: the revocation was cancelled."""
+        it = self._find(resource, token)
+        if it is not None:
+            self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Engine: stop at once, with or without the event loop."""
+        it = self._find(resource, token)
+        if it is not None:
+            it.abort(reason)
+            self._to(resource, token, lambda tenure: tenure.stop_now())
+            self._commands.append(self._notice)
+
+    def _find(self, resource: str, token: int) -> Assignment | None:
+        self._announce()
+        return self._roster.find(resource, token)
+
+    def _to(self, resource: str, token: int, do: Callable[[Tenure], None]) -> None:
+        it = self._find(resource, token)
+        if it is not None:
+            self._commands.append(lambda: do(it.tenure) if it.tenure is not None else None)
+
+    def commit_done(self, ticket: int, outcome: CommitOutcome) -> None:
+        """Engine: a commit was answered."""
+        self._commands.append(lambda: self._answer(ticket, outcome))
+
+    def _answer(self, ticket: int, outcome: CommitOutcome) -> None:
+        waiting = self._tickets.pop(ticket, None)
+        if waiting is not None:
+            waiting.outcome = outcome
+            waiting.answered.set()
+
+    def joined(self, member: str) -> None:
+        """Engine: the process is a member."""
+        del member
+        self._commands.append(self._joined.set)
+        if not self._declares:
+            self._commands.append(self._settled.set)
+
+    def _declared(self) -> None:
+        self._commands.append(self._settled.set)
+
+    def problem(self, problem: Problem) -> None:
+        """Engine: something the user should know; it is in the log already."""
+        if problem.fatal:
+            self._failure = problem
+            self._commands.append(lambda: self._fail(problem))
+
+    def _fail(self, problem: Problem) -> None:
+        self._tasks.start_soon(_raise, GroupFailed(problem.message))
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        self._joined.set()
+        self._settled.set()
+        self._notice()
+
+    def left(self) -> None:
+        """Engine: the session is over."""
+        self._commands.append(self._end)
+
+    def _end(self) -> None:
+        self._left.set()
+        self._wake_waiters()
+        for ticket in list(self._tickets):
+            self._answer(ticket, "UNKNOWN")
+
+    def sample(self) -> Iterator[Progressed]:
+        """Engine: how the handlers are getting on."""
+        for it in self._roster.everything():
+            if it.worker is not None and it.current:
+                yield Progressed(it.resource, it.token, it.worker.busy_since)
+
+    def flush(self) -> None:
+        """Engine: wake the event loop, once for everything that one event brought."""
+        self._announce()
+        if self._commands:
+            self._wakeup.notify()
+
+    def _announce(self) -> None:
+        """What starts together is announced together (Kafka's contract for on_assigned)."""
+        if not self._starting:
+            return
+        batch, self._starting = self._starting, []
+        self._roster.add(batch)
+        self._commands.append(lambda: self._begin(batch))
+
+
+class _Ticket:
+    """A commit that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.answered = anyio.Event()
+        self.outcome: CommitOutcome = "UNKNOWN"
+
+
+async def _raise(error: BaseException) -> None:
+    raise error

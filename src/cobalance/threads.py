@@ -1,0 +1,251 @@
+"""Membership for programs without async: the same group, with work and callbacks in threads.
+
+An event loop of its own runs on a thread in the background; whoever blocks a thread holds up nothing but that thread.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.group import Group
+from cobalance.tenure import Tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from anyio.from_thread import BlockingPortal
+
+    from cobalance.coordinator.transport import Transport
+    from cobalance.settings import GroupSettings, MemberSettings
+
+    BlockingListener = Callable[[list["BlockingTenure"]], None]
+    BlockingWork = Callable[["BlockingTenure"], None]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class BlockingTenure:
+    """A hold on one resource, for use in threads; see :class:`cobalance.Tenure`."""
+
+    resource: str
+    token: int
+    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    committed: int | None
+    """The committed offset at the beginning; ``None`` when there never was one."""
+    _inner: Tenure = attrs.field(repr=False, eq=False)
+    _portal: BlockingPortal = attrs.field(repr=False, eq=False)
+
+    @property
+    def active(self) -> bool:
+        """Whether new work may begin: nobody asks for the resource, and it is not lost. Look at it often."""
+        return self._inner.active
+
+    @property
+    def lost(self) -> bool:
+        """Whether the resource had to be let go at once: stop whatever you are doing with it."""
+        return self._inner.scope.cancel_called
+
+    def wait_draining(self, timeout: float | None = None) -> bool:
+        """Waits until no new work may begin; False when the time (s) is up first."""
+        return self._portal.call(_wait_draining, self._inner, timeout)
+
+    def commit(self, offset: int) -> None:
+        """Stores an offset for good; see :meth:`cobalance.Group.commit`. Refused once this tenure is over."""
+        self._portal.call(self._inner.commit, offset)
+
+    @contextmanager
+    def processing(self) -> Iterator[None]:
+        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        with self._inner.processing():
+            yield
+
+
+class BlockingGroup:
+    """Membership in a group, for the length of a ``with``. Callbacks and exceptions are as with :class:`cobalance.Group`,
+    but plain functions, each called in a thread; ``work(tenure)`` has one to itself for each tenure.
+
+    A thread cannot be cancelled: ``work`` returns soon after ``tenure.active`` has become false. Nobody in this process
+    begins to work a resource before the last one has returned, and one that never returns delays the end of the ``with``
+    by no more than the drain timeout and the session timeout.
+
+    An exception in ``work`` or a callback ends the membership gracefully; :meth:`wait_left` and the end of the ``with``
+    raise it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        resources: Iterable[str] | None = None,
+        *,
+        redis_url: str = "redis://127.0.0.1:6379/0",
+        settings: GroupSettings | None = None,
+        member: MemberSettings | None = None,
+        work: BlockingWork | None = None,
+        on_assigned: BlockingListener | None = None,
+        on_revoked: BlockingListener | None = None,
+        on_lost: BlockingListener | None = None,
+        resources_version: int = 1,
+        transport: Transport | None = None,
+    ) -> None:
+        self._blocking_work = work
+        self._group = _ThreadedGroup(
+            name,
+            resources,
+            redis_url=redis_url,
+            settings=settings,
+            member=member,
+            work=None if work is None else self._run_work,
+            on_assigned=self._listener(on_assigned),
+            on_revoked=self._listener(on_revoked),
+            on_lost=self._listener(on_lost),
+            resources_version=resources_version,
+            transport=transport,
+        )
+        self._portal: BlockingPortal
+        self._stack = ExitStack()
+        self._entered = False
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise UsageError("a BlockingGroup can be entered once: make another one")
+        self._entered = True
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
+            stack.enter_context(self._portal.wrap_async_context_manager(self._group))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    @property
+    def name(self) -> str:
+        """Of the group."""
+        return self._group.name
+
+    @property
+    def member(self) -> str:
+        """This process's member id; it changes when the member has to join again."""
+        return self._group.member
+
+    @property
+    def tenures(self) -> dict[str, BlockingTenure]:
+        """What is held now, by resource."""
+        return {name: self._wrap(tenure) for name, tenure in self._group.tenures.items()}
+
+    def declare(self, resources: Iterable[str], version: int) -> None:
+        """Declares the resource list; see :meth:`cobalance.Group.declare`."""
+        self._group.declare(resources, version)
+
+    def wait_held(self, *resources: str, timeout: float | None = None) -> list[BlockingTenure]:
+        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+
+        Raises:
+            TimeoutError: not within this time (s).
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        held = self._portal.call(_within, timeout, self._group.wait_held, *resources)
+        return [self._wrap(tenure) for tenure in held]
+
+    def wait_left(self, timeout: float | None = None) -> None:
+        """Returns when the membership is over, be it by an exception.
+
+        Raises:
+            TimeoutError: it was not within this time (s).
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        self._portal.call(_within, timeout, self._group.wait_left)
+
+    def commit(self, resource: str, offset: int) -> None:
+        """Stores an offset that outlives the tenure; see :meth:`cobalance.Group.commit`."""
+        self._portal.call(self._group.commit, resource, offset)
+
+    def leave(self, *, remain: bool | None = None) -> None:
+        """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
+
+        async def leave() -> None:
+            await self._group.leave(remain=remain)
+
+        self._portal.call(leave)
+
+    def describe(self) -> dict[str, str]:
+        """The group's state by name; see ``cobalance group describe``."""
+        return self._portal.call(self._group.describe)
+
+    @contextmanager
+    def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
+        """Waits for a role, and has it for the length of the block, which ends soon after ``tenure.active`` has become
+        false. Leaving the block gives the role to another member, if there is one.
+        """
+        tenure = self._portal.call(self._group.take_role, resource)
+        try:
+            yield self._wrap(tenure)
+        finally:
+            self._portal.call(self._group.give_role, tenure)
+
+    def _wrap(self, tenure: Tenure) -> BlockingTenure:
+        return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._portal)
+
+    def _listener(self, listener: BlockingListener | None) -> Callable[[list[Tenure]], Awaitable[None]] | None:
+        if listener is None:
+            return None
+
+        async def call(tenures: list[Tenure]) -> None:
+            await self._group.in_thread(lambda: listener([self._wrap(tenure) for tenure in tenures]))
+
+        return call
+
+    async def _run_work(self, tenure: Tenure) -> None:
+        if self._blocking_work is not None:
+            work, wrapped = self._blocking_work, self._wrap(tenure)
+            await self._group.in_thread(lambda: work(wrapped))
+
+
+class _ThreadedGroup(Group):
+    """Waits for threads even where a tenure was cancelled, since they cannot be; but no longer than the membership."""
+
+    _limiter: anyio.CapacityLimiter
+
+    async def _prepare(self) -> None:
+        self._limiter = anyio.CapacityLimiter(math.inf)  # anyio's own would let forty tenures work at a time
+
+    async def in_thread(self, do: Callable[[], None]) -> None:
+        """Calls it in a thread of its own."""
+        with self._service_scope():
+            await anyio.to_thread.run_sync(do, abandon_on_cancel=True, limiter=self._limiter)
+
+    async def take_role(self, resource: str | None) -> Tenure:
+        """Waits for a role; it is not released before it is given back."""
+        tenure = await self._wait_active(resource)
+        tenure.begin_use()
+        return tenure
+
+    async def give_role(self, tenure: Tenure) -> None:
+        """Another member may have it."""
+        tenure.end_use()
+        if tenure.active:
+            self._resign(tenure)
+
+
+async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:
+    with anyio.move_on_after(seconds):
+        await tenure.wait_draining()
+        return True
+    return False
+
+
+async def _within(seconds: float | None, wait: Callable[..., Awaitable[T]], *args: str) -> T:
+    with anyio.fail_after(seconds):
+        return await wait(*args)

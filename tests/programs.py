@@ -1,0 +1,131 @@
+"""Runs programs as users do: real processes, whose lines come out of one pipe in the order in which they were written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import GroupExists, TopicMissing
+from cobalance.rabbitmq import delete_topic
+from cobalance.settings import GroupSettings
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+QUICK = GroupSettings(
+    session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=6_000, gather_ms=50, rejoin_grace_ms=0
+)
+
+
+class Programs:
+    """Processes with one standard output. Waiting for a line that never comes is ended by the test's own timeout."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # Unbuffered, each argument of a print would be a write of its own, and the lines of several programs would mix.
+        self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": ""}
+        reading, self._writing = os.pipe()
+        self._output = os.fdopen(reading)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed in close
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.lines: list[str] = []
+        """All that was read so far."""
+
+    def start(self, program: str | Path, *args: str) -> subprocess.Popen[bytes]:
+        """Starts an example by its name, or any file."""
+        command = [sys.executable, str(EXAMPLES / program), *args]
+        process = subprocess.Popen(command, stdout=self._writing, stderr=self._errors, env=self._environment)
+        self._running.append(process)
+        return process
+
+    def read(self) -> str:
+        """The next line."""
+        line = self._output.readline().rstrip("\n")
+        self.lines.append(line)
+        return line
+
+    def read_until(self, enough: Callable[[], bool]) -> None:
+        """Reads lines until that is so."""
+        while not enough():
+            self.read()
+
+    def stop(self, process: subprocess.Popen[bytes], with_signal: int = signal.SIGTERM) -> None:
+        """Asks it to stop; it must end well, and say nothing on its standard error."""
+        process.send_signal(with_signal)
+        self.wait(process)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Ends it as a crash would."""
+        process.kill()
+        process.wait()
+        self._running.remove(process)
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Waits until it has ended, which must be well."""
+        code = process.wait()
+        self._running.remove(process)
+        assert code == 0, f"{process.args!r} ended with {code}:\n{self.errors()}"
+
+    def rest(self) -> list[str]:
+        """Once all have ended: the lines that nobody has read yet."""
+        os.close(self._writing)
+        self._writing = -1
+        rest = self._output.read().splitlines()
+        self.lines += rest
+        return rest
+
+    def errors(self) -> str:
+        """What all of them wrote to their standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+        if self._writing >= 0:
+            os.close(self._writing)
+        self._output.close()
+        self._errors.close()
+
+
+@contextlib.contextmanager
+def programs(redis_url: str, amqp_url: str) -> Iterator[Programs]:
+    """Programs that find the tests' servers."""
+    running = Programs({"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url})
+    try:
+        yield running
+    except BaseException:
+        sys.stderr.write(running.errors())
+        raise
+    finally:
+        running.close()
+
+
+def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> None:
+    """What `cobalance group create` does, so that the first member need not wait for others to claim what they hold."""
+    transport = open_transport(redis_url)
+    try:
+        with contextlib.suppress(GroupExists):
+            Coordinator(transport, name).create(settings)
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def no_topic(amqp_url: str, name: str) -> Iterator[None]:
+    """There is no such topic before, nor after."""
+    with contextlib.suppress(TopicMissing):
+        delete_topic(amqp_url, name, force=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(TopicMissing):
+            delete_topic(amqp_url, name, force=True)

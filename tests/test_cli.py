@@ -1,0 +1,330 @@
+"""The commands, run as people run them, on real servers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli_process import Outcome, cobalance, running
+from tests.names import unique
+
+from cobalance import servers
+from cobalance.rabbitmq import delete_topic
+
+HANDLER = """
+def show(delivery):
+    print(delivery.queue, delivery.body.decode(), flush=True)
+
+def hang(delivery):
+    print("began", delivery.queue, flush=True)
+    open("gate").read()  # a pipe that nobody writes to
+
+async def fail(delivery):
+    raise ValueError("two\\nlines")
+"""
+
+
+@pytest.fixture
+def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
+    """The environment that names the servers."""
+    found = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
+    if rabbitmq_server.management_url:
+        found["COBALANCE_MANAGEMENT_URL"] = rabbitmq_server.management_url
+    return found
+
+
+@pytest.fixture
+def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
+    """A topic with three partitions."""
+    name = unique("cli")
+    assert cobalance("topic", "create", name, "--partitions", "3", environment=urls) == Outcome(0, "", "")
+    yield name
+    delete_topic(amqp_url, name, force=True)
+
+
+@pytest.fixture
+def group(urls: dict[str, str]) -> str:
+    """A group that is known to be new, with short timeouts."""
+    name = unique("cli")
+    timeouts = ("--session-timeout", "3s", "--heartbeat-interval", "500ms", "--revocation-timeout", "5s")
+    assert cobalance("group", "create", name, *timeouts, environment=urls) == Outcome(0, "", "")
+    return name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the handlers are."""
+    (tmp_path / "shop.py").write_text(HANDLER)
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path
+
+
+def consume(topic: str, group: str, function: str = "show") -> tuple[str, ...]:
+    """The command line of a consumer."""
+    return ("consume", topic, "--group", group, "--handler", f"shop:{function}")
+
+
+def test_topics_are_created_listed_and_deleted(urls: dict[str, str]) -> None:
+    """Creating one again is harmless; a deleted one is gone."""
+    name = unique("cli")
+    create = ("topic", "create", name, "--partitions", "2", "--type", "quorum")
+    assert cobalance(*create, environment=urls).code == 0
+    assert cobalance(*create, environment=urls).code == 0
+
+    listed = cobalance("topic", "list", "--json", environment=urls)
+    assert {"name": name, "partitions": 2} in json.loads(listed.out)
+    assert f"{name} 2" in " ".join(cobalance("topic", "list", environment=urls).out.split())
+
+    assert cobalance("topic", "delete", name, environment=urls).code == 0
+    assert name not in cobalance("topic", "list", environment=urls).out
+
+
+def test_a_topic_with_messages_is_deleted_by_force_only(urls: dict[str, str]) -> None:
+    """Nobody loses messages by a slip of the finger."""
+    name = unique("cli")
+    cobalance("topic", "create", name, "--partitions", "1", environment=urls)
+    assert cobalance("publish", name, "hello", environment=urls).code == 0
+
+    refused = cobalance("topic", "delete", name, environment=urls)
+    assert (refused.code, "still has 1 messages" in refused.err) == (1, True)
+    assert cobalance("topic", "delete", name, "--force", environment=urls).code == 0
+
+
+def test_what_is_published_is_consumed_until_a_signal_ends_it(
+    topic: str, group: str, urls: dict[str, str], folder: Path
+) -> None:
+    """Messages from the command line and from standard input reach the handler; SIGTERM is a graceful end."""
+    assert cobalance("publish", topic, "one", "--key", "a", environment=urls).code == 0
+    assert cobalance("publish", topic, stdin="a\ttwo\nb\tthree\n", environment=urls).err == "published 2\n"
+    assert cobalance("publish", topic, "--key", "c", stdin="four\n", environment=urls).code == 0
+
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        for word in ("one", "two", "three", "four"):
+            consumer.wait_for(word)
+        outcome = consumer.end(signal.SIGTERM)
+
+    assert outcome.code == 0
+    assert outcome.out.index("one") < outcome.out.index("two")
+    members = cobalance("group", "describe", group, "--members", "--json", environment=urls)
+    assert json.loads(members.out) == []
+
+
+def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
+    """And without a traceback."""
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        outcome = consumer.end(signal.SIGINT)
+
+    assert outcome.code == 0
+    assert "Traceback" not in outcome.err
+
+
+def test_a_handler_that_fails_ends_the_command_in_one_line(
+    topic: str, group: str, urls: dict[str, str], folder: Path
+) -> None:
+    """What the handler raised is said, where the message is, and what can be done."""
+    cobalance("publish", topic, "poison", environment=urls)
+
+    with running(*consume(topic, group, "fail"), folder=folder, environment=urls) as consumer:
+        outcome = consumer.wait()
+
+    assert outcome.code == 1
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith(
+        "error: The handler shop:fail failed (ValueError: two lines); its message stays in its queue."
+    )
+    assert "Traceback" not in outcome.err
+
+
+def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
+    """Partitions, members and state, for people and for programs."""
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        cobalance("publish", topic, "x", environment=urls)
+        consumer.wait_for("x")
+
+        partitions = cobalance("group", "describe", group, environment=urls)
+        columns, *rows = [line.split() for line in partitions.out.splitlines()]
+        assert columns == [
+            *(
+                "GROUP",
+                "TOPIC",
+                "PARTITION",
+                "CURRENT-OFFSET",
+                "LOG-END-OFFSET",
+                "LAG",
+                "CONSUMER-ID",
+                "HOST",
+                "CLIENT-ID",
+            ),
+            *("STATE", "AGE", "TOKEN", "DEADLINE-IN"),
+        ]
+        assert [row[:6] for row in rows] == [[group, topic, str(n), "-", "-", "0"] for n in range(3)]
+        assert {row[9] for row in rows} == {"held"}
+
+        members = cobalance("group", "describe", group, "--members", environment=urls)
+        columns, row = [line.split() for line in members.out.splitlines()]
+        assert columns == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+        assert (row[0], row[2], row[5]) == (group, "-", "3")
+
+        state = cobalance("group", "describe", group, "--state", environment=urls)
+        assert state.out.splitlines()[0].split() == [
+            "GROUP",
+            "COORDINATOR",
+            "(ID)",
+            "ASSIGNMENT-STRATEGY",
+            "STATE",
+            "#MEMBERS",
+        ]
+        assert state.out.splitlines()[1].split()[-3:] == ["cooperative", "Stable", "1"]
+
+        verbose = cobalance("group", "describe", group, "--members", "--verbose", "--json", environment=urls)
+        assert json.loads(verbose.out)[0]["current_assignment"] == [f"{topic}:0,1,2"]
+        assert json.loads(verbose.out)[0]["quota"] == "3"
+
+
+def test_a_pending_partition_shows_its_age_and_deadline(
+    topic: str, group: str, urls: dict[str, str], folder: Path
+) -> None:
+    """It is asked back from a handler that does not come to an end, and the group says that it is rebalancing."""
+    messages = "".join(f"key-{n}\tx\n" for n in range(30))
+    assert cobalance("publish", topic, stdin=messages, environment=urls).code == 0
+
+    with running(*consume(topic, group, "hang"), folder=folder, environment=urls) as first:
+        for n in range(3):
+            first.wait_for(f"began {topic}-{n}")
+        with running(*consume(topic, group), folder=folder, environment=urls) as second:
+            second.wait_for("joined group")
+            shown = cobalance("group", "describe", group, "--json", environment=urls)
+
+    assert shown.err == f"warning: group {group!r} is rebalancing (Reconciling).\n"
+    rows = json.loads(shown.out)
+    assert sorted(row["state"] for row in rows) == ["held", "held", "pending"]
+    (pending,) = (row for row in rows if row["state"] == "pending")
+    assert 0 <= pending["age_ms"] < 5_000
+    assert 0 < pending["deadline_in_ms"] <= 5_000
+    assert [row["deadline_in_ms"] for row in rows if row["state"] == "held"] == [None, None]
+
+
+def test_unknown_lag_is_a_dash(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
+    """Without RabbitMQ there is no lag to be had: not 0, and stderr says why."""
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        elsewhere = urls | {"COBALANCE_AMQP_URL": "amqp://127.0.0.1:1"}
+        shown = cobalance("group", "describe", group, "--json", environment=elsewhere)
+
+    assert shown.code == 0
+    assert {row["lag"] for row in json.loads(shown.out)} == {None}
+    assert "LAG is unknown" in shown.err
+
+
+def test_an_empty_group_is_said_to_be_empty(group: str, urls: dict[str, str]) -> None:
+    """In Kafka's word, with the warning on stderr."""
+    shown = cobalance("group", "describe", group, "--state", "--json", environment=urls)
+
+    assert json.loads(shown.out)[0]["state"] == "Empty"
+    assert "has no members" in shown.err
+
+
+def test_members_that_died_unnoticed_are_not_taken_for_alive(
+    topic: str, group: str, urls: dict[str, str], folder: Path
+) -> None:
+    """When the last process is killed nobody is left to expire it; the group is empty all the same."""
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        consumer.end(signal.SIGKILL)
+
+    def state() -> Outcome:
+        return cobalance("group", "describe", group, "--state", "--json", environment=urls)
+
+    while json.loads(state().out)[0]["state"] != "Empty":
+        pass  # its session lasts three seconds; the timeout of the test is the limit
+    members = cobalance("group", "describe", group, "--members", "--verbose", "--json", environment=urls)
+    assert [it["state"] for it in json.loads(members.out)] in (["silent"], [])
+
+
+def test_groups_are_listed_and_configured(group: str, urls: dict[str, str]) -> None:
+    """Durations may bear a unit; what is in force is printed."""
+    assert group in cobalance("group", "list", environment=urls).out.split()
+    listed = json.loads(cobalance("group", "list", "--state", "--json", environment=urls).out)
+    assert {"group": group, "state": "Empty"} in listed
+
+    changed = cobalance(
+        "group", "configure", group, "--revocation-timeout", "2m", "--gather", "0", "--json", environment=urls
+    )
+    values = json.loads(changed.out)
+    assert (values["revocation_timeout_ms"], values["gather_ms"], values["session_timeout_ms"]) == (120_000, 0, 3_000)
+
+
+def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
+    """What happened, in order; the newest only, when asked so."""
+    with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        consumer.end(signal.SIGTERM)
+
+    everything = json.loads(cobalance("group", "history", group, "--json", environment=urls).out)
+    assert [it["seq"] for it in everything] == list(range(1, len(everything) + 1))
+    assert {"joined", "granted", "leaving", "released", "left"} <= {it["kind"] for it in everything}
+    last = json.loads(cobalance("group", "history", group, "--last", "2", "--json", environment=urls).out)
+    assert last == everything[-2:]
+    assert cobalance("group", "history", group, environment=urls).out.splitlines()[0].split()[:3] == [
+        "SEQ",
+        "TIME",
+        "KIND",
+    ]
+
+
+def test_history_is_followed_until_ctrl_c(group: str, urls: dict[str, str], tmp_path: Path) -> None:
+    """New entries show as they come, one JSON object a line."""
+    with running("group", "history", group, "--follow", "--json", folder=tmp_path, environment=urls) as command:
+        command.wait_for('"kind": "configured"')
+        cobalance("group", "configure", group, "--gather", "77", environment=urls)
+        command.wait_for("gather_ms 77")
+        outcome = command.end(signal.SIGINT)
+
+    assert outcome.code == 130
+    assert all(json.loads(line) for line in outcome.out.splitlines())
+    assert "Traceback" not in outcome.err
+
+
+def test_output_into_a_closed_pipe_is_no_drama(group: str, urls: dict[str, str]) -> None:
+    """`cobalance … | head -0` ends without a traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "cobalance.cli", "group", "history", group],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env=os.environ | urls,
+            check=False,
+        )
+
+    assert b"Traceback" not in ended.stderr
+    assert b"BrokenPipe" not in ended.stderr
+
+
+def test_without_its_extra_the_command_says_what_to_install() -> None:
+    """One line and exit code 1, rather than an ImportError."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['cyclopts'] = None; from cobalance.cli import main; main()"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "error: the command needs the extra `cli`: pip install 'cobalance[cli]'\n"
+
+
+def test_help_and_version() -> None:
+    """Both are on stdout, with exit code 0."""
+    help_ = cobalance("--help")
+    assert (help_.code, help_.err) == (0, "")
+    for command in ("demo", "bench", "topic", "publish", "consume", "group"):
+        assert command in help_.out
+    assert cobalance("--version").out.strip()[0].isdigit()

@@ -1,0 +1,129 @@
+"""The journal is read in order, page by page, and tells when entries are missing."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.names import unique
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import journal_key
+from cobalance.coordinator.memory import MemoryTransport
+from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.requests import Header, Heartbeat, Join, Leave, Request, SetResources
+from cobalance.coordinator.transport import Script, Transport, open_transport
+from cobalance.errors import UsageError
+from cobalance.journal import BEGINNING, PAGE, Gap, Journal, JournalEntry, with_gaps
+from cobalance.settings import GroupSettings
+
+SETTINGS = GroupSettings(gather_ms=0)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    """Both kinds."""
+    if request.param == "memory":
+        found: Transport = MemoryTransport(MemoryStore())
+    else:
+        found = open_transport(request.getfixturevalue("redis_url"))
+    yield found
+    found.close()
+
+
+class Member:
+    """Asks one thing after another."""
+
+    def __init__(self, coordinator: Coordinator, name: str) -> None:
+        self.name, self._coordinator = name, coordinator
+        reply = coordinator.execute(Request(Header(name, 1), Join(settings=SETTINGS)))
+        self._number, self._incarnation, self._cursor = 1, reply.incarnation, reply.cursor
+
+    def ask(self, payload: Heartbeat | Leave | SetResources) -> None:
+        """Sends the next request."""
+        self._number += 1
+        header = Header(self.name, self._number, self._incarnation, 0, self._cursor)
+        self._cursor = self._coordinator.execute(Request(header, payload)).cursor
+
+
+@pytest.fixture
+def journal(transport: Transport) -> Journal:
+    """Of a group in which a member was given two resources."""
+    group = unique("journal")
+    coordinator = Coordinator(transport, group)
+    coordinator.create(SETTINGS)
+    Member(coordinator, "m.1").ask(SetResources(version=1, digest="d", names=("r-0", "r-1")))
+    return Journal(transport, group)
+
+
+def entry(seq: int, kind: str = "granted") -> JournalEntry:
+    """An entry of which only its place matters."""
+    return JournalEntry(id=f"{seq}-0", seq=seq, kind=kind, at_ms=seq)
+
+
+def test_entries_are_typed_and_in_order(journal: Journal) -> None:
+    """Every transition is there, contiguous, with its numbers as numbers."""
+    entries = list(journal.entries())
+
+    assert [it.seq for it in entries] == list(range(1, len(entries) + 1))
+    assert [it.kind for it in entries][:2] == ["incarnation", "configured"]
+    granted = [it for it in entries if it.kind == "granted"]
+    assert [(it.resource, it.member) for it in granted] == [("r-0", "m.1"), ("r-1", "m.1")]
+    assert all(isinstance(it.token, int) and it.handover_id == 0 for it in granted)
+    assert all(it.deadline_ms is None and it.committed is None and it.reason == "" for it in granted)
+
+
+def test_reading_on_brings_only_what_is_new(journal: Journal) -> None:
+    """After an entry's id come the ones behind it."""
+    entries = list(journal.entries())
+
+    assert list(journal.entries(entries[1].id)) == entries[2:]
+    assert list(journal.entries(entries[-1].id)) == []
+
+
+def test_more_than_a_page_is_read(transport: Transport) -> None:
+    """A journal longer than one page comes complete."""
+    group = unique("long")
+    write = Script.of(
+        "write", "for i = 1, ARGV[2] do redis.call('XADD', KEYS[1], '*', 'seq', i, 'kind', 'x', 'at_ms', i) end"
+    )
+    transport.call(write, [journal_key(group)], [2 * PAGE + 1])
+
+    assert [it.seq for it in Journal(transport, group).entries()] == list(range(1, 2 * PAGE + 2))
+
+
+def test_following_goes_on_until_it_is_stopped(journal: Journal) -> None:
+    """What was there comes first; a set event ends it."""
+    stop = threading.Event()
+    stop.set()
+
+    assert list(journal.follow(BEGINNING, stop)) == list(journal.entries())
+
+
+def test_missing_entries_show() -> None:
+    """A jump of seq is a gap, at the beginning as well."""
+    found = list(with_gaps(iter([entry(3), entry(4), entry(9)])))
+
+    assert found == [Gap(0, 3), entry(3), entry(4), Gap(4, 9), entry(9)]
+    assert [it.missing for it in found if isinstance(it, Gap)] == [2, 4]
+
+
+def test_a_new_incarnation_is_no_gap() -> None:
+    """After a loss of data the group goes on above what its members have seen: nothing is missing in between."""
+    entries = [entry(1), entry(20, "incarnation"), entry(21)]
+
+    assert list(with_gaps(iter(entries))) == entries
+
+
+def test_groups_are_listed(transport: Transport) -> None:
+    """Every group of the server, whatever other keys there are."""
+    names = sorted(unique("listed") for _ in range(3))
+    for name in names:
+        Coordinator(transport, name).create(SETTINGS)
+
+    assert [name for name in transport.list_groups() if name in names] == names
+
+
+def test_a_name_that_cannot_be_is_refused(transport: Transport) -> None:
+    """Nothing is read for it."""
+    with pytest.raises(UsageError, match="braces"):
+        Journal(transport, "a{b}")

@@ -1,0 +1,597 @@
+"""Programs written for pika, as members of a group: callbacks, acknowledgements, order, leaving, and what is refused."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import ssl
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika import exceptions as pika_errors
+from tests.programs import create_group, programs
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import Unguarded, UsageError
+from cobalance.journal import Journal
+from cobalance.rabbitmq.dropin import GroupConnection, GroupUnreachable, url_of
+from cobalance.settings import GroupSettings, MemberSettings
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=1_000, heartbeat_interval_ms=200, revocation_timeout_ms=4_000, gather_ms=20, rejoin_grace_ms=0
+)
+DEADLINE_S = 30
+
+
+class Broker:
+    """Queues for one test, and what is in them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._connection = pika.BlockingConnection(pika.URLParameters(url))
+        self._channel = self._connection.channel()
+        self.queues: list[str] = []
+
+    def declare(self, count: int, **arguments: Any) -> list[str]:
+        """New queues."""
+        names = [f"dropin-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+        for name in names:
+            self._channel.queue_declare(name, durable=True, arguments=arguments or None)
+        self.queues += names
+        return names
+
+    def publish(self, name: str, *bodies: object) -> None:
+        """Puts messages into a queue."""
+        for body in bodies:
+            self._channel.basic_publish("", name, str(body).encode())
+
+    def left(self, name: str) -> list[tuple[str, bool]]:
+        """Takes what is in a queue: the messages, and whether they were delivered before."""
+        found = []
+        while (got := self._channel.basic_get(name, auto_ack=True))[0] is not None:
+            method, _, body = got
+            found.append(((body or b"").decode(), bool(method.redelivered)))  # type: ignore[union-attr]
+        return found
+
+    def ready(self, name: str) -> int | None:
+        """How many messages wait in a queue."""
+        return self._channel.queue_declare(name, passive=True).method.message_count
+
+    def close(self) -> None:
+        """Removes the queues."""
+        for name in self.queues:
+            self._channel.queue_delete(name)
+        self._connection.close()
+
+
+@pytest.fixture
+def broker(amqp_url: str) -> Iterator[Broker]:
+    """The shared RabbitMQ."""
+    broker = Broker(amqp_url)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def group() -> str:
+    """A group of its own for each test."""
+    return f"dropin-{uuid.uuid4().hex[:8]}"
+
+
+def connect(broker: Broker, group: str, **options: Any) -> GroupConnection:
+    """A program's connection, to a group that lives in this process."""
+    options = {"settings": SETTINGS, **options}
+    return GroupConnection(broker.url, group=group, redis_url=f"memory://{group}", **options)
+
+
+def consume(connection: GroupConnection, queues: list[str], callback: Any) -> Any:
+    """What every program does; returns its channel."""
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=10)
+    for name in queues:
+        channel.basic_consume(name, callback)
+    return channel
+
+
+Handled = queue.SimpleQueue[tuple["Program", str, str]]
+"""Who handled what: program, queue, body."""
+
+
+class Program:
+    """A program on a thread of its own, which records what it handles."""
+
+    def __init__(self, broker: Broker, group: str, queues: list[str], handled: Handled, **options: Any) -> None:
+        self._handled = handled
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._connection = connect(broker, group, **options)
+        self._queues = queues
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
+        """Acknowledges."""
+        self._handled.put((self, method.routing_key, body.decode()))
+        channel.basic_ack(method.delivery_tag)
+
+    def _run(self) -> None:
+        try:
+            with self._connection:
+                consume(self._connection, self._queues, self.on_message).start_consuming()
+        except BaseException as error:  # noqa: BLE001 -- shown by stop
+            self.failure = error
+
+    def stop(self) -> None:
+        """Has it stop consuming, from its own thread, and waits until it has ended."""
+        self._connection.add_callback_threadsafe(self._connection.stop)
+        self.thread.join(DEADLINE_S)
+        assert not self.thread.is_alive()
+        assert self.failure is None
+
+
+# -- consuming -----------------------------------------------------------------------------------------------------------
+
+
+def test_callbacks_run_here_and_look_as_with_pika(broker: Broker, group: str) -> None:
+    """On the thread that called start_consuming, in order, with unique tags and everything that pika gives a callback."""
+    names = broker.declare(2)
+    for name in names:
+        broker.publish(name, *range(30))
+    seen: list[tuple[str, int]] = []
+    tags: list[int] = []
+
+    def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        assert isinstance(method, pika.spec.Basic.Deliver)
+        assert isinstance(properties, pika.BasicProperties)
+        assert (method.exchange, method.redelivered) == ("", False)
+        assert method.consumer_tag in channel_tags
+        assert method.routing_key
+        seen.append((method.routing_key, int(body)))
+        tags.append(method.delivery_tag or 0)
+        channel.basic_ack(method.delivery_tag)
+        if len(seen) == 60:
+            channel.stop_consuming()
+
+    connection = connect(broker, group)
+    channel = connection.channel()
+    channel_tags = {channel.basic_consume(name, on_message) for name in names}
+    channel.start_consuming()
+    connection.close()
+    for name in names:
+        assert [number for queue_name, number in seen if queue_name == name] == list(range(30))
+        assert broker.left(name) == []
+    assert tags == sorted(set(tags))
+    assert connection.is_closed
+
+
+def test_everything_else_goes_through_pika(broker: Broker, group: str) -> None:
+    """Declaring, binding and publishing with confirms, also from within a callback."""
+    source, target = broker.declare(2)
+    broker.publish(source, "a", "b")
+
+    def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        channel.basic_publish("", target, body.upper(), properties, mandatory=True)
+        channel.basic_ack(method.delivery_tag)
+        if body == b"b":
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [source], on_message)
+        channel.confirm_delivery()
+        assert channel.connection is connection
+        assert channel.is_open
+        assert connection.is_open
+        channel.exchange_declare(group, "fanout", auto_delete=True)
+        channel.queue_bind(target, group)
+        with pytest.raises(pika_errors.UnroutableError):
+            channel.basic_publish("", "nowhere-at-all", b"", mandatory=True)
+        channel.start_consuming()
+    assert [body for body, _ in broker.left(target)] == ["A", "B"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum", "x-single-active-consumer": True}])
+def test_two_programs_share(broker: Broker, group: str, arguments: dict[str, Any]) -> None:
+    """The second takes half of the queues, and when it leaves, the first has them all again; every message is handled once."""
+    names = broker.declare(4, **arguments)
+    handled: Handled = queue.SimpleQueue()
+    first = Program(broker, group, names, handled)
+
+    def round_(body: str) -> dict[str, Program]:
+        for name in names:
+            broker.publish(name, body)
+        got = [handled.get(timeout=DEADLINE_S) for _ in names]
+        assert sorted((name, said) for _, name, said in got) == sorted((name, body) for name in names)
+        return {name: program for program, name, _ in got}
+
+    assert set(round_("alone").values()) == {first}
+    second = Program(broker, group, names, handled)
+    number = 0
+    while list(round_(f"{(number := number + 1)}").values()).count(second) < 2:
+        pass
+    second.stop()
+    assert set(round_("alone again").values()) == {first}
+    first.stop()
+    assert [broker.ready(name) for name in names] == [0] * 4
+
+
+def test_a_program_with_a_loop_of_its_own(broker: Broker, group: str) -> None:
+    """process_data_events consumes for a while, and returns."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(5))
+    seen: list[bytes] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append(body)
+        channel.basic_ack(method.delivery_tag)
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message)
+        while len(seen) < 5:
+            connection.process_data_events(time_limit=0.01)
+    assert broker.left(name) == []
+
+
+def test_a_timer_of_the_program(broker: Broker, group: str) -> None:
+    """call_later works as with pika, while nothing arrives."""
+    with connect(broker, group) as connection:
+        channel = consume(connection, broker.declare(1), None)
+        connection.call_later(0.01, channel.stop_consuming)
+        channel.start_consuming()
+
+
+# -- acknowledging -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refuse", ["basic_nack", "basic_reject"])
+def test_requeue_keeps_the_order(broker: Broker, group: str, refuse: str) -> None:
+    """A message that is refused comes again, marked as redelivered, before any younger one of its queue; others go on."""
+    names = broker.declare(2)
+    broker.publish(names[0], *range(5))
+    broker.publish(names[1], *range(5))
+    seen: list[tuple[str, int, bool]] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append((method.routing_key, int(body), method.redelivered))
+        if method.routing_key == names[0] and body == b"2" and len(seen) < 10:
+            getattr(channel, refuse)(method.delivery_tag)
+        else:
+            channel.basic_ack(method.delivery_tag)
+        if len(seen) == 12:
+            channel.stop_consuming()
+
+    # Two refusals fit before the tenth message, because the lane waits 0.1 s and then 0.2 s while the other queue goes on.
+    with connect(broker, group) as connection:
+        consume(connection, names, on_message)
+        while sum(1 for name, number, _ in seen if (name, number) == (names[0], 4)) == 0:
+            connection.process_data_events(time_limit=0.05)
+    steps = [(number, again) for name, number, again in seen if name == names[0]]
+    tries = [step for step in steps if step[0] == 2]
+    assert tries[0] == (2, False)
+    assert len(tries) > 1
+    assert set(tries[1:]) == {(2, True)}
+    assert [number for number, _ in steps] == [0, 1, *[2] * len(tries), 3, 4]
+    assert [number for name, number, _ in seen if name == names[1]] == [0, 1, 2, 3, 4]
+    assert broker.left(names[0]) == []
+
+
+def test_rejected_messages_are_dead_lettered(broker: Broker, group: str) -> None:
+    """basic_nack and basic_reject without requeue."""
+    (dead,) = broker.declare(1)
+    (name,) = broker.declare(1, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    broker.publish(name, *range(4))
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        if body == b"1":
+            channel.basic_reject(method.delivery_tag, requeue=False)
+        elif body == b"2":
+            channel.basic_nack(method.delivery_tag, requeue=False)
+        else:
+            channel.basic_ack(method.delivery_tag)
+        if body == b"3":
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message).start_consuming()
+    assert broker.left(name) == []
+    assert [body for body, _ in broker.left(dead)] == ["1", "2"]
+
+
+def test_multiple(broker: Broker, group: str) -> None:
+    """One ack for all before it, over all queues, as on a channel of pika's; a tag is good for one use."""
+    names = broker.declare(2)
+    for name in names:
+        broker.publish(name, *range(3))
+    tags: list[int] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        tags.append(method.delivery_tag)
+        if len(tags) == 5:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            with pytest.raises(UsageError, match="unknown"):
+                channel.basic_ack(tags[0])
+        if len(tags) == 6:
+            channel.basic_ack(0, multiple=True)
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, names, on_message).start_consuming()
+    assert [broker.left(name) for name in names] == [[], []]
+
+
+def test_what_is_not_acknowledged_goes_back_in_order(broker: Broker, group: str) -> None:
+    """As with pika, closing returns it to the queue; the process leaves at once all the same."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(6))
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        if int(body) < 2:
+            channel.basic_ack(method.delivery_tag)
+        if body == b"4":
+            channel.stop_consuming()
+
+    with connect(broker, group, member=MemberSettings(drain_timeout_ms=60_000)) as connection:
+        consume(connection, [name], on_message).start_consuming()
+    assert broker.left(name) == [("2", True), ("3", True), ("4", True), ("5", True)]
+    assert _ends(group) == {"released": 1}
+
+
+def test_acknowledging_from_other_threads(broker: Broker, group: str) -> None:
+    """The pattern that pika recommends for long tasks: threads acknowledge through the connection, also after stop_consuming."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(5))
+    stopped = threading.Event()
+    threads = []
+
+    def work(channel: Any, tag: int) -> None:
+        assert stopped.wait(DEADLINE_S)
+        channel.connection.add_callback_threadsafe(lambda: channel.basic_ack(tag))
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        threads.append(threading.Thread(target=work, args=(channel, method.delivery_tag)))
+        threads[-1].start()
+        if len(threads) == 5:
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message).start_consuming()
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    assert broker.left(name) == []
+
+
+def _ends(group: str) -> dict[str, int]:
+    """How the tenures of a group in this process ended."""
+    transport = open_transport(f"memory://{group}")
+    kinds = [entry.kind for entry in Journal(transport, group).entries()]
+    transport.close()
+    return {kind: kinds.count(kind) for kind in ("released", "abandoned", "forced", "expired") if kind in kinds}
+
+
+# -- trouble -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_in_a_callback(broker: Broker, group: str) -> None:
+    """It comes out of start_consuming, which may be called again; the message that was not acknowledged stays with us."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(3))
+    seen = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append((body, method.delivery_tag))
+        if body == b"1":
+            raise KeyError(body)
+        channel.basic_ack(method.delivery_tag)
+        if body == b"2":
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        with pytest.raises(KeyError):
+            channel.start_consuming()
+        channel.start_consuming()
+        channel.basic_ack(seen[1][1])
+    assert [body for body, _ in seen] == [b"0", b"1", b"2"]
+    assert broker.left(name) == []
+
+
+def test_ctrl_c(broker: Broker, group: str) -> None:
+    """KeyboardInterrupt while waiting, stop_consuming, close: the usual ending."""
+    (name,) = broker.declare(1)
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], lambda *_: None)
+        connection.add_callback_threadsafe(_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            channel.start_consuming()
+        channel.stop_consuming()
+    assert _ends(group).get("abandoned") is None
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_consuming_again_after_stopping(broker: Broker, group: str) -> None:
+    """A new basic_consume joins the group anew."""
+    (name,) = broker.declare(1)
+    seen: list[bytes] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append(body)
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        for body in ("a", "b"):
+            broker.publish(name, body)
+            consume(connection, [name], on_message).start_consuming()
+    assert seen == [b"a", b"b"]
+
+
+def test_lost_connections(broker: Broker, group: str) -> None:
+    """The group's own is made again, and what was not acknowledged comes again; a late ack of what it brought before is of no
+    effect. The one for everything else is not missed before it is used.
+    """
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(5))
+    seen: list[tuple[int, bool]] = []
+    tags: list[int] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append((int(body), method.redelivered))
+        tags.append(method.delivery_tag)
+        if len(seen) == 3:
+            _cut(connection)
+        elif len(seen) == 5:
+            channel.basic_ack(tags[0])
+        elif len(seen) == 8:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            channel.stop_consuming()
+
+    connection = connect(broker, group)
+    channel = consume(connection, [name], on_message)
+    channel.start_consuming()
+    with pytest.raises(pika_errors.AMQPError):
+        channel.basic_publish("", name, b"")
+    connection.close()
+    assert seen == [*((n, False) for n in range(3)), *((n, True) for n in range(5))]
+    assert broker.left(name) == []
+
+
+def _cut(connection: GroupConnection) -> None:
+    """Ends both of its TCP connections, and returns when the group has noticed."""
+    lost = threading.Event()
+    inner = connection._membership._group.connection  # type: ignore[union-attr]
+    transport = inner._pika._transport  # type: ignore[union-attr]
+    inner.submit(lambda: inner.add_end_listener(lambda _: lost.set()))
+    inner.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
+    own: Any = connection._pika
+    own._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+    assert lost.wait(DEADLINE_S)
+
+
+def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str) -> None:
+    """All of those that have messages for it: with one thread, none of them gets on. The membership goes on."""
+    names = broker.declare(4)
+    release, hung = threading.Event(), threading.Event()
+
+    class Hanging(Program):
+        def on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            hung.set()
+            assert release.wait(DEADLINE_S)
+            super().on_message(channel, method, properties, body)
+
+    for name in names:
+        broker.publish(name, "a")
+    handled: Handled = queue.SimpleQueue()
+    first = Hanging(broker, group, names, handled, member=MemberSettings(max_processing_ms=400))
+    assert hung.wait(DEADLINE_S)
+    second = Program(broker, group, names, handled)
+    got = sorted((name, body) for _, name, body in (handled.get(timeout=DEADLINE_S) for _ in names))
+    assert got == sorted((name, "a") for name in names)
+    release.set()
+    first.stop()
+    second.stop()
+    assert _ends(group).get("expired") is None
+
+
+def test_leaves_when_the_program_ends_without_closing(
+    redis_url: str, amqp_url: str, broker: Broker, group: str, tmp_path: Any
+) -> None:
+    """An exception ends the program: the interpreter's exit still hands everything over."""
+    names = broker.declare(2)
+    broker.publish(names[0], "x")
+    create_group(redis_url, group, GroupSettings())
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"from cobalance.rabbitmq.dropin import GroupConnection\n"
+        f"def on_message(*_): raise SystemExit(0)\n"
+        f"channel = GroupConnection({amqp_url!r}, group={group!r}, redis_url={redis_url!r}).channel()\n"
+        f"for name in {names!r}: channel.basic_consume(name, on_message)\n"
+        f"channel.start_consuming()\n"
+    )
+    with programs(redis_url, amqp_url) as run:
+        run.wait(run.start(program))
+    transport = open_transport(redis_url)
+    coordinator = Coordinator(transport, group)
+    assert [row for row in coordinator.resources() if row.owner] == []
+    transport.close()
+    assert broker.left(names[0]) == [("x", True)]
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_group_cannot_do(broker: Broker, group: str) -> None:
+    """Each says what to do instead."""
+    (name,) = broker.declare(1)
+    with connect(broker, group) as connection:
+        channel = connection.channel()
+        with pytest.raises(UsageError, match="auto_ack"):
+            channel.basic_consume(name, print, auto_ack=True)
+        with pytest.raises(UsageError, match="arguments"):
+            channel.basic_consume(name, print, arguments={"x-priority": 1})
+        with pytest.raises(UsageError, match="basic_consume"):
+            channel.consume(name)
+        with pytest.raises(UsageError, match="basic_nack"):
+            channel.basic_recover()
+        with pytest.raises(UsageError, match="basic_get"):
+            channel.basic_get(name)
+        with pytest.raises(UsageError, match="named by the server"):
+            channel.basic_consume("amq.gen-1234", print)
+        with pytest.raises(UsageError, match="unknown"):
+            channel.basic_ack(7)
+        channel.basic_consume(name, print)
+        with pytest.raises(UsageError, match="only one"):
+            channel.basic_consume(name, print)
+        assert channel.basic_get(name, auto_ack=True) == (None, None, None)
+
+
+def test_a_missing_queue(broker: Broker, group: str) -> None:
+    """The error is pika's own, at the same place."""
+    with connect(broker, group) as connection, pytest.raises(pika_errors.ChannelClosedByBroker, match="404"):
+        connection.channel().basic_consume("dropin-nowhere", print)
+
+
+def test_an_unguarded_queue(broker: Broker, group: str) -> None:
+    """RabbitMQ serves a quorum queue to any number of consumers, so that has to be wanted."""
+    (name,) = broker.declare(1, **{"x-queue-type": "quorum"})
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], lambda *_: None)
+        with pytest.raises(Unguarded):
+            channel.start_consuming()
+    with connect(broker, group, require_guard=False) as connection:
+        channel = consume(connection, [name], lambda *_: None)
+        connection.add_callback_threadsafe(channel.stop_consuming)
+        channel.start_consuming()
+
+
+def test_unreachable_servers(broker: Broker, group: str) -> None:
+    """Both are errors that a program written for pika tries again on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(pika_errors.AMQPConnectionError):
+        GroupConnection(f"amqp://guest:guest@127.0.0.1:{port}/", group=group)
+    with GroupConnection(broker.url, group=group, redis_url=f"redis://127.0.0.1:{port}") as connection:
+        channel = consume(connection, broker.declare(1), lambda *_: None)
+        with pytest.raises(pika_errors.AMQPConnectionError) as raised:
+            channel.start_consuming()
+    assert isinstance(raised.value, GroupUnreachable)
+    assert str(port) in str(raised.value)
+
+
+def test_url_of_parameters() -> None:
+    """Everything special is escaped, the heartbeat is left out, and no representation shows a password."""
+    login = pika.PlainCredentials("me@home", "p/w:?")
+    parameters = pika.ConnectionParameters("::1", 5673, "/a b", login, heartbeat=600)
+    assert url_of(parameters) == "amqp://me%40home:p%2Fw%3A%3F@[::1]:5673/%2Fa%20b"
+    assert url_of(pika.URLParameters("amqp://u:p@h/%2F?heartbeat=5")) == "amqp://u:p@h:5672/%2F"
+    tls = pika.ConnectionParameters("h", ssl_options=pika.SSLOptions(ssl.create_default_context()))
+    with pytest.raises(UsageError, match="amqps://"):
+        url_of(tls)

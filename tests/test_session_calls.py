@@ -1,0 +1,291 @@
+"""One question at a time: repeats, hints, commits and the resource list."""
+
+import attrs
+from tests.harness import SETTINGS, Habits, Process, World, names
+
+from cobalance import events as ev
+from cobalance.actions import CommitDone
+from cobalance.coordinator.requests import Commit, CommitItem, Heartbeat, Release, Request, SetResources
+from cobalance.settings import MemberSettings
+
+
+def settled(count: int = 2) -> tuple[World, Process]:
+    """A process that works everything."""
+    world = World()
+    a = world.start("A", names(count))
+    world.settle()
+    world.run(1_000)
+    return world, a
+
+
+def sent_since(process: Process, start: int, kind: type) -> list[Request]:
+    """The attempts of one kind."""
+    return [request for request in process.sent[start:] if isinstance(request.payload, kind)]
+
+
+# -- repeats -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_reply_is_asked_for_with_the_very_same_request() -> None:
+    """Same number, same arguments; the coordinator answers as it did, and does nothing twice."""
+    world, a = settled()
+    sent = len(a.sent)
+    a.fates.extend(["no_reply", "no_reply"])
+    ticket = a.commit("r0", 5)
+    world.run_until(lambda: a.commits[ticket] is not None)
+    attempts = sent_since(a, sent, Commit)
+    assert len(attempts) == 3
+    assert len({tuple(request.args()) for request in attempts}) == 1
+    assert a.commits[ticket] == "OK"
+
+
+def test_a_lost_reply_to_a_release_frees_once() -> None:
+    """The repeat gets the same results, whoever holds the resource by then."""
+    world, a = settled()
+    b = world.start("B", names(2))
+    sent = len(a.sent)
+    world.fate = lambda process, request: (
+        "no_reply" if isinstance(request.payload, Release) and len(sent_since(process, sent, Release)) < 3 else "ok"
+    )
+    world.run(3_000)
+    assert len(sent_since(a, sent, Release)) == 3
+    assert [entry["kind"] for entry in world.records().journal].count("released") == 1
+    assert len(b.started) == 1
+
+
+def test_a_lost_reply_that_brought_a_grant_brings_it_again() -> None:
+    """Changes are told until they are confirmed."""
+    world = World()
+    a = world.start("A", names(3))
+    world.fate = lambda _, request: (
+        "no_reply" if isinstance(request.payload, SetResources) and len(sent_since(a, 0, SetResources)) < 3 else "ok"
+    )
+    world.settle()
+    assert [name for name, _, _ in a.started] == ["r0", "r1", "r2"]
+
+
+def test_a_late_answer_to_a_question_that_was_given_up_is_no_news() -> None:
+    """A join that was replaced by another is not waited for any more."""
+    world, a = settled()
+    old = a.session.line.send(Heartbeat())
+    a.session.line.outstanding = None
+    reply = world.coordinator.execute(old)
+    holdings = a.session.holdings.snapshot()
+    a.deliver(ev.Replied(old, reply, a.now))
+    assert a.session.holdings.snapshot() == holdings
+    world.settle()
+
+
+# -- hints ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hint_makes_a_handover_a_matter_of_milliseconds() -> None:
+    """Nobody waits for a heartbeat."""
+    world, a = settled()
+    b = world.start("B", names(2))
+    asked = world.now
+    world.settle()
+    assert world.now - asked < 50
+    assert len(a.works()) == len(b.works()) == 1
+
+
+def test_a_lost_hint_costs_one_heartbeat() -> None:
+    """The version in the next reply is the truth."""
+    world, a = settled()
+    a.hears_hints = False
+    world.start("B", names(2))
+    asked = world.now
+    world.settle()
+    assert 50 < world.now - asked <= SETTINGS.heartbeat_interval_ms + 50
+
+
+def test_a_hint_during_an_outstanding_call_is_not_lost() -> None:
+    """The call may have run before the change: one more question is due behind it."""
+    world, a = settled()
+    sent = len(a.sent)
+    a.fates.append("no_reply")
+    world.run_until(lambda: len(a.sent) > sent)
+    version = int(world.records().scalars["version"])
+    a.deliver(ev.Hinted(version + 1))
+    assert len(a.sent) == sent + 1
+    world.run_until(lambda: len(a.sent) == sent + 2)
+    assert a.sent[-1] is a.sent[-2]
+    answered = world.now
+    world.run_until(lambda: len(a.sent) == sent + 3)
+    assert world.now - answered <= 5
+    assert a.sent[-1] is not a.sent[-2]
+
+
+def test_a_stale_hint_asks_nothing() -> None:
+    """What has been heard already is no news."""
+    _, a = settled()
+    sent = len(a.sent)
+    a.deliver(ev.Hinted(1))
+    assert len(a.sent) == sent
+
+
+def test_a_hint_of_a_future_that_was_lost_is_asked_about_once() -> None:
+    """Redis lost the change between the hint and the question: the version hinted at may not come for a long time."""
+    world, a = settled()
+    sent = len(a.sent)
+    a.deliver(ev.Hinted(1_000_000))
+    world.run(500)
+    assert len(a.sent) == sent + 1
+
+
+def test_a_resubscription_asks_once() -> None:
+    """Hints may have been missed."""
+    world, a = settled()
+    sent = len(a.sent)
+    a.deliver(ev.Hinted(-1))
+    world.run(500)
+    assert len(a.sent) == sent + 1
+
+
+# -- commits -------------------------------------------------------------------------------------------------------------
+
+
+def test_commits_of_one_tenure_travel_as_one() -> None:
+    """While the line is busy they gather, and the highest says it all."""
+    world, a = settled()
+    sent = len(a.sent)
+    tickets = [a.commit("r0", offset) for offset in (1, 2, 3, 4)]
+    world.run_until(lambda: all(a.commits[ticket] for ticket in tickets))
+    assert [request.payload.items[0].offset for request in sent_since(a, sent, Commit)] == [1, 4]  # type: ignore[union-attr]
+    assert {a.commits[ticket] for ticket in tickets} == {"OK"}
+
+
+def test_an_offset_never_falls() -> None:
+    """A lower one is refused, and the higher one stays."""
+    world, a = settled()
+    a.commit("r0", 9)
+    world.run(50)
+    ticket = a.commit("r0", 3)
+    world.run_until(lambda: a.commits[ticket] is not None)
+    assert a.commits[ticket] == "REGRESSED"
+    assert world.records().offsets["r0"] == 9
+
+
+def test_a_commit_after_the_loss_is_refused_without_asking() -> None:
+    """The session knows already."""
+    world, a = settled()
+    token = a.tenures["r0"].token
+    a.stop()
+    world.run_until(lambda: a.left)
+    assert a.session.handle(ev.CommitAsked(7, "r0", token, 5), a.now) == [CommitDone(7, "FENCED")]
+
+
+def test_a_commit_whose_session_ended_has_an_unknown_outcome_if_it_was_sent() -> None:
+    """It may have been stored; those that still waited certainly were not."""
+    world = World()
+    a, b = world.start("A", names(1)), world.start("B")
+    world.settle()
+    world.run(500)
+    a.fates.append("late")
+    sent, waiting = a.commit("r0", 1), a.commit("r0", 2)
+    a.pause()
+    world.run_until(lambda: len(b.works()) == 1)
+    a.resume()
+    world.run_until(lambda: a.commits[waiting] is not None)
+    assert (a.commits[sent], a.commits[waiting]) == ("UNKNOWN", "FENCED")
+
+
+def test_a_late_commit_of_the_old_holder_is_fenced() -> None:
+    """S3: only the current token of the current member may."""
+    world, a = settled(1)
+    b = world.start("B")
+    a.habits = Habits(close_ms=1)
+    token = a.tenures["r0"].token
+    a.stop()
+    world.run_until(lambda: len(b.works()) == 1)
+    late = Request(attrs.evolve(a.sent[-1].header, number=99), Commit((CommitItem("r0", token, 5),)))
+    assert world.coordinator.execute(late).status == "ENDED"
+    wrong = Request(attrs.evolve(b.sent[-1].header, number=99), Commit((CommitItem("r0", token, 5),)))
+    assert world.coordinator.execute(wrong).results == ("FENCED",)
+
+
+# -- the resource list -----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_list_travels_in_pages() -> None:
+    """And is complete."""
+    world = World(attrs.evolve(SETTINGS, moves_per_call=150))
+    a = world.start("A", names(1_000))
+    world.run_until(lambda: len(a.works()) == 1_000)
+    assert len(sent_since(a, 0, SetResources)) >= 5
+
+
+def test_the_list_is_declared_again_when_the_group_has_recovered() -> None:
+    """Nothing is removed while claims may still come; afterwards the list decides."""
+    world = World()
+    a = world.start("A", names(3))
+    world.settle()
+    world.empty_redis()
+    a.deliver(ev.ResourcesDeclared(2, names(2)))
+    world.run(1_500)
+    assert set(a.works()) == {"r0", "r1", "r2"}
+    world.run_until(lambda: set(world.records().resources) == {"r0", "r1"})
+    world.settle()
+
+
+def test_lists_that_disagree_are_a_clear_error() -> None:
+    """Same version, another list: the newcomer is refused, and nobody is disturbed."""
+    world, a = settled()
+    b = world.start("B", ("r0", "other"))
+    world.run_until(lambda: b.left)
+    assert "list_disagrees" in b.problems
+    world.settle()
+    assert set(a.works()) == {"r0", "r1"}
+
+
+def test_a_lower_version_is_ignored() -> None:
+    """A rolling deploy with two lists does not flip-flop."""
+    world = World()
+    world.start("A", names(3), version=2)
+    world.settle()
+    b = world.start("B", names(1), version=1)
+    world.run(50)
+    world.settle()
+    assert "list_disagrees" not in b.problems
+    assert set(world.records().resources) == {"r0", "r1", "r2"}
+
+
+def test_the_same_list_under_a_higher_version_is_declared() -> None:
+    """An answer about the old version says nothing of the new one."""
+    world, a = settled()
+    sent = len(a.sent)
+    a.fates.append("no_reply")
+    a.deliver(ev.ResourcesDeclared(2, names(2)))
+    a.deliver(ev.ResourcesDeclared(3, names(2)))
+    world.run_until(lambda: world.records().number("list_version") == 3)
+    assert len(sent_since(a, sent, SetResources)) >= 2
+
+
+def test_removing_a_held_resource_revokes_it_first() -> None:
+    """Its holder finishes; re-adding it meanwhile keeps holder and token."""
+    world, a = settled(3)
+    token = a.tenures["r2"].token
+    a.habits = Habits(drain_ms=2_000)
+    a.deliver(ev.ResourcesDeclared(2, names(2)))
+    world.run_until(lambda: a.tenures["r2"].state == "draining")
+    a.deliver(ev.ResourcesDeclared(3, names(3)))
+    world.settle()
+    assert a.tenures["r2"].token == token
+
+
+def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
+    """A crash is healed when the session ends, not at somebody's next heartbeat."""
+    world = World(
+        attrs.evolve(SETTINGS, session_timeout_ms=9_000, heartbeat_interval_ms=3_000, revocation_timeout_ms=9_000)
+    )
+    a = world.start("A", names(2), member=MemberSettings())
+    b = world.start("B", names(2))
+    world.settle()
+    world.run(1_000)
+    sent = len(b.sent)
+    world.run_until(lambda: len(b.sent) > sent)
+    last = world.now + 1
+    b.kill()
+    world.run_until(lambda: len(a.works()) == 2)
+    assert world.now - last <= 9_000 + 10
+    assert a.session.is_coordinator

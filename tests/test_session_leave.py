@@ -1,0 +1,327 @@
+"""Leaving: gracefully, for a while, and when nobody answers."""
+
+import attrs
+import pytest
+from tests.harness import SETTINGS, Habits, Process, World, names
+
+from cobalance import events as ev
+from cobalance.coordinator.requests import Commit, Join, Leave
+from cobalance.session import Phase
+from cobalance.settings import MemberSettings
+
+DRAIN_MS = 4_000
+STATIC = MemberSettings(instance_id="pod-0", drain_timeout_ms=DRAIN_MS)
+
+
+def pair(
+    count: int = 4, *, member: MemberSettings | None = None, grace_ms: int = 20_000
+) -> tuple[World, Process, Process]:
+    """Two processes, settled; the second is the one that will leave."""
+    world = World(attrs.evolve(SETTINGS, rejoin_grace_ms=grace_ms))
+    a, b = world.start("A", names(count)), world.start("B", names(count), member=member)
+    world.settle()
+    world.run(1_000)
+    return world, a, b
+
+
+def kinds(world: World) -> list[str]:
+    """All kinds of journal entries so far."""
+    return [entry["kind"] for entry in world.records().journal]
+
+
+def test_a_graceful_leave_drains_and_hands_over() -> None:
+    """Everything is finished and released before the member goes; nothing expires or is forced."""
+    world, a, b = pair()
+    b.stop()
+    world.run_until(lambda: b.left)
+    world.settle(within_ms=200)
+    assert len(a.works()) == 4
+    assert b.aborted == []
+    assert kinds(world).count("released") == kinds(world).count("revoking")
+
+
+def test_the_leave_is_told_before_anything_is_released() -> None:
+    """Or what is released first would be given back at once."""
+    world, _, b = pair()
+    sent = len(b.sent)
+    b.stop()
+    world.run_until(lambda: b.left)
+    verbs = [request.payload.verb for request in b.sent[sent:]]
+    assert verbs[0] == "leave"
+    assert verbs[-1] == "leave"
+    assert "release" in verbs
+    assert len(b.started) == 2
+
+
+def test_leaving_twice_is_leaving_once() -> None:
+    """A second request changes nothing."""
+    world, _, b = pair()
+    b.stop()
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    assert kinds(world).count("left") == 1
+
+
+@pytest.mark.parametrize("fate", ["no_reply", "lost", "late"])
+def test_lost_replies_do_not_keep_it_from_leaving(fate: str) -> None:
+    """Every second attempt goes wrong."""
+    world, a, b = pair()
+    b.fates.extend([fate, "ok"] * 10)  # type: ignore[list-item]
+    b.stop()
+    world.run_until(lambda: b.left)
+    world.settle()
+    assert kinds(world).count("left") == 1
+    assert "expired_member" not in kinds(world)
+    assert len(a.works()) == 4
+
+
+def test_a_slow_drain_is_aborted_at_the_drain_timeout() -> None:
+    """What is unfinished then is given up, and the leave goes on."""
+    world, _, b = pair()
+    b.habits = Habits(drain_ms=None)
+    b.stop()
+    asked = world.now
+    world.run_until(lambda: b.left)
+    assert world.now - asked <= DRAIN_MS + 50
+    assert {reason for _, reason in b.aborted} == {"deadline"}
+    world.settle()
+
+
+def test_without_the_coordinator_it_ends_by_itself() -> None:
+    """Nobody answers: the session ends once the work has stopped and its lease is over."""
+    world, _, b = pair()
+    world.redis_up = False
+    b.stop()
+    asked = world.now
+    world.run_until(lambda: b.left)
+    assert world.now - asked <= SETTINGS.session_timeout_ms
+
+
+def test_without_the_coordinator_and_with_stuck_work_it_ends_within_both_timeouts() -> None:
+    """Drain timeout plus session timeout, whatever happens."""
+    world, _, b = pair()
+    b.habits = Habits(drain_ms=None, stop_ms=None)
+    world.redis_up = False
+    b.stop()
+    asked = world.now
+    world.run_until(lambda: b.left)
+    assert world.now - asked <= DRAIN_MS + SETTINGS.session_timeout_ms
+    assert b.session.handle(ev.TimerFired(), b.now) == []
+
+
+def test_a_grant_that_crosses_the_leave_never_starts() -> None:
+    """The coordinator granted something before it heard of the leave: it is given back unworked."""
+    world, a, b = pair(3)
+    b.hears_hints = False
+    b.fates.append("lost")
+    a.stop()
+    world.run_until(lambda: a.left)
+    started = len(b.started)
+    b.stop()
+    world.run_until(lambda: b.left)
+    assert len(b.started) == started
+    assert b.aborted == []
+    assert {it.status for it in world.records().resources.values()} == {"free"}
+
+
+def test_stopping_while_joining_leaves_no_ghost() -> None:
+    """It waits for the answer to its join, and leaves then."""
+    world, _, _ = pair()
+    c = world.start("C", names(4))
+    world.run_until(lambda: bool(c.sent))
+    c.stop()
+    assert c.session.phase is Phase.JOINING
+    world.run_until(lambda: c.left)
+    assert "C.1" in {id_ for id_, it in world.records().members.items() if it.status == "ended"}
+    assert c.started == []
+    world.settle()
+
+
+def test_stopping_while_joining_an_unreachable_coordinator_ends_within_a_session_timeout() -> None:
+    """There is nothing to drain, and nobody to tell."""
+    world, _, _ = pair()
+    world.redis_up = False
+    c = world.start("C", names(4))
+    world.run(500)
+    c.stop()
+    asked = world.now
+    world.run_until(lambda: c.left)
+    assert world.now - asked <= SETTINGS.session_timeout_ms
+
+
+def test_the_data_may_be_lost_while_leaving() -> None:
+    """It claims what it still drains, hands it over and goes."""
+    world, a, b = pair()
+    b.habits = Habits(drain_ms=2_000)
+    b.stop()
+    world.run(500)
+    world.empty_redis()
+    world.run_until(lambda: b.left)
+    world.settle()
+    assert len(a.works()) == 4
+
+
+def test_a_session_that_ends_while_leaving_is_over() -> None:
+    """Frozen while leaving: what it held is long with others when it wakes."""
+    world, a, b = pair()
+    b.habits = Habits(drain_ms=2_000)
+    b.stop()
+    world.run(500)
+    b.pause()
+    world.run_until(lambda: len(a.works()) == 4)
+    b.resume()
+    world.run_until(lambda: b.left)
+    assert len([request for request in b.sent if isinstance(request.payload, Join)]) == 1
+
+
+# -- with an instance id ---------------------------------------------------------------------------------------------------
+
+
+def test_a_static_restart_moves_nothing() -> None:
+    """What the process held waits for it, and comes back under new tokens."""
+    world, a, b = pair(member=STATIC)
+    held, others = sorted(b.works()), a.works()
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    world.run(5_000)
+    c = world.start("C", names(4), member=STATIC)
+    world.settle()
+    assert sorted(c.works()) == held
+    assert a.works() == others
+    assert "revoking" not in kinds(world)[kinds(world).index("graced") :]
+
+
+def test_remaining_commits_what_was_drained() -> None:
+    """Nothing is released, so the offsets are committed by themselves."""
+    world, _, b = pair(member=STATIC)
+    for it in b.tenures.values():
+        it.done = 11
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    assert [type(request.payload) for request in b.sent[-2:]] == [Commit, Leave]
+    assert set(world.records().offsets.values()) == {11}
+
+
+def test_remaining_commits_even_what_was_drained_before_it_was_asked() -> None:
+    """A drain that ended while another call was under way is parked like the rest."""
+    world, _, b = pair(member=STATIC)
+    name, it = next(iter(b.tenures.items()))
+    sent = len(b.sent)
+    b.fates.append("lost")
+    world.run_until(lambda: len(b.sent) > sent)
+    b._forget(it)
+    b.deliver(ev.Drained(name, it.token, offset=23))
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    assert world.records().offsets[name] == 23
+
+
+def test_an_offset_refused_while_parking_does_not_hold_up_the_leave() -> None:
+    """Somebody committed a higher one, by hand: it stays."""
+    world, _, b = pair(member=STATIC)
+    name, it = next(iter(b.tenures.items()))
+    ticket = b.commit(name, 50)
+    world.run_until(lambda: b.commits[ticket] == "OK")
+    it.done = 7
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    assert world.records().offsets[name] == 50
+
+
+def test_remaining_where_nothing_is_kept_is_leaving_for_good() -> None:
+    """The group's rejoin grace is 0: what is parked is released after all, without asking in circles."""
+    world, a, b = pair(member=STATIC, grace_ms=0)
+    sent = len(b.sent)
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    assert len(b.sent) - sent < 10
+    world.settle()
+    assert len(a.works()) == 4
+
+
+def test_giving_up_for_good_keeps_nothing() -> None:
+    """``remain=False``, for scaling in."""
+    world, a, b = pair(member=STATIC)
+    b.stop()
+    world.run_until(lambda: b.left)
+    world.settle(within_ms=200)
+    assert len(a.works()) == 4
+
+
+def test_without_an_instance_id_there_is_nothing_to_come_back_to() -> None:
+    """``remain`` means nothing then."""
+    world, a, b = pair()
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    world.settle(within_ms=200)
+    assert len(a.works()) == 4
+
+
+def test_a_crash_of_a_static_member_is_waited_for_as_well() -> None:
+    """Its successor inherits what it held; nobody else is touched."""
+    world, a, b = pair(member=STATIC)
+    held, others = sorted(b.works()), a.works()
+    b.kill()
+    world.run(6_000)
+    c = world.start("C", names(4), member=STATIC)
+    world.settle()
+    assert sorted(c.works()) == held
+    assert a.works() == others
+
+
+def test_a_grace_that_ends_gives_everything_to_the_others() -> None:
+    """It never came back."""
+    world, a, b = pair(member=STATIC)
+    b.stop(remain=True)
+    world.run_until(lambda: b.left)
+    world.run(19_000)
+    assert len(a.works()) == 2
+    world.settle(within_ms=3_000)
+    assert len(a.works()) == 4
+
+
+def test_an_instance_id_in_use_is_waited_for_until_its_session_ends() -> None:
+    """The predecessor crashed: its successor is told, tries again, and joins when the old session is over."""
+    world, _, b = pair(member=STATIC)
+    b.kill()
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    assert c.session.member == "C.1"
+    world.settle(within_ms=5_000)
+    assert len({request.header.number for request in c.sent if isinstance(request.payload, Join)}) == 1
+    assert c.problems == ["instance_in_use"]
+
+
+def test_a_double_that_is_alive_is_a_clear_error() -> None:
+    """Two processes with one instance id: the second gives up, and the first is not disturbed."""
+    world, _, b = pair(member=STATIC)
+    before = b.works()
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: c.left)
+    assert c.problems == ["instance_in_use", "instance_in_use"]
+    assert world.now < 20_000
+    assert b.works() == before
+
+
+def test_stopping_a_double_ends_it_at_once() -> None:
+    """It never was a member."""
+    world, _, _ = pair(member=STATIC)
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    c.stop()
+    asked = world.now
+    world.run_until(lambda: c.left)
+    assert world.now - asked <= SETTINGS.session_timeout_ms // 3
+
+
+def test_stopping_while_joining_again_leaves_no_ghost_either() -> None:
+    """Its session had ended, and with it the old lease: the new join is waited for, since it may have run."""
+    world, a, b = pair()
+    b.pause()
+    world.run_until(lambda: len(a.works()) == 4)
+    b.fates.extend(["ok", "no_reply", "ok"])
+    b.resume()
+    world.run_until(lambda: b.session.member == "B.2" and bool(b.sent[-1].header.member == "B.2"))
+    b.stop()
+    world.run_until(lambda: b.left)
+    assert world.records().members["B.2"].status == "ended"

@@ -1,0 +1,256 @@
+"""The group without async: work and callbacks in threads."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegressed, Unreachable, UsageError
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.threads import BlockingGroup, BlockingTenure
+
+FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0)
+NAMES = ("r0", "r1", "r2", "r3")
+WITHIN_S = 15.0
+
+_count = itertools.count()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def make(request: pytest.FixtureRequest) -> Callable[..., BlockingGroup]:
+    """Members of one group, which is known to be new."""
+    memory = request.param == "memory"
+    url = f"memory://thread-tests-{next(_count)}" if memory else str(request.getfixturevalue("redis_url"))
+    name = f"test-{time.time_ns()}"
+    transport = open_transport(url)
+    Coordinator(transport, name).create(FAST)
+    transport.close()
+
+    def make(resources: tuple[str, ...] | None = NAMES, **options: Any) -> BlockingGroup:
+        options.setdefault("member", MemberSettings(drain_timeout_ms=1_500))
+        return BlockingGroup(name, resources, redis_url=url, settings=FAST, **options)
+
+    return make
+
+
+class Diary:
+    """Entries from any thread, and waiting for them."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str]] = []
+        self._changed = threading.Condition()
+
+    def note(self, what: str, *tenures: BlockingTenure) -> None:
+        """One entry a tenure."""
+        with self._changed:
+            self.entries += [(what, it.resource) for it in tenures]
+            self._changed.notify_all()
+
+    def of(self, resource: str) -> list[str]:
+        """What happened to one resource."""
+        return [what for what, name in self.entries if name == resource]
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Until the diary says so."""
+        with self._changed:
+            assert self._changed.wait_for(condition, WITHIN_S), self.entries
+
+    def count(self, what: str) -> int:
+        """How many entries of one kind."""
+        return sum(kind == what for kind, _ in self.entries)
+
+    def options(self) -> dict[str, Any]:
+        """As a group takes them."""
+
+        def work(tenure: BlockingTenure) -> None:
+            self.note("begins", tenure)
+            tenure.wait_draining()
+            self.note("ends", tenure)
+
+        return {
+            "work": work,
+            "on_assigned": lambda tenures: self.note("assigned", *tenures),
+            "on_revoked": lambda tenures: self.note("revoked", *tenures),
+            "on_lost": lambda tenures: self.note("lost", *tenures),
+        }
+
+
+def test_resources_are_shared_and_handed_over(make: Callable[..., BlockingGroup]) -> None:
+    """Two members, each with half; the callbacks come in order."""
+    one, two = Diary(), Diary()
+    with make(**one.options()) as a:
+        one.wait(lambda: one.count("begins") == 4)
+        with make(**two.options()) as b:
+            two.wait(lambda: two.count("begins") == 2)
+            assert len(b.tenures) == 2
+            moved = set(b.tenures)
+        one.wait(lambda: one.count("begins") == 6)
+        assert set(a.tenures) == set(NAMES)
+    once = ["assigned", "begins", "ends", "revoked"]
+    assert all(one.of(name) == (once * 2 if name in moved else once) for name in NAMES)
+    assert all(two.of(name) == once for name in moved)
+
+
+def test_each_tenure_has_a_thread_of_its_own(make: Callable[..., BlockingGroup]) -> None:
+    """More than the forty that anyio's own limit would let work at a time."""
+    everybody = threading.Barrier(60)
+    threads: set[int] = set()
+    diary = Diary()
+
+    def work(tenure: BlockingTenure) -> None:
+        everybody.wait(WITHIN_S)
+        threads.add(threading.get_ident())
+        diary.note("begins", tenure)
+        tenure.wait_draining()
+
+    with make(tuple(f"n{number:02}" for number in range(60)), work=work):
+        diary.wait(lambda: diary.count("begins") == 60)
+    assert len(threads) == 60
+
+
+def test_commits_from_work_and_from_outside(make: Callable[..., BlockingGroup]) -> None:
+    """The successor starts where they ended; afterwards they are refused."""
+    diary = Diary()
+
+    def work(tenure: BlockingTenure) -> None:
+        with tenure.processing():
+            tenure.commit((tenure.committed or 0) + 5)
+        diary.note("committed", tenure)
+        tenure.wait_draining()
+
+    with make(("r0",), work=work) as a:
+        diary.wait(lambda: diary.count("committed") == 1)
+        (tenure,) = a.wait_held("r0", timeout=WITHIN_S)
+        a.commit("r0", 9)
+        with pytest.raises(OffsetRegressed):
+            tenure.commit(8)
+        a.leave()
+        with pytest.raises(Fenced):
+            tenure.commit(10)
+    with make(("r0",)) as b:
+        assert b.wait_held(timeout=WITHIN_S)[0].committed == 9
+
+
+def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
+    """In seconds; what was waited for is unharmed."""
+    with make(("r0",)) as a:
+        with pytest.raises(TimeoutError):
+            a.wait_held("elsewhere", timeout=0.01)
+        (tenure,) = a.wait_held("r0", timeout=WITHIN_S)
+        assert not tenure.wait_draining(0.01)
+        assert tenure.active
+        with pytest.raises(TimeoutError):
+            a.wait_left(timeout=0.01)
+        assert a.describe()["owned"] == "1"
+
+
+def test_leadership(make: Callable[..., BlockingGroup]) -> None:
+    """One leads; leaving the block lets another one."""
+    with make(("leader",)) as a, make(("leader",)) as b:
+        diary = Diary()
+
+        def lead() -> None:
+            with b.leadership("leader") as tenure:
+                diary.note("leads", tenure)
+
+        other = threading.Thread(target=lead)
+        with a.leadership() as tenure:
+            assert tenure.active
+            other.start()
+            assert diary.entries == []
+        other.join(WITHIN_S)
+        assert diary.count("leads") == 1
+
+
+def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[..., BlockingGroup]) -> None:
+    """As it is; whoever waits for the end hears of it."""
+
+    def work(_: BlockingTenure) -> None:
+        raise LookupError("a handler's own")
+
+    with pytest.raises(LookupError, match="a handler's own"), make(work=work) as a:
+        a.wait_left(timeout=WITHIN_S)
+
+
+def test_an_exception_in_the_body_drains_and_propagates(make: Callable[..., BlockingGroup]) -> None:
+    """The handover happens all the same."""
+    diary = Diary()
+
+    def fail() -> None:
+        with make(("r0",), **diary.options()):
+            diary.wait(lambda: diary.count("begins") == 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert diary.of("r0") == ["assigned", "begins", "ends", "revoked"]
+
+
+def test_a_thread_that_never_returns_does_not_hold_up_the_end_for_ever(make: Callable[..., BlockingGroup]) -> None:
+    """Drain timeout plus session timeout, and then the process is free to go."""
+    go_on, begun = threading.Event(), threading.Event()
+
+    def work(_: BlockingTenure) -> None:
+        begun.set()
+        go_on.wait()
+
+    try:
+        with make(("r0",), work=work, member=MemberSettings(drain_timeout_ms=300)):
+            assert begun.wait(WITHIN_S)
+            leaving = time.monotonic()
+        assert time.monotonic() - leaving < 6
+    finally:
+        go_on.set()
+
+
+def test_a_resource_that_comes_back_waits_for_the_old_thread(make: Callable[..., BlockingGroup]) -> None:
+    """One handler of a resource at a time, though the first was hung and its tenure is over."""
+    diary, go_on = Diary(), threading.Event()
+
+    def work(tenure: BlockingTenure) -> None:
+        diary.note("begins", tenure)
+        if diary.count("begins") == 1:
+            with tenure.processing():
+                go_on.wait()
+            diary.note("returns", tenure)
+        tenure.wait_draining()
+
+    try:
+        with make(("r0",), work=work, member=MemberSettings(max_processing_ms=200, drain_timeout_ms=1_500)) as a:
+            (first,) = a.wait_held("r0", timeout=WITHIN_S)
+            assert first.wait_draining(WITHIN_S)
+            (second,) = a.wait_held("r0", timeout=WITHIN_S)
+            assert second.token > first.token
+            assert diary.of("r0") == ["begins"]
+            go_on.set()
+            diary.wait(lambda: diary.of("r0") == ["begins", "returns", "begins"])
+    finally:
+        go_on.set()
+
+
+def test_errors_on_entering_are_clear(make: Callable[..., BlockingGroup]) -> None:
+    """As with async."""
+    with make(), pytest.raises(GroupFailed, match="same list"), make(("r0", "other")):
+        raise AssertionError("the body must not run")
+    with (
+        pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"),
+        BlockingGroup("g", NAMES, redis_url="redis://127.0.0.1:1/0"),
+    ):
+        raise AssertionError("the body must not run")
+
+
+def test_it_can_be_entered_once(make: Callable[..., BlockingGroup]) -> None:
+    """A membership is not reused."""
+    group = make()
+    with group:
+        pass
+    with pytest.raises(UsageError), group:
+        raise AssertionError("the body must not run")
+    assert issubclass(UsageError, CobalanceError)

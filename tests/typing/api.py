@@ -1,0 +1,107 @@
+"""The public API as users write it, checked by mypy in strict mode and never executed."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from cobalance import (
+    AsyncPublisher,
+    CobalanceError,
+    ConsumerGroup,
+    Delivery,
+    Group,
+    GroupSettings,
+    MemberSettings,
+    Publisher,
+    Queue,
+    Tenure,
+    Topic,
+    run,
+)
+from cobalance.errors import Fenced, ServerError
+from cobalance.rabbitmq import create_topic, partition_of
+from cobalance.rabbitmq.dropin import GroupConnection
+
+URL = "amqp://localhost"
+SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=2_000)
+MEMBER = MemberSettings(capacity=2, instance_id="pod-0")
+TOPIC = Topic("orders", 12, "quorum", delivery_limit=5)
+
+
+async def handle(delivery: Delivery) -> None:
+    """An async handler."""
+    assert_type(delivery.body, bytes)
+    assert_type(delivery.token, int)
+    assert_type(delivery.redelivered, bool)
+    assert_type(delivery.queue, str)
+
+
+def handle_in_thread(delivery: Delivery) -> None:
+    """A plain one."""
+    del delivery
+
+
+async def changed(tenures: list[Tenure]) -> None:
+    """Any of the callbacks."""
+    for tenure in tenures:
+        assert_type(tenure.resource, str)
+        assert_type(tenure.token, int)
+        assert_type(tenure.committed, int | None)
+
+
+async def work(tenure: Tenure) -> None:
+    """For any resource."""
+    while tenure.active:
+        with tenure.processing():
+            await tenure.commit(1)
+
+
+async def members() -> None:
+    """Groups of every kind."""
+    async with Group(
+        "copies",
+        ["a", "b"],
+        redis_url="redis://localhost",
+        settings=SETTINGS,
+        member=MEMBER,
+        work=work,
+        on_assigned=changed,
+        on_revoked=changed,
+        on_lost=changed,
+    ) as group:
+        assert_type(group, Group)
+        assert_type(group.tenures, dict[str, Tenure])
+        assert_type(await group.wait_held("a"), list[Tenure])
+        assert_type(await group.describe(), dict[str, str])
+        async with group.leadership("a") as role:
+            assert_type(role, Tenure)
+        try:
+            await group.commit("a", 1)
+        except Fenced as error:
+            assert_type(str(error), str)
+        await group.leave(remain=False)
+    async with ConsumerGroup("billing", TOPIC, handle, ack="manual", prefetch=10) as consumers:
+        assert_type(consumers, ConsumerGroup)
+
+
+def programs() -> None:
+    """Without async."""
+    run(ConsumerGroup("billing", "orders", handle_in_thread, amqp_url=URL, on_error="dead_letter"))
+    run(ConsumerGroup("billing", [Queue("a"), "b"], handle), backend="trio")
+    with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
+        connection.channel().start_consuming()
+
+
+async def publish() -> None:
+    """Both publishers."""
+    create_topic(URL, TOPIC)
+    assert_type(partition_of("key", 12), int)
+    with Publisher(URL, TOPIC) as publisher:
+        assert_type(publisher.publish("key", b"body", {"h": 1}, wait=False).result(), int)
+    async with AsyncPublisher(URL, TOPIC) as asynchronous:
+        assert_type(await asynchronous.publish(b"key", b"body"), int)
+
+
+def outcome(error: CobalanceError) -> str:
+    """What is known of a failed call."""
+    return error.outcome if isinstance(error, ServerError) else "not_executed"
