@@ -31,12 +31,15 @@ class PendingCommits:
         return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]
 
     def answered(self, payload: Commit, results: tuple[str, ...]) -> list[CommitDone]:
-        """Who asked hears how it went. Where the highest of several was refused as lower than the stored one, all were."""
-        return [
-            CommitDone(asked.ticket, cast("CommitOutcome", result))
-            for item, result in zip(payload.items, results, strict=True)
-            for asked in self._sent.pop((item.resource, item.token), [])
-        ]
+        """Who asked hears how it went, as if each had been sent by itself: one below an earlier one has regressed."""
+        done: list[CommitDone] = []
+        for item, result in zip(payload.items, results, strict=True):
+            highest = -1
+            for asked in self._sent.pop((item.resource, item.token), []):
+                outcome = "REGRESSED" if result == "OK" and asked.offset < highest else result
+                highest = max(highest, asked.offset)
+                done.append(CommitDone(asked.ticket, cast("CommitOutcome", outcome)))
+        return done
 
     def retry(self) -> None:
         """The request was refused as a whole, and its tenures live on: they are asked for again."""
