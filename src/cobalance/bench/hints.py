@@ -105,10 +105,14 @@ class _Member:
         self._reply: CoordinatorReply | None = None
         coordinator.create(SETTINGS)
         self.ask(Join(settings=SETTINGS))
-        names = tuple(f"r{number:04}" for number in range(RESOURCES))
-        after = ""
-        while self.ask(SetResources(version=1, digest="bench", after=after, names=names)).results[0] == "NEXT":
-            after = self._last.results[1]
+        self._declare([f"r{number:04}" for number in range(RESOURCES)])
+
+    def _declare(self, names: list[str]) -> None:
+        after, result = "", "NEXT"
+        while result == "NEXT":
+            rest = tuple(name for name in names if name > after)
+            result, *further = self.ask(SetResources(version=1, digest="bench", after=after, names=rest)).results
+            after = further[0] if further else ""
 
     def ask(self, payload: object) -> CoordinatorReply:
         last, self._number = self._reply, self._number + 1
