@@ -1,9 +1,9 @@
-# make demo | test | lint | bench, each with ARGS="..." to pass arguments on. No other preparation is needed.
+# make demo | test | lint | bench | explore, each with ARGS="..." to pass arguments on. No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
 
-.PHONY: demo test lint bench
+.PHONY: demo test lint bench explore
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -16,6 +16,10 @@ lint: check
 
 bench: .venv/.up-to-date
 	.venv/bin/cobalance bench $(ARGS)
+
+# Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
+explore: .venv/.up-to-date
+	$(PYTHON) -m cobalance_sims.explore $(ARGS)
 
 # ARGS of `make lint` go to ruff check (ARGS=--fix); those of `make test` go to pytest alone.
 .PHONY: check

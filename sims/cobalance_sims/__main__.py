@@ -1,0 +1,10 @@
+"""``python -m cobalance_sims``."""
+
+from __future__ import annotations
+
+import sys
+
+from cobalance_sims.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

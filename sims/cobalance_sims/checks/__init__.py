@@ -1,0 +1,13 @@
+"""One checker per promise of the design (S1 to S7, L1 to L3, M1). Each says what it checks, and what it exempts."""
+
+from __future__ import annotations
+
+from cobalance_sims.checks.base import Check, Violation
+from cobalance_sims.checks.liveness import L1, L2, L3
+from cobalance_sims.checks.messages import M1
+from cobalance_sims.checks.safety import S1, S2, S3, S4, S7
+from cobalance_sims.checks.sharing import S5, S6
+
+ALL: tuple[type[Check], ...] = (S1, S2, S3, S4, S5, S6, S7, L1, L2, L3, M1)
+
+__all__ = ["ALL", "L1", "L2", "L3", "M1", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "Check", "Violation"]

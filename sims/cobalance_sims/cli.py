@@ -1,0 +1,102 @@
+"""``cobalance sims run`` and ``cobalance sims campaign``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cobalance.coordinator.lua_engine import ENGINES
+from cobalance_sims.campaign import Campaign
+from cobalance_sims.run import Outcome, Run
+from cobalance_sims.scenarios import SCENARIOS, steady_churn
+
+FAILED, USAGE = 1, 2
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs a command; its exit code: 1 when a promise was broken, 2 when the command was."""
+    parser = _parser()
+    try:
+        options = parser.parse_args(args)
+    except SystemExit as end:
+        return USAGE if end.code else 0
+    return int(options.command(options))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cobalance sims", description="Cobalance in virtual time.")
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("run", help="tell one story, and check every promise after every step")
+    run.add_argument("scenario", choices=sorted(SCENARIOS))
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--quiet", action="store_true", help="the verdict only")
+    run.add_argument("--tail", type=int, help="only that many of the last lines")
+    run.set_defaults(command=_run)
+    campaign = commands.add_parser("campaign", help="tell every story with many seeds")
+    campaign.add_argument("--seeds", type=_seeds, default=range(1, 11), metavar="A..B")
+    campaign.add_argument("--only", nargs="+", choices=sorted(SCENARIOS), metavar="SCENARIO")
+    campaign.set_defaults(command=_campaign)
+    speed = commands.add_parser("speed", help="measure simulated member-hours a CPU-second under steady churn")
+    speed.add_argument("--members", type=int, default=1_000)
+    speed.add_argument("--resources", type=int, default=10_000)
+    speed.add_argument("--seconds", type=int, default=300, help="virtual")
+    speed.set_defaults(command=_speed)
+    for command in (run, campaign, speed):
+        command.add_argument("--lua", choices=ENGINES, help="the engine; the fastest there is by default")
+    scenarios = commands.add_parser("scenarios", help="list the stories")
+    scenarios.set_defaults(command=_list)
+    return parser
+
+
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if not first.isdigit() or (dots and not last.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a seed nor a range like 1..100")
+    return range(int(first), int(last or first) + 1)
+
+
+def _run(options: argparse.Namespace) -> int:
+    outcome = Run(SCENARIOS[options.scenario], options.seed, lua=options.lua).tell()
+    if not options.quiet:
+        lines = outcome.lines if options.tail is None else outcome.lines[-options.tail :]
+        _say("\n".join(lines))
+    _say(verdict(outcome))
+    return FAILED if outcome.failure else 0
+
+
+def verdict(outcome: Outcome) -> str:
+    """The last lines of a story."""
+    seconds = f"{outcome.virtual_ms / 1000:.0f} s in {outcome.cpu_s:.2f} s of CPU on {outcome.engine}"
+    lines = [f"hash {outcome.digest}   {outcome.scenario} seed {outcome.seed}: {seconds}"]
+    if outcome.failure:
+        lines += [f"FAILED {outcome.failure}", f"replay: {outcome.replay}"]
+    else:
+        lines.append(f"every promise was kept; converged {outcome.converged_ms} ms after the end of churn")
+    return "\n".join(lines)
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    campaign = Campaign(options.only or sorted(SCENARIOS), options.seeds, options.lua)
+    campaign.run(progress=sys.stderr)
+    _say(campaign.summary())
+    return 0 if campaign.passed else FAILED
+
+
+def _speed(options: argparse.Namespace) -> int:
+    scenario = steady_churn(options.members, options.resources, options.seconds * 1000)
+    run = Run(scenario, 1, lua=options.lua, verbose=False)
+    figures = run.measure()
+    _say(figures)
+    return 0
+
+
+def _list(_: argparse.Namespace) -> int:
+    width = max(map(len, SCENARIOS))
+    for scenario in SCENARIOS.values():
+        _say(f"{scenario.name:<{width}}  {scenario.summary}")
+    return 0

@@ -1,0 +1,248 @@
+"""A process's work where resources are partitions: one channel each, handlers, acks, and the release of the design.
+
+Stop dispatch, finish the running handler, flush acks, a bare Channel.Close, await CloseOk, then report Drained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from cobalance import events as ev
+from cobalance_sims.broker import CRASH_NOTICED_MS, WAY_MS, Broker, Delivery
+from cobalance_sims.habits import draw
+from cobalance_sims.work import Tenure
+
+if TYPE_CHECKING:
+    from cobalance.actions import AbortReason
+    from cobalance_sims.process import Process
+
+REFUSED_RETRY_MS = 100
+LONG_MS = 1_000
+"""A handler that takes longer is sampled, as the engine does."""
+
+
+class Lane(Tenure):
+    """One partition of one process: its channel, its buffer and its handler."""
+
+    def __init__(self, process: Process, broker: Broker, resource: str, token: int) -> None:
+        super().__init__(resource, token)
+        self.process, self.broker = process, broker
+        self.prefetch = process.habits.prefetch
+        self.cut = False
+        """The broker gave the connection up; the process may not know yet."""
+        self.is_active = self.was_active = self.closed = False
+        self.handling: Delivery | None = None
+        self._handling_since = self._taken = self._finished = 0
+        self._buffer: deque[Delivery] = deque()
+        process.later(2 * WAY_MS, self._consume, None)
+
+    def _consume(self, _: object) -> None:
+        if self.closed or self.state != "working":
+            return
+        if not self.broker.consume(self):
+            self.process.later(REFUSED_RETRY_MS, self._consume, None)
+            return
+        self.set_active(active=True)
+        self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))
+
+    def set_active(self, *, active: bool) -> None:
+        """Whether a handler may run."""
+        if active != self.is_active:
+            self.is_active = active
+            world = self.process.world
+            (world.became_active if active else world.became_idle)(self.process, self)
+
+    # -- messages --------------------------------------------------------------------------------------------------------
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A message has come down the socket."""
+        self.process.run_code(self._take, delivery)
+
+    def _take(self, delivery: Delivery) -> None:
+        if self.closed:
+            return
+        self._buffer.append(delivery)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Begins the next message, unless delivery has stopped."""
+        if self.handling is not None or not self._buffer or self.state != "working" or self.closed:
+            return
+        process = self.process
+        self.handling = self._buffer.popleft()
+        self._handling_since, self._taken = process.world.now, self._taken + 1
+        if self.handling.redelivered:
+            process.world.reached.count("redelivery")
+        process.world.watch.handled(process, self.resource, self.token, self.handling.seq)
+        ms = draw(process.habits.handle_ms, process.world.random)
+        process.later(ms, self._handled, self.handling)
+        if ms > LONG_MS:
+            process.later(process.member_settings.max_processing_ms + 1, self._sample, self.handling)
+
+    def _sample(self, delivery: Delivery) -> None:
+        if self.handling is delivery and not self.closed:
+            since = self._handling_since + self.process.offset_ms
+            self.process.deliver(ev.Progressed(self.resource, self.token, since))
+
+    def _handled(self, delivery: Delivery) -> None:
+        if self.handling is not delivery:
+            return
+        self.handling = None
+        self._finished += 1
+        if not self.closed:
+            self.process.world.clock.after(WAY_MS, self._ack, delivery.seq)
+        if self.state == "draining":
+            self._close_for_good()
+        self.dispatch()
+
+    def _ack(self, seq: int) -> None:
+        if not self.cut:
+            self.broker.ack(self, seq)
+
+    # -- the end -----------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Stops dispatch, and goes on when the handler is through."""
+        self.state = "draining"
+        if self.handling is None:
+            self._close_for_good()
+
+    def _close_for_good(self) -> None:
+        self.state = "closing"
+        self._close()
+        self.process.deliver(ev.DrainBegun(self.resource, self.token))
+        self.process.later(2 * WAY_MS + 1, self._drained, None)
+
+    def _close(self) -> None:
+        self.closed = True
+        self.set_active(active=False)
+        self.process.world.clock.after(WAY_MS, self._close_arrives)
+
+    def _close_arrives(self, _: object) -> None:
+        self.broker.close(self)
+
+    def _drained(self, _: object) -> None:
+        if self.state == "closing" and self.forget():
+            self.process.deliver(ev.Drained(self.resource, self.token, self._taken, self._finished))
+
+    def resume(self) -> None:
+        """The revocation was cancelled in time."""
+        if self.state == "draining":
+            self.state = "working"
+            self.dispatch()
+
+    def abort(self, reason: AbortReason) -> None:
+        """The handler is cancelled, or never ends; the channel is closed in any case."""
+        self.state, self.abandoned = "stopping", reason
+        if not self.closed:
+            self._close()
+        span = self.process.habits.stop_ms
+        if reason == "lost":
+            self.forget()
+        elif self.handling is None or span is not None:
+            self.handling = None
+            ms = 0 if span is None else draw(span, self.process.world.random)
+            self.process.later(max(ms, 2 * WAY_MS), self._stopped, None)
+
+    def _stopped(self, _: object) -> None:
+        if self.forget():
+            self.process.deliver(ev.Abandoned(self.resource, self.token, self.abandoned))
+
+    def lose_channel(self) -> None:
+        """The socket is found closed."""
+        self.closed, self.handling = True, None
+        if self.state != "stopping" and self.forget():
+            self.process.deliver(ev.Abandoned(self.resource, self.token, "connection"))
+
+    def forget(self) -> bool:
+        """Whether it was still there."""
+        tenures = self.process.work.tenures
+        self.set_active(active=False)
+        if tenures.get(self.resource) is not self:
+            return False
+        del tenures[self.resource]
+        return True
+
+
+class BrokerWork:
+    """All partitions of one process, on one connection."""
+
+    def __init__(self, process: Process) -> None:
+        if process.world.broker is None:
+            raise ValueError("this world has no broker")
+        self._process, self._broker = process, process.world.broker
+        self._freezes = 0
+        self.tenures: dict[str, Tenure] = {}
+
+    def _lanes(self) -> list[Lane]:
+        return [it for it in self.tenures.values() if isinstance(it, Lane)]
+
+    def _lane(self, resource: str, token: int) -> Lane | None:
+        it = self.tenures.get(resource)
+        return it if isinstance(it, Lane) and it.token == token else None
+
+    def start(self, resource: str, token: int, committed: int | None) -> None:
+        """Consumes, as soon as the broker lets it. What outlives a tenure is the broker's to remember, not ``committed``."""
+        del committed
+        self.tenures[resource] = Lane(self._process, self._broker, resource, token)
+
+    def drain(self, resource: str, token: int) -> None:
+        """See :class:`Lane`, as for the next two."""
+        if lane := self._lane(resource, token):
+            lane.drain()
+
+    def resume(self, resource: str, token: int) -> None:
+        """Goes on."""
+        if lane := self._lane(resource, token):
+            lane.resume()
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Stops at once."""
+        if lane := self._lane(resource, token):
+            lane.abort(reason)
+
+    def active(self) -> list[Lane]:
+        """Those that consume."""
+        return [lane for lane in self._lanes() if lane.is_active]
+
+    def freeze(self) -> None:
+        """The broker notices only by the heartbeats that do not come."""
+        self._freezes += 1
+        for lane in self.active():
+            self._process.world.became_idle(self._process, lane)
+        self._broker.frozen(self, self._freezes)
+
+    def lanes_of_freeze(self, freeze: int) -> list[Lane]:
+        """Its channels, if it is still in that very freeze."""
+        frozen = self._process.alive and self._process.paused and freeze == self._freezes
+        return [lane for lane in self._lanes() if not lane.cut] if frozen else []
+
+    def thaw_connection(self) -> None:
+        """A socket that the broker has closed is found out first."""
+        lanes = self._lanes()
+        for lane in lanes:
+            lane.is_active, lane.was_active = False, lane.is_active
+        for lane in lanes:
+            if lane.cut:
+                lane.lose_channel()
+
+    def thaw(self) -> None:
+        """What is left is worked again."""
+        for lane in self._lanes():
+            if lane.was_active and not lane.closed:
+                lane.set_active(active=True)
+
+    def die(self) -> None:
+        """The broker sees the closed socket soon."""
+        for lane in self._lanes():
+            if lane.is_active and not self._process.paused:
+                lane.set_active(active=False)
+            lane.closed = True
+            lane.handling = None
+            self._process.world.clock.after(CRASH_NOTICED_MS, self._socket_closed, lane)
+        self.tenures.clear()
+
+    def _socket_closed(self, lane: Lane) -> None:
+        lane.cut = True
+        self._broker.close(lane)

@@ -1,0 +1,173 @@
+"""Values of the production classes as hashable skeletons plus the numbers in them, and back.
+
+A skeleton is the whole value with every token, version, incarnation, request number and time replaced by a slot. Two values
+that differ only in those numbers share a skeleton, and renaming or ageing works on the numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from cobalance.actions import Action
+from cobalance.coordinator.requests import Request
+from cobalance.holding import Holding, State
+from cobalance.holdings import Holdings
+from cobalance.lease import Lease
+from cobalance.line import Line
+from cobalance.session import Session
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS
+
+TOKEN, VERSION, STORE_VERSION, INCARNATION, GROUP_TIME, MEMBER_TIME, FREED = "K", "V", "W", "I", "T", "M", "F"
+NUMBER, CURSOR, NEWS = "N:", "Q:", "C:"
+"""Kinds of numbers. Those that end in a colon are followed by the member whose they are: request numbers are compared with that
+member's only, and so are the versions up to which it has heard its changes (cursor) and at which there were some (news)."""
+
+HIGHEST_TOKEN = GROUP_MS * 1000 + 1_000_000
+"""Stands for the highest token that a member or the group has known, whichever that is: the next one is above it."""
+
+SLOT = ("slot",)
+_LEAST_TOKEN = 10**15
+_VERSIONS = {"_seen": VERSION, "seen": VERSION, "_cursor": CURSOR, "cursor": CURSOR, "_hinted": NEWS}
+_MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "_stop_asked_at", "_refused_since"})
+"""Times from which a member measures; of all others only matters whether they have come, so what is past is now."""
+_FAR_MS = 100_000_000
+
+Skeleton = Any
+Numbers = tuple[int, ...]
+Kinds = tuple[str, ...]
+
+
+class Encoder:
+    """Takes one value apart."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.kinds: list[str] = []
+        self._member = ""
+
+    def encode(self, value: Any, field: str = "") -> Skeleton:
+        """The skeleton; what was taken out of it is in `numbers` and `kinds`."""
+        if value is None or isinstance(value, (bool, str, Enum, GroupSettings, MemberSettings)):
+            return value
+        if isinstance(value, int):
+            return self._number(value, field)
+        if isinstance(value, (tuple, list)):
+            return (type(value), tuple(self.encode(part, field) for part in value))
+        if isinstance(value, dict):
+            return (dict, tuple((self.encode(key), self.encode(part, field)) for key, part in value.items()))
+        return self._object(value)
+
+    def _number(self, value: int, field: str) -> Skeleton:
+        kind = _kind(value, field, self._member)
+        if kind is None:
+            return value
+        if kind == MEMBER_TIME and field not in _MEASURED_FROM:
+            value = max(value, MEMBER_MS)
+        self.numbers.append(value)
+        self.kinds.append(kind)
+        return SLOT
+
+    def _object(self, value: Any) -> Skeleton:
+        fields = _fields(value)
+        if isinstance(value, Line):
+            self._member = value.member
+        if isinstance(value, Request):
+            self._member = value.header.member
+        _DROP_DEAD.get(type(value), _keep)(value, fields)
+        return (type(value), tuple((name, self.encode(part, name)) for name, part in fields.items()))
+
+
+def _kind(value: int, field: str, member: str) -> str | None:
+    if value <= 0:
+        return None
+    if field in _VERSIONS:
+        kind = _VERSIONS[field]
+        return kind + member if kind[-1] == ":" else kind
+    if field in {"_number", "number"}:
+        return NUMBER + member
+    if field == "incarnation":
+        return INCARNATION
+    if value >= _LEAST_TOKEN:
+        return None if value == HIGHEST_TOKEN else TOKEN
+    return MEMBER_TIME if abs(value - MEMBER_MS) < _FAR_MS else None
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if attrs.has(type(value)):
+        return {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+    return dict(vars(value))
+
+
+def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
+    """The value again."""
+    if skeleton is SLOT:
+        return next(numbers)
+    if not isinstance(skeleton, tuple):
+        return skeleton
+    kind, parts = skeleton
+    if kind is tuple or kind is list:
+        return kind(decode(part, numbers) for part in parts)
+    if kind is dict:
+        return {decode(key, numbers): decode(part, numbers) for key, part in parts}
+    value = object.__new__(kind)
+    for name, part in parts:
+        object.__setattr__(value, name, decode(part, numbers))
+    return value
+
+
+# What can no longer be read has no meaning: it is set to a constant, so that states that differ only there are one.
+
+
+def _keep(_value: Any, _fields_of_it: dict[str, Any]) -> None:
+    return
+
+
+def _session(session: Session, fields: dict[str, Any]) -> None:
+    fields["_out"], fields["_now"] = [], MEMBER_MS
+    due = fields["_due_at"]
+    if not fields["_is_coordinator"] or due is None or due >= MEMBER_MS + _FAR_MS:
+        fields["_due_at"] = None
+    if session.line.outstanding is None:
+        lease = session.lease
+        lease._first_sent_at = lease._sent_at = MEMBER_MS  # noqa: SLF001
+        lease._failures = 0  # noqa: SLF001
+
+
+def _lease(_lease_of_it: Lease, fields: dict[str, Any]) -> None:
+    fields["_failures"] = min(fields["_failures"], 3)
+    for name in ("_first_sent_at", "_sent_at"):
+        fields[name] = max(fields[name], MEMBER_MS - fields["session_ms"])
+
+
+def _line(line: Line, fields: dict[str, Any]) -> None:
+    if line._hinted <= line._cursor:  # noqa: SLF001
+        fields["_hinted"] = 0
+
+
+def _holdings(_holdings_of_it: Holdings, fields: dict[str, Any]) -> None:
+    fields["out"] = []
+    fields["highest_token"] = HIGHEST_TOKEN if fields["highest_token"] else 0
+    fields["_by_name"] = dict(sorted(fields["_by_name"].items()))
+
+
+def _holding(holding: Holding, fields: dict[str, Any]) -> None:
+    if holding.state is not State.ABORTED:
+        fields["stop_by"] = 0
+    if holding.stop_by:
+        fields["stop_by"] = MEMBER_MS + _FAR_MS // 2
+
+
+_DROP_DEAD: dict[type, Callable[[Any, dict[str, Any]], None]] = {
+    Session: _session,
+    Lease: _lease,
+    Line: _line,
+    Holdings: _holdings,
+    Holding: _holding,
+}
+
+Actions = list[Action]

@@ -1,0 +1,122 @@
+"""The production scripts on the in-memory Redis, each distinct (data, script, arguments) run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from cobalance.coordinator.memory_store import MemoryStore, Snapshot
+from cobalance.coordinator.replies import CoordinatorReply, decode
+from cobalance.coordinator.requests import Request
+from cobalance.coordinator.scripts import load
+from cobalance.coordinator.state import State
+from cobalance.coordinator.transport import Reply, Script
+from cobalance.errors import ScriptFailed
+from cobalance_sims.explore import dump
+from cobalance_sims.explore.pool import Pool
+from cobalance_sims.explore.scope import GROUP_MS, Scope
+
+MOST_SNAPSHOTS = 20_000
+
+
+@attrs.frozen(eq=False)
+class Outcome:
+    """What one execution did."""
+
+    reply: CoordinatorReply
+    after: int
+    """The part that the data is afterwards, before any renaming."""
+    journal: tuple[dict[str, str], ...]
+    digest: bytes = b""
+    """Of reply and data, if they are to be compared with a replay."""
+    wrong: str = ""
+    """What the script failed of."""
+
+
+@attrs.frozen
+class Execution:
+    """One distinct call, for the replay."""
+
+    before: int
+    script: str
+    args: tuple[str, ...]
+
+
+class Coordinator:
+    """Scripts by verb, data by part number."""
+
+    def __init__(
+        self, scope: Scope, pool: Pool, lua: str | None = None, digest: Callable[[Reply, State], bytes] | None = None
+    ) -> None:
+        self.scope, self.pool = scope, pool
+        self.store = MemoryStore(lua=lua, clock_us=lambda: GROUP_MS * 1000, identity="")
+        self.canonical = dump.Canonical(scope.group)
+        self.outcomes: dict[Execution, Outcome] = {}
+        self._digest = digest
+        self._heard: dict[tuple[int, str], int] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+
+    def execute(self, before: int, identity: str, request: Request) -> Outcome:
+        """Runs a request on the data of a part."""
+        return self.run(before, load(request.payload.verb), (identity, *request.args()))
+
+    def run(self, before: int, script: Script, args: tuple[str, ...]) -> Outcome:
+        """Runs a script; `args` begin with the server's identity."""
+        key = Execution(before, script.name, args)
+        found = self.outcomes.get(key)
+        if found is None:
+            found = self.outcomes[key] = self._run(before, script, args)
+        return found
+
+    def _run(self, before: int, script: Script, args: tuple[str, ...]) -> Outcome:
+        self.restore(before)
+        try:
+            reply = self.store.run(script, dump.KEYS, args)
+        except ScriptFailed as failed:
+            return Outcome(CoordinatorReply(status="OK"), before, (), wrong=str(failed))
+        state = self.store.dump()
+        digest = b"" if self._digest is None else self._digest(reply, state)
+        return Outcome(decode(reply), self.pool.add(*self.canonical.encode(state)), journal_of(state), digest)
+
+    def restore(self, part: int) -> None:
+        """Puts the data of a part in place."""
+        snapshot = self._snapshots.get(part)
+        if snapshot is not None:
+            self.store.restore(snapshot)
+            return
+        self.store.restore(self.state(part))
+        if len(self._snapshots) >= MOST_SNAPSHOTS:
+            self._snapshots.clear()
+        self._snapshots[part] = self.store.snapshot()
+
+    def state(self, part: int) -> State:
+        """The data of a part."""
+        it = self.pool.parts[part]
+        return dump.decode(it.skeleton, it.numbers)
+
+    def heard(self, part: int, member: str) -> int:
+        """The data once a member has heard its last answer, which nobody will ask for again."""
+        key = (part, member)
+        if key not in self._heard:
+            it = self.pool.parts[part]
+            state = dump.without_answer(dump.decode(it.skeleton, it.numbers), member)
+            self._heard[key] = self.pool.add(*self.canonical.encode(state))
+        return self._heard[key]
+
+    def aged(self, part: int) -> int:
+        """The data one tick later."""
+        it = self.pool.parts[part]
+        return self.pool.add(*self.canonical.encode(dump.decode(it.skeleton, self.pool.aged(part))))
+
+
+def journal_of(state: State) -> tuple[dict[str, str], ...]:
+    """The journal entries in a dump."""
+    for key in state:
+        if key.key.endswith(b":journal"):
+            return tuple(_fields(fields) for fields in key.contents[2::2])
+    return ()
+
+
+def _fields(flat: tuple[bytes, ...]) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}

@@ -1,0 +1,332 @@
+"""All that can happen next. A state is a tuple of part numbers: the data, the processes, what the checks remember, a late call.
+
+Time stands still while anybody who can reach Redis waits for an answer; whatever makes an answer late is a fault and has a
+budget. When time passes, every process that runs looks at its clock first, as it does in a process that is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from cobalance import events as ev
+from cobalance.coordinator.requests import Configure, Header, Request
+from cobalance.coordinator.state import State
+from cobalance.coordinator.transport import Reply
+from cobalance.holding import State as HoldingState
+from cobalance.settings import STORED_NAMES
+from cobalance_sims.explore import safety
+from cobalance_sims.explore.codec import Encoder, decode
+from cobalance_sims.explore.coordinator import Coordinator, Outcome
+from cobalance_sims.explore.pool import Ids, Pool
+from cobalance_sims.explore.process import MOST_OFFSET, Process, Processes, Step
+from cobalance_sims.explore.scope import FAULTS, Scope
+
+STORE = 0
+LATE = -1
+MEMORY = -2
+
+_STEPS = {"late": "failed", "lost": "failed", "restart": "start"}
+
+Action = tuple[Any, ...]
+
+
+@attrs.define
+class Memory:
+    """What the checks remember, and what may still happen."""
+
+    budgets: dict[str, int]
+    faults: int
+    server: int = 1
+    """Redis's run id."""
+    list_version: int = 1
+    highest: dict[str, int] = attrs.field(factory=dict)
+    """The highest token ever granted or worked, by resource."""
+    acknowledged: dict[str, int] = attrs.field(factory=dict)
+    """The highest offset a commit was acknowledged for, by resource."""
+
+    @property
+    def identity(self) -> str:
+        """Of the server that answers now."""
+        return f"redis-{self.server}"
+
+
+@attrs.frozen(eq=False)
+class Successor:
+    """One transition."""
+
+    action: Action
+    state: Ids
+    wrong: str = ""
+
+
+class World:
+    """The transitions of a scope."""
+
+    def __init__(
+        self, scope: Scope, *, lua: str | None = None, digest: Callable[[Reply, State], bytes] | None = None
+    ) -> None:
+        self.scope = scope
+        self.pool = Pool()
+        self.coordinator = Coordinator(scope, self.pool, lua, digest)
+        self.processes = Processes(scope, self.pool)
+        self.checks = safety.Checks(scope, self.coordinator)
+        self._memories: dict[int, Memory] = {}
+        self._ages: dict[int, int] = {}
+        self._used: dict[tuple[int, str, int], int] = {}
+        self.nothing = self.pool.add(None, (), ())
+
+    def initial(self) -> Ids:
+        """Nobody has started yet."""
+        empty = self.pool.add("", (), ())
+        if self.scope.created:
+            settings = self.scope.group
+            values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
+            create = Request(Header("-", 0), Configure(create=True, values=values))
+            empty = self.coordinator.execute(empty, "redis-1", create).after
+        processes = [self.processes.add(Process(slot)) for slot in self.scope.slots]
+        memory = self.remember(Memory(dict(self.scope.budgets), self.scope.faults))
+        return self.pool.normalise((empty, *processes, memory, self.nothing))
+
+    def remember(self, memory: Memory) -> int:
+        """The part of a memory."""
+        encoder = Encoder()
+        return self.pool.add(encoder.encode(memory), tuple(encoder.numbers), tuple(encoder.kinds))
+
+    def memory(self, part: int) -> Memory:
+        """What is remembered; not to be changed."""
+        if part not in self._memories:
+            it = self.pool.parts[part]
+            self._memories[part] = decode(it.skeleton, iter(it.numbers))
+        return self._memories[part]
+
+    def slots(self, state: Ids) -> Iterator[tuple[int, Process]]:
+        """The processes and where they are in a state."""
+        for at in range(1, self.scope.members + 1):
+            yield at, self.processes.look(state[at])
+
+    # -- what can happen -----------------------------------------------------------------------------------------------
+
+    def actions(self, state: Ids) -> Iterator[Action]:
+        """Everything that can happen in a state."""
+        memory = self.memory(state[MEMORY])
+        is_busy = any(it.is_calling and it.status == "up" for _, it in self.slots(state))
+        for at, process in self.slots(state):
+            if process.status == "up" and process.is_calling:
+                yield from self._of_calling(state, memory, at)
+            elif process.status == "up" and (self.scope.is_concurrent or not is_busy):
+                yield from self._of_quiet(state, memory, at, process)
+            else:
+                yield from self._of_others(memory, at, process)
+        if not is_busy or self.scope.is_concurrent:
+            yield from self._of_redis(state, memory)
+        if not is_busy:
+            yield ("tick",)
+
+    def _of_others(self, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+        if process.status == "paused":
+            yield ("resume", at)
+        elif process.status == "absent":
+            yield ("start", at)
+        elif process.status in ("dead", "left") and self._allows(memory, "restart"):
+            yield ("restart", at)
+
+    def _of_redis(self, state: Ids, memory: Memory) -> Iterator[Action]:
+        if state[LATE] != self.nothing:
+            yield ("arrive",)
+        if self._allows(memory, "flush") and self.pool.parts[state[STORE]].skeleton:
+            yield ("empty",)
+            yield ("replace",)
+
+    def _allows(self, memory: Memory, what: str) -> bool:
+        return memory.budgets.get(what, 0) > 0 and (what not in FAULTS or memory.faults > 0)
+
+    def _of_calling(self, state: Ids, memory: Memory, at: int) -> Iterator[Action]:
+        yield ("answer", at)
+        for what in ("lost", "reply", "late", "crash"):
+            if self._allows(memory, what) and (what != "late" or state[LATE] == self.nothing):
+                yield (what, at)
+
+    def _of_quiet(self, state: Ids, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+        if self.has_news(state[STORE], process):
+            yield ("wake", at)
+        if process.is_cut:
+            yield ("heal", at)
+        for what in ("crash", "pause", "cut", "leave", "relist"):
+            if self._allows(memory, what) and not (what == "cut" and process.is_cut):
+                yield (what, at)
+        yield from self.of_work(at, process)
+        yield from self._of_users(memory, at, process)
+
+    def of_work(self, at: int, process: Process) -> Iterator[Action]:
+        """Drains that may finish."""
+        for name, held in process.tenures.items():
+            if held.state in (HoldingState.DRAINING, HoldingState.CLOSING):
+                yield ("finish", at, name)
+
+    def _of_users(self, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+        for held in process.tenures.values():
+            if held.state is HoldingState.DRAINING and self._allows(memory, "begin"):
+                yield ("begin", at, held.resource)
+            if held.working and self._allows(memory, "commit"):
+                yield ("commit", at, held.resource)
+
+    def has_news(self, store: int, process: Process) -> bool:
+        """Whether a hint may be on its way: something was published that the member has not heard."""
+        session = process.session
+        if session is None or process.is_cut or session.line.outstanding is not None:
+            return False
+        return self.checks.facts(store).is_told(session.member, session.line._cursor)  # noqa: SLF001
+
+    # -- what comes of it ----------------------------------------------------------------------------------------------
+
+    def successors(self, state: Ids) -> Iterator[Successor]:
+        """Every transition from a state."""
+        for action in self.actions(state):
+            yield self.take(state, action)
+
+    def take(self, state: Ids, action: Action) -> Successor:
+        """One transition."""
+        after = list(state)
+        what = action[0]
+        if what == "tick":
+            wrong = self._tick(after)
+        elif what in ("answer", "reply", "arrive"):
+            wrong = self._execute(after, action)
+        elif what in ("empty", "replace"):
+            after[STORE] = self.pool.add("", (), ())
+            wrong = ""
+            self._use(after, "flush", server=int(what == "replace"))
+        else:
+            wrong = self._happen(after, what, *action[1:])
+        wrong = wrong or self._two_at_once(after)
+        return Successor(action, self.pool.normalise(tuple(after)), wrong)
+
+    def _use(self, after: list[int], what: str, server: int = 0) -> None:
+        """Takes one from a budget."""
+        key = (after[MEMORY], what, server)
+        if key not in self._used:
+            self._used[key] = self._less(self.memory(after[MEMORY]), what, server)
+        after[MEMORY] = self._used[key]
+
+    def _less(self, it: Memory, what: str, server: int) -> int:
+        budgets = {name: left - (name == what) for name, left in it.budgets.items()}
+        faults = it.faults - (what in FAULTS)
+        if faults == 0:
+            budgets = {name: 0 if name in FAULTS else left for name, left in budgets.items()}
+        lists = it.list_version + (what == "relist")
+        return self.remember(
+            attrs.evolve(it, budgets=budgets, faults=faults, server=it.server + server, list_version=lists)
+        )
+
+    def _tick(self, after: list[int]) -> str:
+        wrong = ""
+        for index in (STORE, *range(1, self.scope.members + 1)):
+            part = after[index]
+            if part not in self._ages:
+                aged = self.coordinator.aged(part) if index == STORE else self.processes.aged(part)
+                self._ages[part] = aged
+            after[index] = self._ages[part]
+            if index != STORE and self.processes.look(after[index]).status == "up":
+                wrong = wrong or self._apply(
+                    after, index, self.processes.step(after[index], ("timer",), ev.TimerFired())
+                )
+        return wrong
+
+    def _happen(self, after: list[int], what: str, at: int, resource: str = "") -> str:
+        memory = self.memory(after[MEMORY])
+        if memory.budgets.get(what, 0) > 0:
+            self._use(after, what)
+        if what == "late":
+            after[LATE] = self._late(after[at])
+        key, event = self._event(what, memory, after[at], resource)
+        return self._apply(after, at, self.processes.step(after[at], key, event))
+
+    def _late(self, part: int) -> int:
+        encoder = Encoder()
+        skeleton = encoder.encode(self.processes.look(part).outstanding)
+        return self.pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
+
+    def _event(self, what: str, memory: Memory, part: int, resource: str) -> tuple[Action, ev.Event | None]:
+        if resource:
+            return (what, resource), self._of_tenure(what, part, resource)
+        if what == "relist":
+            names = self.scope.names if memory.list_version % 2 == 0 else self.scope.names[:-1]
+            return (what, memory.list_version), ev.ResourcesDeclared(memory.list_version + 1, names)
+        if what == "leave":
+            return (what,), ev.StopAsked(remain=self.scope.instances)
+        return (_STEPS.get(what, what),), ev.Hinted(-1) if what == "wake" else None
+
+    def _of_tenure(self, what: str, part: int, resource: str) -> ev.Event:
+        held = self.processes.look(part).tenures[resource]
+        if what == "begin":
+            return ev.DrainBegun(resource, held.token)
+        if what == "finish":
+            return ev.Drained(resource, held.token)
+        offset = (held.committed or 0) + 1
+        ticket = self.scope.names.index(resource) * MOST_OFFSET + offset
+        return ev.CommitAsked(ticket, resource, held.token, offset)
+
+    def _execute(self, after: list[int], action: Action) -> str:
+        memory = self.memory(after[MEMORY])
+        if action[0] == "arrive":
+            it = self.pool.parts[after[LATE]]
+            request = decode(it.skeleton, iter(it.numbers))
+            after[LATE] = self.nothing
+        else:
+            request = self.processes.look(after[action[1]]).outstanding
+        before = after[STORE]
+        outcome = self.coordinator.execute(before, memory.identity, request)
+        after[STORE] = outcome.after
+        wrong = self._grants(after, outcome) or self.checks.execution(before, request, outcome)
+        if action[0] == "reply":
+            self._use(after, "reply")
+        if action[0] == "answer" and after[LATE] == self.nothing:
+            after[STORE] = self.coordinator.heard(after[STORE], request.header.member)
+        if action[0] != "arrive" and not wrong:
+            step = self.processes.answered(after[action[1]], outcome.reply, heard=action[0] == "answer")
+            wrong = self._apply(after, action[1], step)
+        return wrong
+
+    def _grants(self, after: list[int], outcome: Outcome) -> str:
+        """Tokens rise with each grant, whatever happened to the data."""
+        memory = self.memory(after[MEMORY])
+        highest = dict(memory.highest)
+        for entry in outcome.journal:
+            if entry["kind"] == "granted":
+                name, token = entry["resource"], int(entry["token"])
+                if token <= highest.get(name, 0):
+                    return f"the token of {name} does not rise when it is granted to {entry['member']}"
+                highest[name] = token
+        if highest != memory.highest:
+            after[MEMORY] = self.remember(attrs.evolve(memory, highest=dict(sorted(highest.items()))))
+        return ""
+
+    def _apply(self, after: list[int], at: int, step: Step) -> str:
+        after[at] = step.after
+        if step.wrong or not (step.started or step.acknowledged):
+            return step.wrong
+        memory = self.memory(after[MEMORY])
+        acknowledged = dict(memory.acknowledged)
+        for name, offset in step.acknowledged:
+            acknowledged[name] = max(offset, acknowledged.get(name, 0))
+        for name, token, committed in step.started:
+            if (committed or 0) < acknowledged.get(name, 0):
+                return f"{name} starts below the offset that was acknowledged"
+            if token < memory.highest.get(name, 0):
+                return f"{name} starts under a token below the highest"
+        if acknowledged != memory.acknowledged:
+            after[MEMORY] = self.remember(attrs.evolve(memory, acknowledged=dict(sorted(acknowledged.items()))))
+        return ""
+
+    def _two_at_once(self, after: list[int]) -> str:
+        """Promise S2, for all whose clocks are sound: a frozen process looks at its clock before it goes on."""
+        holder: dict[str, str] = {}
+        for _, process in self.slots(tuple(after)):
+            for name in process.working():
+                other = holder.setdefault(name, process.slot)
+                if other != process.slot:
+                    return f"{other} and {process.slot} both work {name}"
+        return ""

@@ -1,0 +1,323 @@
+"""What may go wrong, or just happen, as data. Whom it strikes is left to the world's chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from cobalance_sims.habits import QUICK, Habits
+from cobalance_sims.network import BAD, DEAF, SOUND, Network
+
+if TYPE_CHECKING:
+    from cobalance_sims.process import Process
+    from cobalance_sims.world import World
+
+
+class Fault(Protocol):
+    """One happening."""
+
+    def strike(self, world: World) -> None:
+        """It happens now."""
+
+
+# -- processes -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Join:
+    """New processes start, at once."""
+
+    count: int = 1
+    instances: tuple[str, ...] = ()
+    """Instance ids for them, one each; a living one that has it already is not asked."""
+    capacity: int = 1
+
+    def strike(self, world: World) -> None:
+        """They start."""
+        for number in range(self.count):
+            instance = self.instances[number % len(self.instances)] if self.instances else None
+            world.start(instance=instance, capacity=self.capacity)
+
+
+@attrs.frozen
+class Crash:
+    """Processes are killed (SIGKILL)."""
+
+    count: int = 1
+
+    def strike(self, world: World) -> None:
+        """They die; one is always left."""
+        for _ in range(self.count):
+            process = world.pick()
+            if process is not None and len(world.living) > 1:
+                process.kill()
+
+
+@attrs.frozen
+class Restart:
+    """A process is killed and comes back, under its instance id if it has one."""
+
+    down_ms: int = 500
+
+    def strike(self, world: World) -> None:
+        """It dies, and its successor starts."""
+        process = world.pick()
+        if process is not None:
+            process.kill()
+            world.clock.after(self.down_ms, _start_successor, process)
+
+
+@attrs.frozen
+class Redeploy:
+    """A process leaves gracefully and its successor starts when it is gone, as a rolling deploy does one after the other."""
+
+    remain: bool = False
+    every_ms: int = 2_000
+    """All of those that live now, one each so often."""
+
+    def strike(self, world: World) -> None:
+        """The first goes now."""
+        for number, process in enumerate(list(world.living.values())):
+            world.clock.after(number * self.every_ms, self._replace, process)
+
+    def _replace(self, process: Process) -> None:
+        if process.running and not process.leaving:
+            process.stop(remain=self.remain)
+            process.world.clock.after(100, self._await_gone, process)
+
+    def _await_gone(self, process: Process) -> None:
+        if process.alive:
+            process.world.clock.after(100, self._await_gone, process)
+        else:
+            _start_successor(process)
+
+
+def _start_successor(process: Process) -> None:
+    it = process.member_settings
+    process.world.start(instance=it.instance_id, capacity=it.capacity)
+
+
+@attrs.frozen
+class Leave:
+    """Processes are asked to leave gracefully."""
+
+    count: int = 1
+    remain: bool = False
+    drain_timeout_ms: int | None = None
+
+    def strike(self, world: World) -> None:
+        """They begin to; one always stays."""
+        for _ in range(self.count):
+            process = world.pick()
+            staying = sum(not it.leaving for it in world.living.values())
+            if process is not None and staying > 1:
+                process.stop(remain=self.remain)
+
+
+@attrs.frozen
+class Pause:
+    """A process is frozen (SIGSTOP) and goes on later (SIGCONT)."""
+
+    ms: int = 5_000
+
+    def strike(self, world: World) -> None:
+        """It stands still."""
+        process = world.pick()
+        if process is not None:
+            process.pause()
+            world.clock.after(self.ms, lambda it: it.resume(), process)
+
+
+@attrs.frozen
+class Behave:
+    """The handlers of some processes behave differently for a while: slow, stuck, unstoppable."""
+
+    habits: Habits
+    ms: int = 20_000
+    count: int = 1
+
+    def strike(self, world: World) -> None:
+        """They change."""
+        for _ in range(self.count):
+            process = world.pick()
+            if process is not None:
+                process.habits = self.habits
+                world.clock.after(self.ms, self._end, process)
+
+    @staticmethod
+    def _end(process: Process) -> None:
+        process.habits = QUICK
+
+
+@attrs.frozen
+class Commit:
+    """Somebody's user commits a few offsets, now and then a lower one by mistake."""
+
+    count: int = 1
+
+    def strike(self, world: World) -> None:
+        """Whatever it works on."""
+        for _ in range(self.count):
+            process = world.pick()
+            if process is not None and process.work.tenures:
+                names = sorted(process.work.tenures)
+                tenure = process.work.tenures[names[world.random.randrange(len(names))]]
+                step = -1 if world.random.random() < 0.03 else world.random.randint(0, 3)
+                process.commit(tenure.resource, max(0, tenure.done + step))
+
+
+# -- the network ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Disturb:
+    """Everybody's network is another for a while."""
+
+    network: Network = BAD
+    ms: int = 10_000
+
+    def strike(self, world: World) -> None:
+        """It gets worse."""
+        for process in world.living.values():
+            process.network = self.network
+        world.clock.after(self.ms, self._end, world)
+
+    @staticmethod
+    def _end(world: World) -> None:
+        for process in world.living.values():
+            process.network = SOUND
+
+
+@attrs.frozen
+class CutOff:
+    """Some processes cannot reach Redis for a while; the others can."""
+
+    ms: int = 15_000
+    count: int = 1
+
+    def strike(self, world: World) -> None:
+        """They are alone."""
+        for _ in range(self.count):
+            process = world.pick()
+            if process is not None:
+                world.log(process, f"cannot reach Redis for {self.ms} ms")
+                process.reaches_redis = False
+                world.clock.after(self.ms, self._end, process)
+
+    @staticmethod
+    def _end(process: Process) -> None:
+        process.reaches_redis = True
+
+
+# -- Redis ---------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Outage:
+    """Nobody can reach Redis for a while."""
+
+    ms: int = 5_000
+
+    def strike(self, world: World) -> None:
+        """It is gone."""
+        world.log(None, f"Redis is unreachable for {self.ms} ms")
+        world.redis.set_up(up=False)
+        world.clock.after(self.ms, self._end, world)
+
+    @staticmethod
+    def _end(world: World) -> None:
+        world.log(None, "Redis is back")
+        world.redis.set_up(up=True)
+
+
+@attrs.frozen
+class Empty:
+    """Redis forgets everything; ``restarted`` gives it another run id as well."""
+
+    restarted: bool = True
+
+    def strike(self, world: World) -> None:
+        """It is empty."""
+        world.log(None, "Redis loses its data")
+        world.redis.empty()
+        world.watch.data_lost(-1)
+        if self.restarted:
+            world.redis.replace()
+
+
+@attrs.frozen
+class Remember:
+    """A replica, or a backup, is up to date at this moment."""
+
+    def strike(self, world: World) -> None:
+        """From here on it lags."""
+        world.redis.remember()
+
+
+@attrs.frozen
+class Stale:
+    """The lagging replica takes over."""
+
+    restarted: bool = True
+
+    def strike(self, world: World) -> None:
+        """What came after the last :class:`Remember` never happened."""
+        memory = world.redis.memory
+        if memory is None:
+            return
+        world.log(None, f"Redis comes back as it was at {memory.at} ms")
+        world.redis.restore()
+        world.watch.data_lost(memory.at)
+        if self.restarted:
+            world.redis.replace()
+
+
+@attrs.frozen
+class StepClock:
+    """Somebody sets the clock of Redis's machine."""
+
+    ms: int
+
+    def strike(self, world: World) -> None:
+        """It jumps."""
+        world.log(None, f"the clock of Redis is set by {self.ms} ms")
+        world.redis.step_clock(self.ms)
+
+
+# -- the group -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Declare:
+    """The resource list becomes that many names long, longer or shorter."""
+
+    count: int
+
+    def strike(self, world: World) -> None:
+        """Everybody declares it."""
+        world.declare(names(self.count))
+
+
+@attrs.frozen
+class Publish:
+    """Messages for partitions; most of them for the first one if it is ``hot``."""
+
+    count: int = 1
+    hot: bool = False
+
+    def strike(self, world: World) -> None:
+        """They are in their queues."""
+        if world.broker is None or not world.resources:
+            return
+        for _ in range(self.count):
+            is_hot = self.hot and world.random.random() < 0.8
+            world.broker.publish(world.resources[0 if is_hot else world.random.randrange(len(world.resources))])
+
+
+DEAFEN = Disturb(DEAF)
+
+
+def names(count: int) -> tuple[str, ...]:
+    """That many resource names, sorted."""
+    return tuple(sorted(f"r{number}" for number in range(count)))

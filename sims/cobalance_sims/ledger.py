@@ -1,0 +1,134 @@
+"""Who owns what, as far as the journal tells: built from its entries alone, so that checkers need not ask the coordinator.
+
+It is no model of the protocol: it decides nothing and refuses nothing. A checker compares it with what else is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+
+from cobalance.journal import JournalEntry
+
+ENDINGS = frozenset({"released", "abandoned", "forced", "expired", "inherited", "withdrawn"})
+"""Kinds of entries that end a tenure."""
+
+
+@attrs.define
+class Standing:
+    """Of one resource."""
+
+    owner: str = ""
+    """Member id; empty when it is free."""
+    token: int = 0
+    since: int = 0
+    """World time at which it became owned, or free."""
+    pending_since: int | None = None
+    removing: bool = False
+
+
+@attrs.define
+class Ledger:
+    """All resources and members of the group."""
+
+    resources: dict[str, Standing] = attrs.Factory(dict)
+    free: set[str] = attrs.Factory(set)
+    pending: dict[str, int] = attrs.Factory(dict)
+    """Resource → since when its revocation is pending, in world time."""
+    members: dict[str, str] = attrs.Factory(dict)
+    """Member id → active, leaving or graced."""
+    kept: Counter[str] = attrs.Factory(Counter)
+    """Member id → resources owned and not pending."""
+    recovering: bool = False
+    barrier: bool = False
+
+    def copy(self) -> Ledger:
+        """As it is now."""
+        resources = {name: attrs.evolve(it) for name, it in self.resources.items()}
+        return Ledger(
+            resources,
+            set(self.free),
+            dict(self.pending),
+            dict(self.members),
+            Counter(self.kept),
+            self.recovering,
+            self.barrier,
+        )
+
+    def apply(self, entry: JournalEntry, now: int) -> None:
+        """One more entry."""
+        if entry.resource is not None:
+            self._apply_resource(entry, entry.resource, now)
+        elif entry.member is not None:
+            self._apply_member(entry.kind, entry.member)
+        else:
+            self._apply_group(entry)
+
+    def _apply_group(self, entry: JournalEntry) -> None:
+        if entry.kind == "incarnation" and entry.reason != "seen":
+            self.recovering = True
+        elif entry.kind == "recovered":
+            self.recovering = False
+        elif entry.kind == "barrier":
+            self.barrier = True
+
+    def _apply_member(self, kind: str, member: str) -> None:
+        if kind == "joined":
+            self.members[member] = "active"
+        elif kind == "leaving":
+            self.members[member] = "leaving"
+        elif kind == "graced":
+            self.members[member] = "graced"
+        elif kind in ("left", "expired_member"):
+            self.members.pop(member, None)
+
+    def _apply_resource(self, entry: JournalEntry, name: str, now: int) -> None:
+        kind, it = entry.kind, self._standing(entry.kind, name, now)
+        if it is None:
+            return
+        if kind in ("added", "removing"):
+            it.removing = kind == "removing"
+        elif kind in ("granted", "claimed"):
+            self._own(name, it, entry, now)
+        elif kind == "revoking":
+            self._suspend(name, it, now)
+        elif kind == "cancelled":
+            self._resume(name, it)
+        elif kind in ENDINGS:
+            self._end(name, it, now)
+        elif kind == "removed":
+            del self.resources[name]
+            self.free.discard(name)
+
+    def _standing(self, kind: str, name: str, now: int) -> Standing | None:
+        if name not in self.resources and kind in ("added", "claimed"):
+            self.resources[name] = Standing(since=now)
+            self.free.add(name)
+        return self.resources.get(name)
+
+    def _own(self, name: str, it: Standing, entry: JournalEntry, now: int) -> None:
+        self._end(name, it, now)
+        it.owner, it.token, it.since = entry.member or "", entry.token or 0, now
+        self.kept[it.owner] += 1
+        self.free.discard(name)
+
+    def _suspend(self, name: str, it: Standing, now: int) -> None:
+        it.pending_since = self.pending[name] = now
+        self.kept[it.owner] -= 1
+
+    def _resume(self, name: str, it: Standing) -> None:
+        it.pending_since = None
+        self.pending.pop(name, None)
+        self.kept[it.owner] += 1
+
+    def _end(self, name: str, it: Standing, now: int) -> None:
+        if not it.owner:
+            return
+        if it.pending_since is None:
+            self.kept[it.owner] -= 1
+        if not self.kept[it.owner]:
+            del self.kept[it.owner]
+        it.owner, it.pending_since, it.since = "", None, now
+        self.pending.pop(name, None)
+        self.free.add(name)

@@ -1,0 +1,185 @@
+"""The world: processes, a Redis, perhaps a broker, one clock, one source of chance, and those who watch."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from cobalance import events as ev
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance_sims.broker import Broker
+from cobalance_sims.clock import Clock
+from cobalance_sims.consumer import BrokerWork
+from cobalance_sims.habits import Habits
+from cobalance_sims.network import Network
+from cobalance_sims.process import Process
+from cobalance_sims.reached import Reached
+from cobalance_sims.server import RedisServer
+from cobalance_sims.trace import Trace
+from cobalance_sims.watch import Watch
+from cobalance_sims.work import PlainWork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cobalance import actions as act
+    from cobalance.coordinator.replies import CoordinatorReply
+    from cobalance.coordinator.requests import Request
+    from cobalance.journal import JournalEntry
+    from cobalance_sims.checks.base import Check
+    from cobalance_sims.work import Tenure
+
+NOISE = frozenset({"added", "granted"})
+"""Entries of the journal that are not worth a line: the members' own lines say the same."""
+
+
+class World:
+    """Everything of one run. What processes do is reported to the methods below, which tell the trace and the checkers.
+
+    Args:
+        seed: decides everything that is left to chance.
+        lua: the engine; None takes the fastest.
+        verbose: False keeps no lines, for runs that are too large to read.
+    """
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        *,
+        seed: int = 0,
+        lua: str | None = None,
+        network: Network | None = None,
+        habits: Habits | None = None,
+        checks: Iterable[Check] = (),
+        partitions: bool = False,
+        verbose: bool = True,
+    ) -> None:
+        self.settings, self.seed = settings, seed
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.trace = Trace(verbose=verbose)
+        self.reached = Reached()
+        self.network, self.habits = network or Network(), habits or Habits()
+        self.redis = RedisServer(self.clock, settings, lua=lua, seed=seed, on_entry=self._on_entry)
+        self.broker = Broker(self) if partitions else None
+        self.processes: dict[str, Process] = {}
+        self.living: dict[str, Process] = {}
+        self.list_version = 1
+        self.resources: tuple[str, ...] = ()
+        self._born = 0
+        self.watch = Watch(self, checks)
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since the beginning."""
+        return self.clock.now
+
+    # -- what faults and scenarios do ------------------------------------------------------------------------------------
+
+    def start(self, *, instance: str | None = None, capacity: int = 1, drain_timeout_ms: int | None = None) -> Process:
+        """A new process joins, declaring the present resource list."""
+        self._born += 1
+        drain = self.settings.revocation_timeout_ms if drain_timeout_ms is None else drain_timeout_ms
+        member = MemberSettings(
+            instance_id=instance,
+            capacity=capacity,
+            drain_timeout_ms=drain,
+            max_processing_ms=6 * self.settings.session_timeout_ms,
+        )
+        process = Process(self, f"p{self._born}", member, self.habits, BrokerWork if self.broker else PlainWork)
+        self.processes[process.name] = self.living[process.name] = process
+        self.log(process, "starts" + (f" as {instance}" if instance else ""))
+        self.clock.after(0, process.deliver, ev.Started())
+        self.clock.after(0, process.deliver, ev.ResourcesDeclared(self.list_version, self.resources))
+        return process
+
+    def declare(self, names: Iterable[str]) -> None:
+        """The resource list changes; every process declares it, within a second or so, as a rolling deploy would."""
+        self.list_version += 1
+        self.resources = tuple(sorted(names))
+        self.log(None, f"the list has {len(self.resources)} resources")
+        event = ev.ResourcesDeclared(self.list_version, self.resources)
+        for process in self.living.values():
+            self.clock.after(self.random.randrange(1_000), process.deliver, event)
+
+    def running(self) -> list[Process]:
+        """Those that execute."""
+        return [process for process in self.living.values() if not process.paused]
+
+    def pick(self) -> Process | None:
+        """Any of them that is not on its way out."""
+        choice = [process for process in self.living.values() if not process.paused and not process.leaving]
+        return choice[int(self.random.random() * len(choice))] if choice else None
+
+    # -- what processes report -------------------------------------------------------------------------------------------
+
+    def log(self, process: Process | None, text: str) -> None:
+        """One line."""
+        self.trace.add(self.clock.now, process.name if process else "-", text)
+
+    def died(self, process: Process) -> None:
+        """Killed."""
+        self.watch.died(process)
+        self.living.pop(process.name, None)
+
+    def left(self, process: Process) -> None:
+        """Its session is over."""
+        self.log(process, "left")
+        self.living.pop(process.name, None)
+
+    def joined(self, process: Process, member: str) -> None:
+        """Its join was answered."""
+        self.log(process, f"joined as {member}")
+        self.watch.joined(process)
+
+    def problem(self, process: Process, code: str) -> None:
+        """Its user is told of trouble."""
+        self.reached.count(code)
+        self.log(process, f"has a problem: {code}")
+
+    def started(self, process: Process, action: act.Start) -> None:
+        """A tenure begins at a member."""
+        beginning = "" if action.committed is None else f" from {action.committed}"
+        self.log(process, f"starts {action.resource} {self.trace.tag(action.token)}{beginning}")
+        self.watch.started(process, action)
+
+    def asked_back(self, process: Process, action: act.Drain) -> None:
+        """A drain begins."""
+        within = action.abort_at - process.offset_ms - self.now
+        self.log(process, f"drains {action.resource} {self.trace.tag(action.token)} within {within} ms")
+        self.watch.asked_back(process, action)
+
+    def aborted(self, process: Process, action: act.Abort) -> None:
+        """A tenure is cut short."""
+        self.reached.count(f"abort {action.reason}")
+        self.log(process, f"aborts {action.resource} {self.trace.tag(action.token)}: {action.reason}")
+
+    def became_active(self, process: Process, tenure: Tenure) -> None:
+        """User code may touch it from now on."""
+        self.watch.active(process, tenure)
+
+    def became_idle(self, process: Process, tenure: Tenure) -> None:
+        """It touches it no more."""
+        self.watch.idle(process, tenure)
+
+    def committed(self, process: Process, resource: str, token: int, offset: int, outcome: ev.CommitOutcome) -> None:
+        """A user's commit was answered."""
+        self.log(process, f"committed {resource} {self.trace.tag(token)} at {offset}: {outcome}")
+
+    def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
+        """Redis ran a request; its journal has been read."""
+        if reply.status != "OK":
+            self.reached.count(f"status {reply.status}")
+            self.log(process, f"is answered {reply.status} to its {request.payload.verb}")
+        self.watch.executed(process, request, reply)
+
+    def _on_entry(self, entry: JournalEntry) -> None:
+        if entry.kind not in NOISE:
+            words = (entry.kind, entry.resource, entry.member, self.trace.tag(entry.token), entry.reason)
+            self.trace.add(self.clock.now, "redis", " ".join(word for word in words if word and word != "-"))
+        else:
+            self.trace.fold(f"{entry.seq} {entry.kind} {entry.at_ms} {entry.resource} {entry.member} {entry.token}")
+        self.reached.saw(entry, self.redis.ledger)
+        self.watch.journal(entry)
+        self.redis.ledger.apply(entry, self.clock.now)
+        self.watch.after_journal(entry)

@@ -1,0 +1,291 @@
+"""Each checker sees the violation that is planted for it, and is silent where the promise is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cobalance import actions as act
+from cobalance.coordinator.replies import CoordinatorReply
+from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
+from cobalance.journal import JournalEntry
+from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, Violation
+from cobalance_sims.checks.sharing import retained
+from cobalance_sims.faults import Join
+from cobalance_sims.process import Process
+from cobalance_sims.scenario import QUICKENED
+from cobalance_sims.work import Tenure
+from cobalance_sims.world import World
+
+
+class Stage:
+    """A world in which nothing happens but what a test plants."""
+
+    def __init__(self, check: type[Check], *, partitions: bool = False) -> None:
+        self.world = World(QUICKENED, partitions=partitions)
+        self.check = check(self.world)
+        self.world.watch.add(self.check)
+        self.first, self.second = self.world.start(), self.world.start()
+        self._seq = 0
+
+    def entry(self, kind: str, **fields: Any) -> None:
+        """An entry of the journal, as if a script had written it."""
+        self._seq += 1
+        self.world._on_entry(JournalEntry(id=str(self._seq), seq=self._seq, kind=kind, at_ms=0, **fields))
+
+    def held(self, resource: str, member: str, token: int) -> None:
+        """A resource and its holder."""
+        self.entry("added", resource=resource)
+        self.entry("granted", resource=resource, member=member, token=token)
+
+    def start(self, process: Process, token: int, committed: int | None = None) -> None:
+        """A member is told that it holds r."""
+        self.world.watch.started(process, act.Start("r", token, committed))
+
+    def commit(self, number: int, token: int, offset: int) -> None:
+        """A commit of the first process was accepted."""
+        request = Request(Header("p1.1", number), Commit((CommitItem("r", token, offset),)))
+        self.world.watch.executed(self.first, request, CoordinatorReply(status="OK", results=("OK",)))
+
+
+def _s1_repeats_a_token(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("released", resource="r", member="p1.1", token=5)
+    stage.entry("granted", resource="r", member="p2.1", token=5)
+
+
+def _s1_repeats_a_token_over_data_loss(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.world.redis.empty()
+    stage.held("r", "p2.1", 4)
+
+
+def _s1_has_two_holders(stage: Stage) -> None:
+    stage.start(stage.first, 5)
+    stage.start(stage.second, 5)
+
+
+def _s2_has_two_at_work(stage: Stage) -> None:
+    stage.world.became_active(stage.first, Tenure("r", 1))
+    stage.world.became_active(stage.second, Tenure("r", 2))
+
+
+def _s3_frees_for_a_stranger(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("released", resource="r", member="p2.1", token=5)
+
+
+def _s3_frees_an_old_token(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("released", resource="r", member="p1.1", token=4)
+
+
+def _s3_takes_a_commit_of_an_old_token(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.commit(1, 4, 10)
+
+
+def _s3_takes_a_release_of_an_old_token(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("released", resource="r", member="p1.1", token=5)
+    request = Request(Header("p1.1", 1), Release((ReleaseItem(resource="r", token=4),)))
+    stage.world.watch.executed(stage.first, request, CoordinatorReply(status="OK", results=("OK",)))
+
+
+def _s4_accepts_less(stage: Stage) -> None:
+    stage.commit(1, 5, 10)
+    stage.commit(2, 5, 9)
+
+
+def _s4_forgets(stage: Stage) -> None:
+    stage.commit(1, 5, 10)
+    stage.start(stage.second, 6, 9)
+
+
+def _s4_ends_below(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.commit(1, 5, 10)
+    stage.entry("expired", resource="r", member="p1.1", token=5, committed=3)
+
+
+def _s5_leaves_one_free(stage: Stage) -> None:
+    stage.entry("joined", member=stage.first.session.member)
+    stage.entry("added", resource="r")
+    _let_pass(stage, 8_000)
+
+
+def _s5_lets_the_dead_hold(stage: Stage) -> None:
+    stage.entry("joined", member=stage.first.session.member)
+    stage.entry("joined", member="px.1")
+    stage.held("r", "px.1", 5)
+    stage.entry("expired_member", member="px.1")
+    _let_pass(stage, 8_000)
+
+
+def _s6_drains_unasked(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.world.watch.asked_back(stage.first, act.Drain("r", 5, 0))
+
+
+def _s6_moves_too_many(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.entry("joined", member="p2.1")
+    for number in range(4):
+        stage.held(f"r{number}", "p1.1" if number < 2 else "p2.1", number + 1)
+    stage.check.second()
+    stage.entry("joined", member="p3.1")
+    for number in (0, 2):
+        stage.entry("revoking", resource=f"r{number}", member="p1.1", token=number + 1, reason="rebalance")
+        stage.entry("released", resource=f"r{number}", member="p1.1", token=number + 1)
+        stage.entry("granted", resource=f"r{number}", member="p3.1", token=number + 10)
+    stage.check.second()
+
+
+def _s6_drains_needlessly(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    for number in range(3):
+        stage.held(f"r{number}", "p1.1", number + 1)
+    stage.entry("revoking", resource="r0", member="p1.1", token=1, reason="rebalance")
+    _let_pass(stage, 8_000)
+
+
+def _s6_is_uneven(stage: Stage) -> None:
+    stage.world.clock.run(10)
+    for number in range(3):
+        stage.held(f"r{number}", stage.first.session.member, number + 1)
+    stage.world.watch.settled()
+
+
+def _s7_joins_twice(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.entry("joined", member="p1.1")
+
+
+def _s7_has_two_of_one_name(stage: Stage) -> None:
+    stage.world.redis.create()
+    first = stage.world.start(instance="i")
+    stage.world.clock.run(1_000)
+    assert first.session.phase.value == "active"
+    stage.world.watch.joined(stage.world.start(instance="i"))
+
+
+def _l1_never_converges(stage: Stage) -> None:
+    stage.world.resources = ("r",)
+    stage.world.redis.up = False
+    assert isinstance(stage.check, L1)
+    stage.check.converge()
+
+
+def _l1_goes_on_changing(stage: Stage) -> None:
+    stage.world.redis.create()
+    stage.world.clock.run(1_000)
+    stage.world.clock.after(1_000, Join().strike, stage.world)
+    assert isinstance(stage.check, L1)
+    stage.check.stay(5_000)
+
+
+def _l2_stays_pending(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("revoking", resource="r", member="p1.1", token=5)
+    _let_pass(stage, 30_000)
+
+
+def _l3_is_never_healed(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.first.kill()
+    _let_pass(stage, 30_000)
+
+
+def _m1_skips(stage: Stage) -> None:
+    stage.world.watch.handled(stage.first, "q", 1, 1)
+    stage.world.watch.handled(stage.first, "q", 1, 3)
+
+
+def _m1_reorders(stage: Stage) -> None:
+    for seq in (1, 2, 1):
+        stage.world.watch.handled(stage.first, "q", 1, seq)
+
+
+def _m1_begins_too_far_on(stage: Stage) -> None:
+    stage.world.watch.handled(stage.first, "q", 1, 1)
+    stage.world.watch.handled(stage.second, "q", 2, 3)
+
+
+def _m1_repeats_what_was_acknowledged(stage: Stage) -> None:
+    stage.world.watch.handled(stage.first, "q", 1, 1)
+    stage.world.watch.acked("q", 1)
+    stage.world.watch.handled(stage.second, "q", 2, 1)
+
+
+def _m1_loses(stage: Stage) -> None:
+    assert stage.world.broker is not None
+    stage.world.broker.publish("q")
+    stage.world.watch.settled()
+
+
+def _let_pass(stage: Stage, ms: int) -> None:
+    """Time passes for the checkers; nobody calls Redis, but it looks as if somebody did."""
+    for _ in range(ms // 1_000):
+        stage.world.clock.now += 1_000
+        stage.world.redis.heard_at = stage.world.now
+        stage.check.second()
+
+
+PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
+    (S1, _s1_repeats_a_token),
+    (S1, _s1_repeats_a_token_over_data_loss),
+    (S1, _s1_has_two_holders),
+    (S2, _s2_has_two_at_work),
+    (S3, _s3_frees_for_a_stranger),
+    (S3, _s3_frees_an_old_token),
+    (S3, _s3_takes_a_commit_of_an_old_token),
+    (S3, _s3_takes_a_release_of_an_old_token),
+    (S4, _s4_accepts_less),
+    (S4, _s4_forgets),
+    (S4, _s4_ends_below),
+    (S5, _s5_leaves_one_free),
+    (S5, _s5_lets_the_dead_hold),
+    (S6, _s6_drains_unasked),
+    (S6, _s6_moves_too_many),
+    (S6, _s6_drains_needlessly),
+    (S6, _s6_is_uneven),
+    (S7, _s7_joins_twice),
+    (S7, _s7_has_two_of_one_name),
+    (L1, _l1_never_converges),
+    (L1, _l1_goes_on_changing),
+    (L2, _l2_stays_pending),
+    (L3, _l3_is_never_healed),
+    (M1, _m1_skips),
+    (M1, _m1_reorders),
+    (M1, _m1_begins_too_far_on),
+    (M1, _m1_repeats_what_was_acknowledged),
+    (M1, _m1_loses),
+]
+
+
+@pytest.mark.parametrize(("check", "plant"), PLANTED, ids=[plant.__name__[1:] for _, plant in PLANTED])
+def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage], None]) -> None:
+    """The checker of that promise, and of no other, objects."""
+    stage = Stage(check, partitions=check is M1)
+    with pytest.raises(Violation) as caught:
+        plant(stage)
+    assert caught.value.promise == check.promise
+
+
+@pytest.mark.parametrize(
+    ("kept", "total", "members", "expected"),
+    [
+        ({"a": 4}, 4, 2, 2),
+        ({"a": 3, "b": 2}, 5, 3, 4),
+        ({"a": 2, "b": 2, "c": 2}, 6, 3, 6),
+        ({"a": 3, "b": 3}, 9, 2, 6),
+        ({"a": 12}, 12, 5, 3),
+        ({}, 3, 1, 0),
+        ({"a": 1}, 1, 0, 0),
+    ],
+)
+def test_what_may_stay_is_counted_right(kept: dict[str, int], total: int, members: int, expected: int) -> None:
+    """Floors for all, and as many ceilings as there are, to those who have them."""
+    assert retained(kept, total, members) == expected

@@ -1,0 +1,51 @@
+"""What an exploration executed comes out the same on a real Redis and on every Lua."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cobalance.servers import OwnRedis
+from cobalance_sims.explore.cli import LUAS
+from cobalance_sims.explore.replay import Memory, RealRedis, digest_of, replay
+from cobalance_sims.explore.scope import SCOPES
+from cobalance_sims.explore.search import Search
+from cobalance_sims.explore.world import World
+
+SAMPLE = 500
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Some thousand executions."""
+    world = World(SCOPES["2x1"], digest=digest_of)
+    Search(world).run()
+    return world
+
+
+@pytest.fixture
+def real(private_redis: OwnRedis) -> Iterator[RealRedis]:
+    """A server that may be emptied."""
+    engine = RealRedis(private_redis.url)
+    yield engine
+    engine.close()
+
+
+def test_a_real_redis_agrees(world: World, real: RealRedis) -> None:
+    """Reply and data are the same after each of them."""
+    replayed = replay(world.coordinator, real)
+    assert replayed.executions == len(world.coordinator.outcomes)
+    assert replayed.mismatches == ()
+
+
+@pytest.mark.parametrize("lua", LUAS)
+def test_every_lua_agrees(world: World, lua: str) -> None:
+    """With unordered replies shuffled otherwise."""
+    assert replay(world.coordinator, Memory(lua), most=SAMPLE).mismatches == ()
+
+
+def test_a_difference_is_seen(world: World, real: RealRedis) -> None:
+    """A replay that cannot fail proves nothing: a script that lies about its version is caught."""
+    real.replace("heartbeat", "G.version = G.version + 1", "G.version = G.version + 2")
+    assert replay(world.coordinator, real).mismatches
