@@ -7,6 +7,7 @@ drained and handed over.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     Work = Callable[[Tenure], Awaitable[None]]
 
 
-class Membership:
+class Membership(ABC):
     """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
 
     _engine: Engine
@@ -187,9 +188,9 @@ class Membership:
         await ticket.answered.wait()
         return ticket.outcome
 
+    @abstractmethod
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Stores an offset under a tenure's token."""
-        raise NotImplementedError
 
     # -- the engine's side (its thread) --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
-from cobalance.cli import bench, consume, demo, describe, group, history, publish, topic
+from cobalance.cli import bench, consume, demo, describe, group, history, publish, sims, topic
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
 from cobalance.errors import CobalanceError
 from cobalance.redact import redact
@@ -41,6 +41,7 @@ app.command(topics)
 app.command(publish.publish)
 app.command(consume.consume)
 app.command(groups)
+app.command(sims.sims)
 
 
 def run(arguments: Sequence[str]) -> int:
