@@ -155,6 +155,13 @@ class Lane(Tenure):
         if self.state != "stopping" and self.forget():
             self.process.deliver(ev.Abandoned(self.resource, self.token, "connection"))
 
+    def hurry(self) -> None:
+        """Its handler returns at last."""
+        if self.state == "stopping":
+            self.process.later(1, self._stopped, None)
+        elif self.handling is not None:
+            self.process.later(1, self._handled, self.handling)
+
     def forget(self) -> bool:
         """Whether it was still there."""
         tenures = self.process.work.tenures
@@ -201,6 +208,11 @@ class BrokerWork:
         """Stops at once."""
         if lane := self._lane(resource, token):
             lane.abort(reason)
+
+    def hurry(self) -> None:
+        """See :class:`Lane`."""
+        for lane in self._lanes():
+            lane.hurry()
 
     def active(self) -> list[Lane]:
         """Those that consume."""

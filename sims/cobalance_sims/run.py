@@ -167,8 +167,8 @@ class Run:
             world.redis.set_up(up=True)
         for process in list(world.living.values()):
             process.habits, process.network, process.reaches_redis = QUICK, SOUND, True
-            if process.paused:
-                process.resume()
+            process.resume()
+            process.work.hurry()
 
     def _let_queues_run_empty(self) -> None:
         broker = self.world.broker

@@ -59,6 +59,9 @@ class Work(Protocol):
     def thaw(self) -> None:
         """The session has looked at its clocks: what it left is worked again."""
 
+    def hurry(self) -> None:
+        """The trouble is over: what hangs comes to its end."""
+
     def active(self) -> Iterable[Tenure]:
         """What it may be touching."""
 
@@ -143,6 +146,14 @@ class PlainWork:
             self._world.became_idle(self._process, it)
         if self.tenures.get(it.resource) is it:
             del self.tenures[it.resource]
+
+    def hurry(self) -> None:
+        """Drains finish, and calls that cannot be cancelled return."""
+        for it in self.tenures.values():
+            if it.state == "draining":
+                self._later(it, 1, self._close)
+            elif it.state == "stopping":
+                self._later(it, 1, self._stopped)
 
     def freeze(self) -> None:
         """A frozen process touches nothing."""

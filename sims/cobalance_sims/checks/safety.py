@@ -145,9 +145,9 @@ class S4(Check):
             self._accepted.setdefault(resource, []).append((self.world.now, offset))
 
     def data_lost(self, known_from: int) -> None:
-        """What was accepted since is gone."""
+        """What was accepted since is gone, or at the very moment of the snapshot, of which nobody knows."""
         for resource, accepted in self._accepted.items():
-            self._accepted[resource] = [(at, offset) for at, offset in accepted if at <= known_from]
+            self._accepted[resource] = [(at, offset) for at, offset in accepted if at < known_from]
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
         """What was accepted."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from cobalance_sims.process import Process
     from cobalance_sims.world import World
 
+AVOIDED_SESSIONS = 3
+"""Session timeouts for which a resource is not given back to whoever gave it up."""
+
 
 def retained(kept: Mapping[str, int], total: int, members: int) -> int:
     """How many of what members of equal capacity keep may stay where they are, when ``total`` is shared evenly among
@@ -89,7 +92,7 @@ class S6(Check):
     From one quiet moment to the next, if exactly one member came or went in between, as many revocations were begun as must
     be for the loads to be even again, and not one more. Nobody drains what was not asked back, and nobody goes on draining
     while it keeps less than its share. Exempt from the count: members of unequal capacity, eager mode, changes of the resource
-    list, loss of data, and resources given up unfinished.
+    list, loss of data, and resources given up unfinished, for as long as their giver is avoided.
     """
 
     promise = "S6"
@@ -101,13 +104,14 @@ class S6(Check):
         self._needless: dict[str, int] = {}
         """Pending, with a holder below its share: since when."""
         self._kept: dict[str, int] | None = None
+        self._avoiding_until = 0
         self._begin()
 
     def _begin(self) -> None:
         self._revoked = 0
         self._changes: list[str] = []
         self._leaving: set[str | None] = set()
-        self._uncountable = False
+        self._uncountable = self.world.now < self._avoiding_until
 
     def journal(self, entry: JournalEntry) -> None:
         """Counts what begins. To leave and then to have left is one change."""
@@ -122,6 +126,10 @@ class S6(Check):
                 self._leaving.add(entry.member)
         elif kind in ("graced", "added", "removing", "claimed", "abandoned", "incarnation", "configured", "inherited"):
             self._uncountable = True
+            if kind == "abandoned":
+                self._avoiding_until = (
+                    self.world.now + AVOIDED_SESSIONS * self.world.settings.session_timeout_ms + 1_000
+                )
 
     def data_lost(self, known_from: int) -> None:
         """What was quiet before is no longer known."""
@@ -180,7 +188,10 @@ class S6(Check):
             )
 
     def _equal(self) -> bool:
-        return len({process.member_settings.capacity for process in self.world.living.values()}) <= 1
+        """Whether all who are on record have one capacity."""
+        processes = self.world.processes
+        names = {member.rpartition(".")[0] for member in self.world.redis.ledger.members}
+        return len({processes[name].member_settings.capacity for name in names if name in processes}) <= 1
 
     def settled(self) -> None:
         """Even within one, or in proportion to capacities."""

@@ -83,10 +83,10 @@ class Encoder:
 
 
 def _kind(value: int, field: str, member: str) -> str | None:
-    if value <= 0:
+    kind = _VERSIONS.get(field)
+    if value < 0 or (value == 0 and kind != CURSOR):
         return None
-    if field in _VERSIONS:
-        kind = _VERSIONS[field]
+    if kind is not None:
         return kind + member if kind[-1] == ":" else kind
     if field in {"_number", "number"}:
         return NUMBER + member

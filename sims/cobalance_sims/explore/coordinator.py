@@ -54,7 +54,7 @@ class Coordinator:
         self.canonical = dump.Canonical(scope.group)
         self.outcomes: dict[Execution, Outcome] = {}
         self._digest = digest
-        self._heard: dict[tuple[int, str], int] = {}
+        self._heard: dict[tuple[int, str, int], int] = {}
         self._snapshots: dict[int, Snapshot] = {}
 
     def execute(self, before: int, identity: str, request: Request) -> Outcome:
@@ -95,12 +95,11 @@ class Coordinator:
         it = self.pool.parts[part]
         return dump.decode(it.skeleton, it.numbers)
 
-    def heard(self, part: int, member: str) -> int:
-        """The data once a member has heard its last answer, which nobody will ask for again."""
-        key = (part, member)
+    def heard(self, part: int, member: str, cursor: int) -> int:
+        """The data once a member has heard its last answer, and its changes up to a version."""
+        key = (part, member, cursor)
         if key not in self._heard:
-            it = self.pool.parts[part]
-            state = dump.without_answer(dump.decode(it.skeleton, it.numbers), member)
+            state = dump.without_heard(self.state(part), member, cursor)
             self._heard[key] = self.pool.add(*self.canonical.encode(state))
         return self._heard[key]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.state import KeyState, State
@@ -63,6 +64,7 @@ class Canonical:
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
+        self._oldest = GROUP_MS - 3 * settings.revocation_timeout_ms
 
     def encode(self, state: State) -> tuple[str, Numbers, Kinds]:
         """Skeleton, numbers, kinds."""
@@ -72,7 +74,7 @@ class Canonical:
         highest = _highest_token(state)
         for key in state:
             name = key.key.decode()[len(PREFIX) :]
-            if name == "journal":
+            if name == "journal" or not key.contents:
                 continue
             words: list[str] = [name, key.kind]
             for text, found in self._words(name, [part.decode() for part in key.contents], highest):
@@ -87,22 +89,27 @@ class Canonical:
         if name == "state":
             yield from self._state(dict(pairs), highest)
             return
-        read = {"members": _member, "resources": self._resource}.get(name)
-        if read is not None:
+        if name in ("members", "resources"):
             for field, packed in sorted(pairs):
                 yield plain(field)
-                yield plain(packed) if field[0] == "=" else read(field, packed)
+                yield self._record(name, field, packed)
             return
-        rows = [(self._entry(name, entry), _score(name, entry, int(score))) for entry, score in pairs]
+        rows = [(_entry(self._oldest, name, entry), _score(name, entry, int(score))) for entry, score in pairs]
         for entry, score in sorted(rows):
             yield entry
             yield score
 
+    def _record(self, name: str, field: str, packed: str) -> Word:
+        if name == "resources":
+            return _resource(self._oldest, packed)
+        return plain(packed) if field[0] == "=" else _member(field, packed)
+
     def _state(self, fields: dict[str, str], highest: int) -> Iterator[Word]:
         self._drop_dead(fields, highest)
         for field, value in sorted(fields.items()):
-            yield plain(field)
-            yield _scalar(field, value)
+            if value not in ("0", ""):  # the scripts read a missing field as such
+                yield plain(field)
+                yield _scalar(field, value)
 
     def _drop_dead(self, fields: dict[str, str], highest: int) -> None:
         """Of silences and gatherings that are over nothing is read any more."""
@@ -114,36 +121,41 @@ class Canonical:
             fields["heard"] = str(max(heard, GROUP_MS - 2 * settings.heartbeat_interval_ms - 1))
         blameless = max(settings.session_timeout_ms, settings.revocation_timeout_ms)
         if "gap_at" in fields and int(fields["gap_at"]) + blameless <= GROUP_MS:
-            fields["gap_at"] = "0"
+            del fields["gap_at"]
         if int(fields.get("quiet_until", "0")) <= GROUP_MS:
             fields.pop("quiet_until", None)
         if int(fields.get("calm_at", "0")) <= GROUP_MS:
             fields.pop("calm_at", None)
             fields.pop("burst", None)
 
-    def _resource(self, _name: str, packed: str) -> Word:
-        status, owner, token, since, deadline, rank, removing, avoid, _ended = packed.split(" ")
-        words = [plain(status), plain(owner), one(TOKEN, int(token))]
-        words.append(self._since(int(since)) if status == "pending" else plain(str(GROUP_MS)))
-        words += [time(int(deadline)), plain(rank), plain(removing)]
-        member, at, until = avoid.partition("@")
-        words += [joined([plain(f"{member}@"), time(int(until))], "") if at else plain(avoid), plain("0")]
-        return joined(words)
 
-    def _since(self, value: int) -> Word:
-        """Only the order among pending ones matters; none is older than this."""
-        return one(GROUP_TIME, max(value, GROUP_MS - 3 * self._settings.revocation_timeout_ms))
+@cache
+def _resource(oldest: int, packed: str) -> Word:
+    status, owner, token, since, deadline, rank, removing, avoid, _ended = packed.split(" ")
+    words = [plain(status), plain(owner), one(TOKEN, int(token))]
+    words.append(_since(oldest, int(since)) if status == "pending" else plain(str(GROUP_MS)))
+    words += [time(int(deadline)), plain(rank), plain(removing)]
+    member, at, until = avoid.partition("@")
+    words += [joined([plain(f"{member}@"), time(int(until))], "") if at else plain(avoid), plain("0")]
+    return joined(words)
 
-    def _entry(self, name: str, entry: str) -> Word:
-        if name == "owned" and (found := _OWNED.match(entry)):
-            member, rank, number, rest = found.groups()
-            kept = rank[0] == "k"
-            value = int(number) if kept else self._since(int(number))[1][0][1]
-            return f"{member}{rank}%016d{rest}", ((TOKEN if kept else GROUP_TIME, value),)
-        if name == "feed" and (found := _FEED.match(entry)):
-            member, number, rest = found.groups()
-            return f"{member}%016d{rest}", ((NEWS + member.strip(), int(number)),)
-        return plain(entry)
+
+def _since(oldest: int, value: int) -> Word:
+    """Only the order among pending ones matters; none is older than this."""
+    return one(GROUP_TIME, max(value, oldest))
+
+
+@cache
+def _entry(oldest: int, name: str, entry: str) -> Word:
+    if name == "owned" and (found := _OWNED.match(entry)):
+        member, rank, number, rest = found.groups()
+        kept = rank[0] == "k"
+        value = int(number) if kept else max(int(number), oldest)
+        return f"{member}{rank}%016d{rest}", ((TOKEN if kept else GROUP_TIME, value),)
+    if name == "feed" and (found := _FEED.match(entry)):
+        member, number, rest = found.groups()
+        return f"{member}%016d{rest}", ((NEWS + member.strip(), int(number)),)
+    return plain(entry)
 
 
 def joined(words: list[Word], separator: str = " ") -> Word:
@@ -166,6 +178,7 @@ _KINDS = {
 }
 
 
+@cache
 def _scalar(field: str, value: str) -> Word:
     kind = NEWS + field[2:] if field.startswith("c:") else _KINDS.get(field)
     if kind is not None:
@@ -181,6 +194,7 @@ def _scalar(field: str, value: str) -> Word:
     return plain(value)
 
 
+@cache
 def _member(name: str, packed: str) -> Word:
     status, capacity, instance, _joined, incarnation, request, reason, label = packed.split(" ")
     return joined(
@@ -212,17 +226,28 @@ def decode(skeleton: str, numbers: Numbers) -> State:
     return tuple(keys)
 
 
-def without_answer(state: State, member: str) -> State:
-    """Without what a repeat of the member's last request would be answered."""
-    return tuple(_without(key, f"a:{member}".encode()) if key.key == _STATE else key for key in state)
+def without_heard(state: State, member: str, cursor: int) -> State:
+    """Without what a repeat of the member's last request would be answered, and without the news it has heard. No request of
+    its own may be on its way: nobody will ask for them again, and the next call that looks at its news would remove them.
+    """
+    return tuple(_WITHOUT.get(key.key, _all)(key, member, cursor) for key in state)
 
 
-_STATE = KEYS[0].encode()
+def _all(key: KeyState, _member: str, _cursor: int) -> KeyState:
+    return key
 
 
-def _without(key: KeyState, field: bytes) -> KeyState:
-    words = key.contents
-    if field not in words[::2]:
-        return key
-    at = 2 * words[::2].index(field)
-    return KeyState(key.key, key.kind, None, (*words[:at], *words[at + 2 :]))
+def _without_fields(key: KeyState, member: str, cursor: int) -> KeyState:
+    answer, news = f"a:{member}".encode(), f"c:{member}".encode()
+    pairs = zip(key.contents[::2], key.contents[1::2], strict=True)
+    kept = [pair for pair in pairs if pair[0] != answer and (pair[0] != news or int(pair[1]) > cursor)]
+    return KeyState(key.key, key.kind, None, tuple(word for pair in kept for word in pair))
+
+
+def _without_news(key: KeyState, member: str, cursor: int) -> KeyState:
+    mine = f"{member} ".encode()
+    entries = [it for it in key.contents[::2] if not it.startswith(mine) or int(it.split(b" ")[1]) > cursor]
+    return KeyState(key.key, key.kind, None, tuple(word for it in entries for word in (it, b"0")))
+
+
+_WITHOUT = {KEYS[0].encode(): _without_fields, KEYS[5].encode(): _without_news}

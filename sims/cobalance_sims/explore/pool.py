@@ -143,5 +143,5 @@ def _of_news(member: str, values: set[int], used: frozenset[tuple[str, int]]) ->
     at = 1
     for value in sorted(values):
         at += value > heard
-        mapping[NEWS + member, value] = mapping[CURSOR + member, value] = at
+        mapping[NEWS + member, value] = mapping[CURSOR + member, value] = at if value else 0
     return mapping

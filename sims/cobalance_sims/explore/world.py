@@ -75,6 +75,7 @@ class World:
         self.checks = safety.Checks(scope, self.coordinator)
         self._memories: dict[int, Memory] = {}
         self._ages: dict[int, int] = {}
+        self._late_members: dict[int, str] = {}
         self._used: dict[tuple[int, str, int], int] = {}
         self.nothing = self.pool.add(None, (), ())
 
@@ -283,12 +284,26 @@ class World:
         wrong = self._grants(after, outcome) or self.checks.execution(before, request, outcome)
         if action[0] == "reply":
             self._use(after, "reply")
-        if action[0] == "answer" and after[LATE] == self.nothing:
-            after[STORE] = self.coordinator.heard(after[STORE], request.header.member)
         if action[0] != "arrive" and not wrong:
             step = self.processes.answered(after[action[1]], outcome.reply, heard=action[0] == "answer")
             wrong = self._apply(after, action[1], step)
+        if action[0] == "answer" and self._late_member(after[LATE]) != request.header.member:
+            self._hear(after, action[1], request.header.member)
         return wrong
+
+    def _late_member(self, part: int) -> str:
+        if part == self.nothing:
+            return ""
+        if part not in self._late_members:
+            it = self.pool.parts[part]
+            self._late_members[part] = decode(it.skeleton, iter(it.numbers)).header.member
+        return self._late_members[part]
+
+    def _hear(self, after: list[int], at: int, member: str) -> None:
+        """What a member has heard leaves the data: nothing of its own is on its way that could ask for it again."""
+        session = self.processes.look(after[at]).session
+        if session is not None and session.member == member:
+            after[STORE] = self.coordinator.heard(after[STORE], member, session.line._cursor)  # noqa: SLF001
 
     def _grants(self, after: list[int], outcome: Outcome) -> str:
         """Tokens rise with each grant, whatever happened to the data."""

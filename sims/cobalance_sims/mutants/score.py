@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,8 @@ from cobalance_sims.mutants import of_lua, of_python
 from cobalance_sims.mutants.mutant import Mutant
 
 MUTANTS = of_lua.MUTANTS + of_python.MUTANTS
+
+UNCHANGED = Mutant(name="unchanged", file="", old="", new="", breaks="Nothing.")
 
 Verdict = Literal["killed", "survived", "equivalent"]
 
@@ -54,6 +57,8 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     chosen = [it for it in MUTANTS if not options.names or it.name in options.names]
     with ThreadPoolExecutor(options.processes) as pool:
+        if not _baseline_is_well(pool, chosen, options.seconds):
+            return 2
         scores = []
         for score in pool.map(lambda it: judge(it, options.seconds), chosen):
             sys.stdout.write(f"{score.verdict:<10} {score.name:<26} {score.scope:<12} {score.noticed}\n")
@@ -62,7 +67,19 @@ def main(args: Sequence[str] | None = None) -> int:
             scores.append(score)
     if options.json:
         Path(options.json).write_text(json.dumps([attrs.asdict(score) for score in scores], indent=1), "utf-8")
-    return 1 if any(score.verdict == "survived" for score in scores) else 0
+    killed = Counter(score.verdict for score in scores)
+    sys.stdout.write(", ".join(f"{count} {verdict}" for verdict, count in sorted(killed.items())) + "\n")
+    return 1 if killed["survived"] else 0
+
+
+def _baseline_is_well(pool: ThreadPoolExecutor, chosen: list[Mutant], seconds: float) -> bool:
+    """Where the sources as they are break a promise, every bug would count as found."""
+    scopes = sorted({scope for it in chosen for scope in it.scopes})
+    for score in pool.map(lambda scope: judge(attrs.evolve(UNCHANGED, scopes=(scope,)), seconds), scopes):
+        if score.verdict == "killed":
+            sys.stdout.write(f"without any planted bug {score.scope} breaks a promise:\n{score.story}\n")
+            return False
+    return True
 
 
 def judge(mutant: Mutant, seconds: float) -> Score:
@@ -86,6 +103,8 @@ def plant(mutant: Mutant, folder: Path) -> None:
     for package in (cobalance, cobalance_sims):
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant.name == UNCHANGED.name:
+        return
     file = folder / "cobalance" / mutant.file
     text = file.read_text("utf-8")
     if text.count(mutant.old) != 1:
