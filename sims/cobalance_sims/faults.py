@@ -260,6 +260,8 @@ class Stale:
     """The lagging replica takes over."""
 
     restarted: bool = True
+    """It is another server, so it has another run id. False is a server made a replica and promoted again between two calls:
+    members that know better find it out, but a newcomer that calls first does not, and no story demands that of it."""
 
     def strike(self, world: World) -> None:
         """What came after the last :class:`Remember` never happened."""
