@@ -15,7 +15,7 @@ from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
 from cobalance.coordinator.redis_address import RedisAddress, Wire
 from cobalance.coordinator.redis_failures import call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis_listener import RedisListener
-from cobalance.coordinator.transport import OnHint, Reply, Script
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
 _log = logging.getLogger("cobalance.coordinator")
@@ -51,13 +51,13 @@ class RedisTransport:
         """Runs the script once; see :class:`Transport`."""
 
         def run(connection: Wire) -> Reply:
-            words = (script.sha, len(keys), *keys, self._identity, *args)
             try:
-                return _exchange(connection, "EVALSHA", *words)
-            except redis_errors.NoScriptError:
-                # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
-                _exchange(connection, "SCRIPT", "LOAD", script.source)
-                return _exchange(connection, "EVALSHA", *words)
+                return _evaluate(connection, script, keys, (self._identity, *args))
+            except redis_errors.ResponseError as error:
+                if not str(error).startswith(DOUBTED):
+                    raise
+                self._identity = _identity(self._facts(connection))
+                return _evaluate(connection, script, keys, (CERTAIN + self._identity, *args))
 
         return self._perform(run, f"the script {script.name}")
 
@@ -155,7 +155,7 @@ class RedisTransport:
         self._greeted = True
         connection.on_connect()
         facts = self._facts(connection)
-        self._identity = facts.get("run_id", "")
+        self._identity = _identity(facts)
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
 
     def _facts(self, connection: Wire) -> dict[str, str]:
@@ -197,6 +197,24 @@ class RedisTransport:
         except OSError:
             return False
         return first not in {b"", b"+", b"-"}
+
+
+def _identity(facts: dict[str, str]) -> str:
+    """Of the process, and of its data: a server that is overwritten as a replica and promoted again keeps its run id, but not
+    the id of its replication history. A master that no replica followed for an hour takes another one, too, which only
+    costs a round of claims.
+    """
+    return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
+
+
+def _evaluate(connection: Wire, script: Script, keys: Sequence[str], args: Sequence[Word]) -> Reply:
+    words = (script.sha, len(keys), *keys, *args)
+    try:
+        return _exchange(connection, "EVALSHA", *words)
+    except redis_errors.NoScriptError:
+        # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
+        _exchange(connection, "SCRIPT", "LOAD", script.source)
+        return _exchange(connection, "EVALSHA", *words)
 
 
 def _exchange(connection: Wire, *words: Word) -> Reply:
