@@ -71,13 +71,13 @@ class PartitionWorker:
 
     async def run(self) -> None:
         """Consumes until the partition is asked back and everything that was begun is finished."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
-            while self.tenure.active:
+        while self.tenure.active:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch)
                 await self._subscribe()
                 await self._consume()
-            await self._finish_up()
-            tasks.cancel_scope.cancel()
+                await self._finish_up()
+                tasks.cancel_scope.cancel()
 
     async def finish(self) -> Drained | Abandoned:
         """Flushes the acks, closes the channel and nothing but the channel, and waits for CloseOk."""
@@ -114,7 +114,7 @@ class PartitionWorker:
 
     async def _consume(self) -> None:
         consumer = self._consumer
-        while consumer is not None and self.tenure.active and self._lost is None:
+        while consumer is not None and self.tenure.active and not self._cut_short and self._lost is None:
             deliveries = consumer.take(BURST)
             if deliveries:
                 await self._handle(consumer, deliveries)
@@ -123,10 +123,17 @@ class PartitionWorker:
         if self._lost is not None and not isinstance(self._lost, ChannelLost):
             raise self._lost
 
+    @property
+    def _cut_short(self) -> bool:
+        """Half of the time to a deadline passed while a handler ran, and what it had not begun went back to the queue. If the
+        partition may be kept even so, it takes a fresh consumer to get that again. (An abort is not waited for here.)
+        """
+        return self.stopping and not self._aborted
+
     async def _finish_up(self) -> None:
         """Goes on with what has been prefetched until half of the time to the deadline has passed."""
         consumer = self._consumer
-        if consumer is None:
+        if consumer is None or self.tenure.active:
             return
         drained = consumer.drain(finish_buffer=True)
         until = None if self.tenure.abort_at is None else (monotonic_ms() + self.tenure.abort_at) // 2
@@ -147,12 +154,19 @@ class PartitionWorker:
             consumer.give_back(len(deliveries) - begun)
 
     async def _watch(self) -> None:
-        """Wakes the consuming loop when the partition is asked back; later takes away what it could not finish in time."""
-        await self.tenure.wait_draining()
-        self._wakeup.notify()
-        if self.tenure.abort_at is not None:
+        """Wakes the consuming loop when the partition is asked back; later takes away what it could not finish in time, unless
+        the partition may be kept by then.
+        """
+        while True:
+            asking = self.tenure.asking
+            await asking.wait()
+            self._wakeup.notify()
+            if self.tenure.abort_at is None:
+                return
             await anyio.sleep(max(0, self.tenure.abort_at - monotonic_ms()) / 2000)
-            self.stopping = True
+            if asking is self.tenure.asking:
+                self.stopping = True
+                return
 
     # -- handlers' side (any thread) -------------------------------------------------------------------------------------
 
