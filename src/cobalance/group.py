@@ -25,6 +25,7 @@ from cobalance.errors import (
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.membership import Membership
 from cobalance.names import validate_name
+from cobalance.offsets import validate_offset
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
@@ -219,6 +220,7 @@ class Group(Membership):
             Fenced: it has lost it meanwhile; nothing was stored.
             OffsetRegressed: a higher offset is stored; nothing was changed.
             CommitOutcomeUnknown: the session ended before an answer came.
+            UsageError: the offset is not between 0 and 2**53.
         """
         held = self._roster.current(resource)
         if held is None or held.tenure is None:
@@ -227,6 +229,7 @@ class Group(Membership):
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        validate_offset(offset)
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":

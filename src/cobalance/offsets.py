@@ -6,11 +6,25 @@ from typing import TYPE_CHECKING, cast
 
 from cobalance.actions import CommitDone
 from cobalance.coordinator.requests import Commit, CommitItem
+from cobalance.errors import UsageError
 
 if TYPE_CHECKING:
     from cobalance.events import CommitAsked, CommitOutcome
 
 COMMITS_A_CALL = 100
+HIGHEST_OFFSET = 2**53
+"""Scripts compare offsets as doubles, which cannot tell two whole numbers above this apart."""
+
+
+def validate_offset(offset: int) -> int:
+    """Returns it.
+
+    Raises:
+        UsageError: it is negative, or so high that the coordinator could not see it fall.
+    """
+    if not 0 <= offset <= HIGHEST_OFFSET:
+        raise UsageError(f"an offset is a whole number from 0 to 2**53, not {offset}: count, or commit times in µs")
+    return offset
 
 
 class PendingCommits:
@@ -26,6 +40,8 @@ class PendingCommits:
 
     def take(self) -> list[CommitItem]:
         """The items of the next request, as many as one call may carry."""
+        if not self._waiting:
+            return []
         keys = list(self._waiting)[:COMMITS_A_CALL]
         self._sent = {key: self._waiting.pop(key) for key in keys}
         return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]
