@@ -222,7 +222,10 @@ def test_a_member_with_work_that_goes_is_replaced_in_eager_mode(leaver: str) -> 
     story.told()
     story.stop(leaver)
     told = story.told()
-    assert "starts" not in {verb for verb, _ in told[leaver]}
+    assert [verb for verb, _ in told.pop(leaver)] == ["drains", "has drained"]
+    assert len(only("starts", told.pop("C"))) == 1
+    ((finished, began),) = map(stopped_then_started, told.values())
+    assert len(finished) == len(began) == 1
     assert story.loads() == [1, 1]
 
 

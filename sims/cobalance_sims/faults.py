@@ -227,6 +227,8 @@ class Fade:
             world.clock.after(self.slow_ms, self._break, process)
 
     def _break(self, process: Process) -> None:
+        if process.network is not LAGGING:
+            return  # the trouble has ended
         process.network = SOUND
         if self.freezes and process.running:
             process.pause()

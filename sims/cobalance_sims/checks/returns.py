@@ -27,7 +27,7 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 class S6Returns(Check):
     """Nothing else is interrupted.
 
-    Whoever leaves hands everything over first. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
+    Whoever leaves has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
     What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
     loss of data until everybody had the time to claim what it holds. Whoever drains something hears within a session timeout that it may keep it, or is cut off.
@@ -59,8 +59,8 @@ class S6Returns(Check):
         self._check_time(entry)
         if entry.kind == "expired_member":
             self._check_grace(entry)
-        elif entry.kind == "left" and entry.reason == "left":
-            self._check_leave(entry.member or "")
+        elif entry.kind in ("left", "graced") and entry.reason == "left":
+            self._check_leave(entry.member or "", keeps=entry.kind == "graced")
         elif entry.kind == "left" and entry.reason == "inherited":
             self._check_inheritance(entry.member or "")
         elif entry.kind == "abandoned" and entry.reason != "fenced":
@@ -97,10 +97,14 @@ class S6Returns(Check):
         if kept_for is not None and is_active and self.world.settings.rejoin_grace_ms > 0:
             self.broken(f"{entry.member} is ended although {kept_for} has a grace of its own")
 
-    def _check_leave(self, member: str) -> None:
+    def _check_leave(self, member: str, *, keeps: bool) -> None:
         for name, it in self.world.redis.ledger.resources.items():
-            if it.owner == member:
+            if it.owner == member and not keeps:
                 self.broken(f"{member} has left, and {name} was not handed over")
+        process = self._process(member)
+        for tenure in () if process is None else process.work.tenures.values():
+            if tenure.state != "stopping":
+                self.broken(f"{member} has left, and {tenure.resource} is still worked")
 
     def _check_inheritance(self, member: str) -> None:
         ledger, gone = self.world.redis.ledger, self._process(member)
@@ -153,13 +157,12 @@ class S6Returns(Check):
     def _unheard(self, process: Process) -> Iterator[tuple[str, int]]:
         if process.paused:
             return
-        states = process.session.holdings.snapshot()
-        is_going = process.session.leaving.asked_at is not None
-        if not process.alive or is_going or all(state != "draining" for _, state in states.values()):
+        draining = [it for it in process.work.tenures.values() if it.state == "draining"]
+        if not (process.alive and draining) or process.session.leaving.asked_at is not None:
             del self._asked[process.name]
             return
-        for resource, (token, state) in states.items():
-            it = self.world.redis.ledger.resources.get(resource)
-            is_held = it is not None and (it.owner, it.token) == (process.session.member, token)
-            if state == "draining" and is_held and resource not in self.world.redis.ledger.pending:
-                yield resource, token
+        for tenure in draining:
+            it = self.world.redis.ledger.resources.get(tenure.resource)
+            is_held = it is not None and (it.owner, it.token) == (process.session.member, tenure.token)
+            if is_held and tenure.resource not in self.world.redis.ledger.pending:
+                yield tenure.resource, tenure.token

@@ -122,10 +122,14 @@ def _forced(was: Records, request: Request, outcome: Outcome, now: Records) -> s
     return ""
 
 
+def _takers(records: Records) -> set[str]:
+    return {name for name, it in records.members.items() if it.status == "active" and it.capacity > 0}
+
+
 def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
     """Design, handover: the giver of unfinished work is not chosen again for a while unless it is alone."""
     del request
-    active = {name for name, it in now.members.items() if it.status == "active" and it.capacity > 0}
+    active = _takers(was) & _takers(now)
     for entry in outcome.journal:
         record = was.resources.get(entry.get("resource", ""))
         if entry["kind"] != "granted" or record is None:

@@ -10,7 +10,7 @@ import attrs
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Join, Request
+from cobalance.coordinator.requests import Join, Release, Request
 from cobalance.errors import CobalanceError
 from cobalance.holding import Holding
 from cobalance.session import Session
@@ -194,8 +194,17 @@ class _Run:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _replied(self, reply: CoordinatorReply) -> None:
+        request = self._request()
         self._it.is_calling = False
-        self._handle(ev.Replied(self._request(), reply, MEMBER_MS))
+        self._handle(ev.Replied(request, reply, MEMBER_MS))
+        if isinstance(request.payload, Release) and reply.status == "OK":
+            self._check_released(request.payload, reply)
+
+    def _check_released(self, payload: Release, reply: CoordinatorReply) -> None:
+        for item, result in zip(payload.items, reply.results, strict=True):
+            held = self._it.tenures.get(item.resource)
+            if result in ("OK", "FENCED") and held is not None and held.token == item.token:
+                self._wrong = f"still believes to have {item.resource}, which it has released"
 
     def _failed(self) -> None:
         self._fail()

@@ -9,7 +9,7 @@ from cobalance_sims.explore.search import Result
 
 TIERS: dict[str, tuple[str, ...]] = {
     "ci": ("2x4", "3x3", "3x3-start", "2x4-start"),
-    "large": ("2x2-pairs",),
+    "large": ("2x2-pairs", "2x4-all"),
 }
 """The longest first: two processes take them in this order."""
 

@@ -159,7 +159,7 @@ JOINS: tuple[Mutant, ...] = (
         "if it.state is not State.ABORTED and not it.reason}",
         "if True}",
         "A member that fenced itself claims the tenure all the same.",
-        "2x1",
+        "2x1-lost",
     ),
     python(
         "aborted-while-joining",
@@ -193,8 +193,7 @@ JOINS: tuple[Mutant, ...] = (
         "        self.declaration.forget()\n",
         "",
         "After a loss of data the group knows only what was claimed.",
-        "2x1",
-        "redis_emptied@1..2",
+        "2x1-lost",
     ),
     python(
         "list-done-while-recovering",

@@ -27,7 +27,7 @@ TENURES: tuple[Mutant, ...] = (
         "        if held is not None and held.token <= change.token:\n            self._lose(held)",
         "        if False and held is not None:\n            self._lose(held)",
         "A member goes on with what it was told is lost.",
-        "rival_claims@1..5",
+        "rival_claims@1..6",
     ),
     python(
         "late-news-of-an-older-tenure",
@@ -59,8 +59,8 @@ TENURES: tuple[Mutant, ...] = (
         "if held.step(Step.KEEP) is State.HELD and was is State.DRAINING:",
         "if False:",
         "A holder whose revocation was called off goes on draining.",
-        "slow_consumer@1..3",
         "never_draining@1..4",
+        "slow_consumer@1..3",
     ),
     python(
         "starts-while-leaving",
@@ -182,7 +182,7 @@ LEAVING: tuple[Mutant, ...] = (
         "        if held is None and not keep:\n            self._add(change, State.ENDED)",
         "        if False:\n            self._add(change, State.ENDED)",
         "What was granted to a member that leaves is neither worked nor given back.",
-        "2x2-leave",
+        "2x1-leave",
     ),
 )
 

@@ -36,11 +36,15 @@ def _breakable(name: str) -> str:
 
 
 def _tests(row: Row) -> str:
-    """Each file once, with its tests; parameters only where they choose."""
-    files: dict[str, list[str]] = {}
+    """Each file once, each of its tests once; parameters only where the row chooses some."""
+    files: dict[str, dict[str, list[str]]] = {}
     for test in row.tests:
         file, _, name = test.removeprefix("tests/").removesuffix("]").partition("::")
-        function, _, parameter = name.partition("[")
-        said = function.removeprefix("test_") + (f" ({parameter})" if parameter else "")
-        files.setdefault(file, []).append(said)
-    return "; ".join(f"`{file}`: {', '.join(names)}" for file, names in files.items())
+        function, _, parameters = name.partition("[")
+        chosen = files.setdefault(file, {}).setdefault(function.removeprefix("test_"), [])
+        chosen += [parameters] if parameters else []
+    return "; ".join(f"`{file}`: {', '.join(_said(*it) for it in tests.items())}" for file, tests in files.items())
+
+
+def _said(function: str, parameters: list[str]) -> str:
+    return f"{function} ({'; '.join(parameters)})" if parameters else function

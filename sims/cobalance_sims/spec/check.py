@@ -23,6 +23,7 @@ MODELS: dict[str, str] = {
     "Backups": "2 members, 1 resource, Redis comes back older",
     "Delays": "2 members, 1 resource, answers that are believed a tick later",
     "Three": "3 members, 1 resource, a leave, a crash or a freeze",
+    "Crash": "3 members, 2 resources, a crash",
     "Liveness": "2 members, 1 resource, one disturbance of any kind: L1, L2, L3, no drain ever finishing",
 }
 """By the name of the configuration: what is checked completely."""

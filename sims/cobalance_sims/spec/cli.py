@@ -34,7 +34,7 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cobalance: {problem}\n")
         return 2
     if options.json:
-        Path(options.json).write_text(as_json(outcomes), "utf-8")
+        _write(Path(options.json), outcomes)
     failed = sum(not it.passed for it in outcomes)
     sys.stdout.write(f"{len(outcomes) - failed} as they should be, {failed} not\n")
     return 1 if failed else 0
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("parts", nargs="*", help=f"default: all of {', '.join(PARTS)}")
     parser.add_argument("--tail", type=int, default=200, help="lines of TLC's output shown where something is wrong")
-    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--json", help="write the figures to this file, and keep those of other parts that are in it")
     return parser
 
 
@@ -70,7 +70,10 @@ def line(it: Outcome) -> str:
     return f"{verdict} {it.part:<9} {it.name}: {found}" + (f" ({states})" if states else "")
 
 
-def as_json(outcomes: Sequence[Outcome]) -> str:
+def _write(file: Path, outcomes: Sequence[Outcome]) -> None:
     """The figures, without TLC's output."""
     rows = [attrs.asdict(it, filter=lambda field, _: field.name != "output") for it in outcomes]
-    return json.dumps(rows, indent=1) + "\n"
+    checked = {row["part"] for row in rows}
+    known = json.loads(file.read_text("utf-8")) if file.exists() else []
+    rows += [row for row in known if row["part"] not in checked]
+    file.write_text(json.dumps(sorted(rows, key=lambda row: [*PARTS].index(row["part"])), indent=1) + "\n", "utf-8")

@@ -51,6 +51,16 @@ STORIES: tuple[Scenario, ...] = (
         members=2,
     ),
     Scenario(
+        name="unheard",
+        summary="nobody hears a hint, so that grants are taken back before their members have heard of them",
+        plan=(
+            At(1, f.Disturb(DEAF, 60_000)),
+            Every(3_000, f.Join(2), jitter_ms=500),
+            Every(3_000, f.Leave(2), start_ms=1_500, jitter_ms=500),
+        ),
+        members=2,
+    ),
+    Scenario(
         name="frozen",
         summary="processes freeze, briefly and past their session, and go on",
         plan=(At(2_000, f.Pause(9_000)), At(5_000, f.Pause(2_500)), At(7_000, f.Join()), COMMITS),
