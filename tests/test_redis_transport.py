@@ -214,7 +214,7 @@ def test_an_acl_user_with_all_it_needs(private_redis: servers.OwnRedis, caplog: 
     [
         ("~* &* +@all -evalsha", "evalsha", "the command evalsha"),
         ("~* &* +@all -script|load", "script|load", "the command script|load"),
-        ("~* &* +@all -incr", "", "one of the commands inside the script"),
+        ("~* &* +@all -incr", "incr", "the command incr"),
         ("~other &* +@all", "", "the keys cobalance:*"),
     ],
 )

@@ -6,6 +6,7 @@
     ├── UsageError                  what was asked for cannot be; nothing was done
     │   ├── InvalidSettings         a setting is out of range, or contradicts another
     │   ├── GroupExists             the group to be created is there already
+    │   ├── GroupActive             that takes a group without members
     │   └── UnknownGroup            no such group in this Redis
     ├── MembershipError             this member cannot do that, or not any more
     │   ├── GroupFailed             the group refuses this member; the message says why
@@ -33,6 +34,7 @@
         ├── TopicMissing            no such topic
         ├── TopicMismatch           the topic was made otherwise
         ├── TopicInUse              the topic still has consumers or messages
+        ├── OffsetUnknown           nobody knows where in the stream to go on
         └── Unguarded               nothing at the broker keeps two consumers apart
 
 Every message says what happened, where, and what to do about it; none ever holds a password.
@@ -65,6 +67,10 @@ class InvalidSettings(UsageError):
 
 class GroupExists(UsageError):
     """The group to be created is there already."""
+
+
+class GroupActive(UsageError):
+    """What was asked for takes a group that has no members."""
 
 
 class UnknownGroup(UsageError):
@@ -186,6 +192,10 @@ class TopicMismatch(TopologyError):
 
 class TopicInUse(TopologyError):
     """The topic still has consumers or messages."""
+
+
+class OffsetUnknown(TopologyError):
+    """Where to go on in a stream is not known: no offset is committed though there may have been one, or the stream does not have it."""
 
 
 class Unguarded(TopologyError):

@@ -238,6 +238,39 @@ class Group(Membership):
         if outcome == "UNKNOWN":
             raise CommitOutcomeUnknown(f"the session ended before the commit of {resource!r} was answered")
 
+    def pause(self, *resources: str) -> None:
+        """No new work is to begin on these before :meth:`resume`; what has begun is finished. They stay held, rebalances that leave
+        them here included; what was handed over or lost, and comes back, is not paused.
+
+        A consumer group sees to it by itself; a ``work`` function looks at ``tenure.paused``.
+
+        Raises:
+            NotHeld: this member does not hold one of them; nothing was changed.
+        """
+        for tenure in self._held(resources):
+            tenure.pause(on=True)
+
+    def resume(self, *resources: str) -> None:
+        """Undoes :meth:`pause`.
+
+        Raises:
+            NotHeld: this member does not hold one of them; nothing was changed.
+        """
+        for tenure in self._held(resources):
+            tenure.pause(on=False)
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """What is held and paused."""
+        return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
+
+    def _held(self, resources: Iterable[str]) -> list[Tenure]:
+        held = self.tenures
+        missing = [name for name in resources if name not in held]
+        if missing:
+            raise NotHeld(f"this member does not hold {', '.join(map(repr, missing))}: pause only what you hold")
+        return [held[name] for name in resources]
+
     @asynccontextmanager
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
         """Waits for a role, and has it for the length of the block; the block is cancelled when the role is asked back or

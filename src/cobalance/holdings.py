@@ -169,7 +169,7 @@ class Holdings:
         """The coordinator has stored an offset."""
         held = self._by_name.get(resource)
         if held is not None and held.token == token:
-            held.committed = max(offset, held.committed or 0)
+            held.committed = offset if held.committed is None else max(offset, held.committed)
 
     def abandoned(self, event: ev.Abandoned) -> None:
         """It was stopped with work unfinished."""

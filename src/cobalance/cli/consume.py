@@ -16,12 +16,14 @@ from cyclopts import Parameter
 from cobalance.actions import Problem
 from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, RedisUrl, SettingOptions
 from cobalance.cli.output import remark
+from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
 from cobalance.names import validate_name
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
 from cobalance.settings import MemberSettings
 
 NO_SETTINGS = SettingOptions()
+NO_STREAMS = StreamOptions()
 
 
 class HandlerFailed(CobalanceError):
@@ -62,6 +64,7 @@ def consume(
     ] = None,
     redis_url: RedisUrl = DEFAULT_REDIS_URL,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    streams: StreamOptions = NO_STREAMS,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
     """Consume a topic as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
@@ -77,6 +80,7 @@ def consume(
         amqp_url=amqp_url,
         redis_url=redis_url,
         prefetch=prefetch,
+        streams=streams.settings(),
         on_error="raise" if on_error == "raise" else "dead_letter",
         settings=settings.settings(),
         member=MemberSettings(instance_id=instance_id),
