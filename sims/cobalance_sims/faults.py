@@ -259,20 +259,17 @@ class Remember:
 class Stale:
     """The lagging replica takes over."""
 
-    restarted: bool = True
-    """It is another server, so it has another run id. False is a server made a replica and promoted again between two calls:
-    members that know better find it out, but a newcomer that calls first does not, and no story demands that of it."""
-
     def strike(self, world: World) -> None:
-        """What came after the last :class:`Remember` never happened."""
+        """What came after the last :class:`Remember` never happened. It is another server, or was made a replica and promoted
+        again: its run id is another one, or the id of its replication history.
+        """
         memory = world.redis.memory
         if memory is None:
             return
         world.log(None, f"Redis comes back as it was at {memory.at} ms")
         world.redis.restore()
         world.watch.data_lost(memory.at)
-        if self.restarted:
-            world.redis.replace()
+        world.redis.replace()
 
 
 @attrs.frozen

@@ -219,6 +219,7 @@ _ALL = (
         plan=(
             Every(17_000, f.Remember(), start_ms=5_000),
             Every(17_000, f.Stale(), start_ms=11_000, jitter_ms=4_000),
+            At(70_000, f.Stale(), jitter_ms=4_000),
             Every(6_000, f.Join(), jitter_ms=3_000),
             Every(7_000, f.Leave(), start_ms=4_000, jitter_ms=3_000),
             Every(16_000, f.Crash(), jitter_ms=5_000),

@@ -64,6 +64,13 @@ class Tenure:
         while self.paused and self.active:
             await self._unpaused.wait()
 
+    @property
+    def asking(self) -> anyio.Event:
+        """Set when the resource is asked back the next time; it stays set when the resource may be kept after all, and then
+        this is another one.
+        """
+        return self._draining
+
     async def commit(self, offset: int) -> None:
         """Stores an offset for good; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource has
         come back to this process: that is another tenure.

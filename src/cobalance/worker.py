@@ -39,10 +39,13 @@ class FunctionWorker:
         self._tenure, self._work = tenure, work
 
     async def run(self) -> None:
-        """Runs the function, if there is one, and waits until the tenure is asked back."""
+        """Runs the function, if there is one, and waits until the tenure is asked back. If that has happened while it ran, it
+        may be kept after all by now: whoever called us sees to it that the function runs again.
+        """
+        asking = self._tenure.asking
         if self._work is not None:
             await self._work(self._tenure)
-        await self._tenure.wait_draining()
+        await asking.wait()
         await self._tenure.wait_unused()
 
     async def finish(self) -> Drained:

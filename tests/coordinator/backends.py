@@ -12,7 +12,7 @@ import redis
 
 from cobalance.coordinator.memory_store import MemoryStore
 from cobalance.coordinator.state import State, dump_redis, load_redis
-from cobalance.coordinator.transport import Listener, OnHint, Reply, Script
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, Listener, OnHint, Reply, Script
 
 START_MS = 1_800_000_000_000
 
@@ -133,8 +133,15 @@ class RedisBackend:
             self._client.delete(self._CLOCK)
             self._client.rpush(self._CLOCK, self.now_ms // 1000, self.now_ms % 1000 * 1000)
         sha = self._scripts.get(script.sha) or self._load(script)
-        words = ("EVALSHA", sha, len(keys), *keys, self.identity, *args)
-        reply: Reply = self._client.execute_command(*words)  # type: ignore[no-untyped-call]
+        try:
+            return self._evaluate(sha, keys, (self.identity, *args))
+        except redis.ResponseError as error:
+            if not str(error).startswith(DOUBTED):
+                raise
+            return self._evaluate(sha, keys, (CERTAIN + self.identity, *args))
+
+    def _evaluate(self, sha: str, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        reply: Reply = self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
         return reply
 
     def _load(self, script: Script) -> str:

@@ -127,7 +127,7 @@ class S4(Check):
     """A committed offset never falls.
 
     Whatever was accepted once is there when the tenure ends and when the next one starts. Where Redis lost its data, only
-    what it still knows, or what a claim brings back, is demanded from then on.
+    what it still knows, or what a claim brings back, is demanded from then on; of starts, two session timeouts later.
     """
 
     promise = "S4"
@@ -135,6 +135,7 @@ class S4(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._accepted: dict[str, list[tuple[int, int]]] = {}
+        self._unsure_until = 0
 
     def _floor(self, resource: str) -> int:
         accepted = self._accepted.get(resource)
@@ -146,6 +147,7 @@ class S4(Check):
 
     def data_lost(self, known_from: int) -> None:
         """What was accepted since is gone, or at the very moment of the snapshot, of which nobody knows."""
+        self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
         for resource, accepted in self._accepted.items():
             self._accepted[resource] = [(at, offset) for at, offset in accepted if at < known_from]
 
@@ -172,7 +174,7 @@ class S4(Check):
     def started(self, process: Process, action: act.Start) -> None:
         """What the next one begins from."""
         del process
-        if self.world.redis.lost_data:
+        if self.world.now < self._unsure_until:
             return  # the reply may be older than the loss, or than the claims that mend it
         committed = -1 if action.committed is None else action.committed
         if committed < self._floor(action.resource):
@@ -183,8 +185,8 @@ class S7(Check):
     """Identity reuse is harmless.
 
     A member id joins once, unless Redis forgot the first time; and no two processes with one instance id are members at the
-    same time, each within its lease. Exempt are frozen processes, and one session timeout after a loss of data, in which a
-    member may not have heard yet that another came first.
+    same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss of data: in the first,
+    another may come first, and a member that was on its way may hear of it during the second.
     """
 
     promise = "S7"
@@ -207,7 +209,7 @@ class S7(Check):
         instance = process.member_settings.instance_id
         recently_lost = (
             self.world.redis.lost_data
-            and self.world.now - self.world.redis.disturbed_at < 3 * self.world.settings.session_timeout_ms
+            and self.world.now - self.world.redis.disturbed_at < 2 * self.world.settings.session_timeout_ms
         )
         if instance is None or recently_lost:
             return

@@ -18,7 +18,7 @@ from cobalance.coordinator.redis_failures import call_failure, connect_failure, 
 from cobalance.coordinator.redis_hosts import RedisSource
 from cobalance.coordinator.redis_listener import RedisListener
 from cobalance.coordinator.redis_permissions import is_inside_script, named
-from cobalance.coordinator.transport import OnHint, Reply, Script
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
 _log = logging.getLogger("cobalance.coordinator")
@@ -58,6 +58,9 @@ class RedisTransport:
             try:
                 return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
             except redis_errors.ResponseError as error:
+                if str(error).startswith(DOUBTED):
+                    self._identity = _identity(self._facts(connection))
+                    return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
                 if not is_inside_script(error):
                     raise
                 refused = error
@@ -166,7 +169,7 @@ class RedisTransport:
         self._greeted = True
         connection.on_connect()
         facts = self._facts(connection)
-        self._identity = facts.get("run_id", "")
+        self._identity = _identity(facts)
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
 
     def _facts(self, connection: Wire) -> dict[str, str]:
@@ -208,6 +211,14 @@ class RedisTransport:
         except OSError:
             return False
         return first not in {b"", b"+", b"-"}
+
+
+def _identity(facts: dict[str, str]) -> str:
+    """Of the process, and of its data: a server that is overwritten as a replica and promoted again keeps its run id, but not
+    the id of its replication history. A master that no replica followed for an hour takes another one, too, which only
+    costs a round of claims.
+    """
+    return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
 
 
 def _exchange(connection: Wire, *words: Word) -> Reply:

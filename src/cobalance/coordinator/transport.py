@@ -19,6 +19,12 @@ OnHint = Callable[[str, int], None]
 RESYNC = -1
 """The version of a hint that says: hints may have been missed, ask."""
 
+DOUBTED = "IDENTITY"
+"""The first word of the error with which a script that did nothing asks for the server's identity anew."""
+
+CERTAIN = "!"
+"""Stands before an identity that was read for this very call."""
+
 
 @attrs.frozen
 class Script:
@@ -53,8 +59,10 @@ class Transport(Protocol):
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs the script once, and never again by itself.
 
-        One argument is put in front of yours: the identity of the server that runs this very call (Redis's run id), or ""
-        where it cannot be known. So ``ARGV[1]`` is the identity and ``ARGV[2]`` your first argument.
+        One argument is put in front of yours: the identity of the server that runs this very call, and of its data (Redis's
+        run id and replication id), or "" where it cannot be known. So ``ARGV[1]`` is the identity and ``ARGV[2]`` your first
+        argument. A script may answer with the error :data:`DOUBTED`, having done nothing: then the identity is read
+        anew, marked :data:`CERTAIN`, and the script called with it.
 
         Raises:
             ServerError: it did not end well; ``outcome`` says whether it may have run.

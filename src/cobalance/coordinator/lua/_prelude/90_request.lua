@@ -1,9 +1,12 @@
 -- Who calls, whether we may answer, and the answer.
 --
--- ARGV of every verb: 1 server identity, 2 protocol, 3 member, 4 request, 5 incarnation known, 6 highest version seen,
--- 7 cursor (how far the member has heard its changes); the verb's own arguments follow.
+-- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
+-- call), 2 protocol, 3 member, 4 request, 5 incarnation known, 6 highest version seen, 7 cursor (how far the member has heard
+-- its changes); the verb's own arguments follow.
 local PROTOCOL = '1'
-local IDENTITY, CALLER, REQUEST = ARGV[1], ARGV[3], tonumber(ARGV[4])
+local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
+local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
+local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST = 8 -- of the verb's own arguments
 
@@ -101,5 +104,10 @@ local function recall()
 end
 
 load_group()
+-- A server may become another one under an open connection (demoted, overwritten, promoted): who contradicts the group looks
+-- again before it is believed, or old and new connections would start incarnations in turn.
+if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN then
+  return redis.error_reply('IDENTITY read INFO again')
+end
 load_classes()
 G.budget = G.moves

@@ -1,0 +1,93 @@
+"""Messages for a group's resources, and who was handed which: what it all comes to for those who consume.
+
+A message is a number within its resource, counting from 0. A tenure goes on from the offset that was committed when it began,
+hands out nothing more once its resource is asked back, and commits what it was handed with its release.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from tests.coordinator.driver import Group, Member
+
+
+class Messages:
+    """What was published, and every delivery of it."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.published: Counter[str] = Counter()
+        self.handed: dict[tuple[str, int], list[str]] = defaultdict(list)
+        """(resource, number) → the members that were handed it, in order."""
+        self._next: dict[tuple[str, str, int], int] = {}
+
+    def publish(self, names: Iterable[str], count: int = 1) -> None:
+        """So many more for each of these."""
+        for name in names:
+            self.published[name] += count
+
+    def poll(self, *members: Member) -> list[str]:
+        """One message of everything they may begin with (of all members, if none is named); the resources they came from."""
+        polled = []
+        for member in members or tuple(self.group.members.values()):
+            for name in sorted(member.holds):
+                if not member.holds[name].pending and member.works_on(name) and self._hand_out(member, name):
+                    polled.append(name)
+        return polled
+
+    def poll_all(self) -> None:
+        """Until there is nothing more to be had."""
+        while self.poll():
+            pass
+
+    def position(self, member: Member, name: str) -> int:
+        """How far a tenure has come."""
+        tenure = member.holds[name]
+        return self._next.get((member.id, name, tenure.token), tenure.committed or 0)
+
+    def commit(self, member: Member, *names: str) -> list[str]:
+        """Commits what was handed out of these (of all it holds, if none is named)."""
+        return [member.commit(name, self.position(member, name)) for name in names or sorted(member.holds)]
+
+    def release(self, member: Member, *names: str) -> tuple[str, ...]:
+        """Finishes these (all it is asked for, if none is named): one call commits and frees each."""
+        results: tuple[str, ...] = ()
+        for name in names or member.pending:
+            at = self.position(member, name)
+            results += member.release(name, delivered=at, committed=at, offset=at)
+        return results
+
+    def drain(self, *members: Member) -> None:
+        """Everybody finishes what is asked back and polls on, until nothing is asked back."""
+        for _ in range(200):
+            self.group.beat(*members)
+            everybody = members or tuple(self.group.members.values())
+            if not [self.release(it) for it in everybody if it.pending and not it.is_over and not it.silent]:
+                return
+        raise AssertionError("the group never comes to rest")
+
+    def _hand_out(self, member: Member, name: str) -> bool:
+        at = self.position(member, name)
+        if at >= self.published[name]:
+            return False
+        self.handed[name, at].append(member.id)
+        self._next[member.id, name, member.holds[name].token] = at + 1
+        return True
+
+    # -- what became of them -----------------------------------------------------------------------------------------
+
+    @property
+    def again(self) -> list[tuple[str, int]]:
+        """Handed out more than once."""
+        return sorted(message for message, members in self.handed.items() if len(members) > 1)
+
+    @property
+    def missing(self) -> list[tuple[str, int]]:
+        """Published and never handed out."""
+        return [(name, at) for name in sorted(self.published) for at in range(self.published[name]) if not self.handed.get((name, at))]
+
+    def check_each_once(self) -> None:
+        """Nothing lost, nothing doubled."""
+        assert self.again == []
+        assert self.missing == []

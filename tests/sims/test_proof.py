@@ -1,0 +1,28 @@
+"""PROOF.md says what its data say."""
+
+from __future__ import annotations
+
+import pytest
+
+from cobalance_sims.proof import PROOF, rendered, replace_between_marks
+
+
+def test_what_is_generated_is_current() -> None:
+    """`python -m cobalance_sims.proof` renders it anew."""
+    text = PROOF.read_text("utf-8")
+    assert text == rendered(text)
+
+
+def test_only_what_stands_between_the_marks_changes() -> None:
+    """The prose around them is nobody's to generate."""
+    text = "before\n<!-- a -->\nold\n<!-- end of a -->\nafter\n"
+    assert (
+        replace_between_marks(text, "a", ["new", "lines"])
+        == "before\n<!-- a -->\n\nnew\nlines\n\n<!-- end of a -->\nafter\n"
+    )
+
+
+def test_marks_that_are_not_there_are_an_error() -> None:
+    """A section that is rendered nowhere would be missed by nobody."""
+    with pytest.raises(ValueError, match="no marks for b"):
+        replace_between_marks("<!-- a -->\n<!-- end of a -->\n", "b", [])

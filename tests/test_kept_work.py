@@ -1,0 +1,138 @@
+"""A resource is asked back and, before its work has come to an end, may be kept after all: the work goes on.
+
+The revocation is called off while work that has seen it is still on its way out. The tenure is held as before, so somebody has
+to work it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import anyio
+import anyio.lowlevel
+import pika
+import pytest
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.group import Group
+from cobalance import ConsumerGroup, Delivery, Queue
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
+
+pytestmark = pytest.mark.anyio
+
+FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=1_200, gather_ms=0)
+OWN = MemberSettings(drain_timeout_ms=1_000)
+WITHIN_S = 15.0
+QUEUES = ("kept.0", "kept.1")
+
+_count = itertools.count()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url() -> str:
+    """A coordinator in this process, whose group is known to be new."""
+    made = f"memory://kept-{next(_count)}"
+    transport = open_transport(made)
+    Coordinator(transport, "g").create(FAST)
+    transport.close()
+    return made
+
+
+@pytest.fixture
+def queues(amqp_url: str) -> Iterator[Callable[[str], None]]:
+    """Two empty queues; the function publishes one message to each."""
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    channel = connection.channel()
+    for name in QUEUES:
+        channel.queue_delete(name)
+        channel.queue_declare(name, durable=True)
+
+    def publish(body: str) -> None:
+        for name in QUEUES:
+            channel.basic_publish("", name, body.encode())
+
+    yield publish
+    for name in QUEUES:
+        channel.queue_delete(name)
+    connection.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until this event loop has brought it about."""
+    with anyio.fail_after(WITHIN_S):
+        while not condition():
+            await anyio.lowlevel.checkpoint()
+
+
+async def ask_back_and_keep(holder: Group, newcomer: Group, *, first: Callable[[], bool] = lambda: True) -> None:
+    """A second member comes, half of the first one's is asked back, and the second one goes again before it has got it, but
+    after `first` has come true.
+    """
+    async with newcomer:
+        await until(lambda: not all(it.active for it in holder.tenures.values()))
+        await until(first)
+    await until(lambda: all(it.active for it in holder.tenures.values()))
+
+
+async def test_work_that_was_ending_begins_again_where_it_may_go_on(url: str) -> None:
+    """Under the same token: it had seen that its resource was asked back, and it returns after the resource may be kept."""
+    begun: list[tuple[str, int]] = []
+    may_end = anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        begun.append((tenure.resource, tenure.token))
+        await tenure.wait_draining()
+        await may_end.wait()
+
+    async with Group("g", ["r0", "r1"], redis_url=url, settings=FAST, member=OWN, work=work) as holder:
+        await until(lambda: len(begun) == 2)
+        tenures = set(begun)
+        await ask_back_and_keep(holder, Group("g", ["r0", "r1"], redis_url=url, settings=FAST, member=OWN))
+        assert len(begun) == 2
+        may_end.set()
+        await until(lambda: len(begun) == 3)
+        assert set(begun) == tenures
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_partition_whose_handler_was_slow_is_consumed_on(
+    url: str, amqp_url: str, queues: Callable[[str], None], *, late: bool
+) -> None:
+    """Its handler was at a message all the while; what comes after that is handled too, also past the deadline that was off.
+    When half of the time to it had passed (late), what the handler had not begun was no longer to be begun.
+    """
+    handled: list[tuple[str, str]] = []
+    may_go_on = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        handled.append((delivery.queue, delivery.body.decode()))
+        await may_go_on.wait()
+
+    def group() -> ConsumerGroup:
+        return ConsumerGroup(
+            "g", [Queue(name) for name in QUEUES], handle, amqp_url=amqp_url, redis_url=url, settings=FAST, member=OWN
+        )
+
+    queues("first")
+    async with group() as holder:
+        await until(lambda: len(handled) == 2)
+        asked_at = time.monotonic()
+        may_be_kept = (lambda: any(it.stopping for it in holder._workers.values())) if late else (lambda: True)
+        await ask_back_and_keep(holder, group(), first=may_be_kept)
+        may_go_on.set()
+        rounds = 0
+        while time.monotonic() - asked_at < FAST.revocation_timeout_ms / 1_000:
+            rounds += 1
+            queues(f"round {rounds}")
+            await until(lambda: len(handled) == 2 + 2 * rounds)  # noqa: B023
+    assert sorted(handled[-2:]) == [(name, f"round {rounds}") for name in QUEUES]

@@ -1,0 +1,77 @@
+"""A real Redis that was demoted, overwritten with older data and promoted again: the same process, but another history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+import redis as redis_py
+
+from cobalance import servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.replies import CoordinatorReply
+from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Request, SetResources
+from cobalance.coordinator.transport import open_transport
+from cobalance.settings import GroupSettings
+
+SETTINGS = GroupSettings()
+
+Connect = Callable[[], Coordinator]
+
+
+@pytest.fixture
+def connect(private_redis: servers.OwnRedis) -> Iterator[Connect]:
+    """Opens one more connection to the group."""
+    with ExitStack() as stack:
+        yield lambda: Coordinator(stack.enter_context(closing(open_transport(private_redis.url))), "g")
+
+
+@pytest.fixture
+def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
+    """An ordinary client of the same Redis."""
+    with redis_py.Redis.from_url(private_redis.url, protocol=2) as client:
+        yield client
+
+
+def join(coordinator: Coordinator, member: str, **how: Any) -> CoordinatorReply:
+    """A member's first request."""
+    return coordinator.execute(Request(Header(member, 1), Join(settings=SETTINGS, **how)))
+
+
+def roll_back(admin: redis_py.Redis, backup: dict[Any, Any]) -> None:
+    """What a demotion and a promotion leave behind: older data, the run id of before, another replication id."""
+    before = admin.info()
+    admin.replicaof("127.0.0.1", "1")
+    admin.replicaof("NO", "ONE")
+    admin.flushall()
+    for key, contents in backup.items():
+        admin.restore(key, 0, contents)
+    after = admin.info()
+    assert after["run_id"] == before["run_id"]
+    assert after["master_replid"] != before["master_replid"]
+
+
+def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(connect: Connect, admin: redis_py.Redis) -> None:
+    """It is the first to call, and cannot know by itself that the data is old. The member that can has its connection from
+    before: it is asked to look again, and starts no incarnation of its own.
+    """
+    standby, worker = connect(), connect()
+    standby.create(SETTINGS)
+    founded = join(standby, "standby", capacity=0)
+    declared = SetResources(version=1, digest="d", to="r", names=("r",))
+    standby.execute(Request(Header("standby", 2, founded.incarnation), declared))
+    backup = {key: admin.dump(key) for key in admin.scan_iter()}
+    (held,) = join(worker, "worker").changes
+    assert held.kind == "hold"
+
+    roll_back(admin, backup)
+    newcomer = join(connect(), "newcomer")
+    assert newcomer.changes == ()
+    assert newcomer.recovering_ms > 0
+    beat = worker.execute(Request(Header("worker", 2, founded.incarnation), Heartbeat()))
+    assert (beat.status, beat.incarnation) == ("REJOIN", newcomer.incarnation)
+    claimed = join(worker, "worker-2", previous="worker", claims=(Claim("r", held.token),))
+    assert claimed.results == ("KEPT",)
+    assert claimed.incarnation == newcomer.incarnation
