@@ -3,7 +3,7 @@ PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
 
-.PHONY: demo test lint bench explore
+.PHONY: demo test lint bench explore chaos
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -20,6 +20,10 @@ bench: .venv/.up-to-date
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
 explore: .venv/.up-to-date
 	$(PYTHON) -m cobalance_sims.explore $(ARGS)
+
+# Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run.
+chaos: .venv/.up-to-date
+	$(PYTHON) -m tests.chaos $(ARGS)
 
 # ARGS of `make lint` go to ruff check (ARGS=--fix); those of `make test` go to pytest alone.
 .PHONY: check

@@ -45,14 +45,22 @@ class Member:
         message = Message.read(delivery.body)
         offset = getattr(delivery, "offset", None)
         self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
-        await anyio.sleep((SLOW_MS if body.endswith(" slow") else random.uniform(*HANDLER_MS)) / 1000)
+        is_slow = body.endswith(" slow")
+        try:
+            await anyio.sleep((SLOW_MS if is_slow else random.uniform(*HANDLER_MS)) / 1000)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # as programs do that want to keep what they have got so far
+                await self._commit(delivery, position(message) - 1)
+            raise
         self._diary.write("end", number, time.monotonic_ns())
         self._handled[delivery.queue] += 1
-        if self._commits and self._handled[delivery.queue] % COMMIT_EVERY == 0:
-            await self._commit(delivery, message.epoch * POSITIONS_AN_EPOCH + message.seq)
+        if self._handled[delivery.queue] % COMMIT_EVERY == 0:
+            await self._commit(delivery, position(message))
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""
+        if not self._commits:
+            return
         with anyio.move_on_after(COMMIT_TIMEOUT_S):
             try:
                 await self.group.commit(delivery.queue, position)
@@ -74,6 +82,11 @@ class Member:
 
     def _note(self, kind: str, partition: str, token: int, position: int) -> None:
         self._diary.write(kind, partition, token, position, time.monotonic_ns())
+
+
+def position(message: Message) -> int:
+    """Rises with every message of a partition."""
+    return message.epoch * POSITIONS_AN_EPOCH + message.seq
 
 
 def main(arguments: list[str]) -> int:
