@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import redis as redis_py
+from redis.crc import key_slot
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
 from tests.faults.proxy import FaultProxy
@@ -23,6 +24,7 @@ from tests.faults.teams import PATIENT, SETTINGS, Team, team
 from tests.redis_user import as_published_user
 
 from cobalance import servers
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.redis_cluster import ClusterTransport
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import Unreachable, UsageError
@@ -104,6 +106,7 @@ async def test_frozen_for_longer_than_a_session(private_redis: servers.OwnRedis)
         private_redis.resume()
         await us.settle()
         await us.commit_all(9)
+        assert "expired_member" not in us.kinds()
         await everything_moves_on(us)
 
 
@@ -245,6 +248,21 @@ async def test_a_cluster(nodes: Cluster) -> None:
     transport.close()
 
 
+def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
+    """What was learned may be out of date; the call is then made where it belongs, and every later one at once."""
+    transport = open_transport(nodes.url)
+    assert isinstance(transport, ClusterTransport)
+    coordinator = Coordinator(transport, "moved")
+    coordinator.create(SETTINGS)
+    slot = int(key_slot(b"cobalance:1:{moved}:state"))
+    right = transport._owner(slot)
+    wrong = next(node for _, node in transport._owners if node != right)
+    transport._put_in_charge(slot, wrong)
+    assert coordinator.settings() == SETTINGS
+    assert transport._owner(slot) == right
+    transport.close()
+
+
 async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
     """Its replica is promoted; the members find it, claim what they hold, and nothing moves."""
     async with team(nodes.url, settings=PATIENT) as us:
@@ -268,8 +286,6 @@ def owner_of(us: Team) -> int:
 
 def slot_of(us: Team) -> int:
     """Of its keys."""
-    from redis.crc import key_slot
-
     return int(key_slot(f"cobalance:1:{{{us.name}}}:state".encode()))
 
 

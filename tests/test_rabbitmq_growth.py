@@ -182,7 +182,7 @@ class Publishers:
                 for key in keys:
                     self.sent[key] += 1
                     publisher.publish(key, f"{key} {self.sent[key]}".encode(), wait=False)
-                self._stop.wait(0.002)
+                self._stop.wait(0.03)
             assert publisher.flush()
 
     def stop(self) -> None:

@@ -23,6 +23,7 @@ from cobalance.errors import (
     UnknownGroup,
 )
 from cobalance.events import ResourcesDeclared, StopAsked
+from cobalance.limits import check_integer, check_members, check_resources
 from cobalance.membership import Membership
 from cobalance.names import validate_name
 from cobalance.settings import GroupSettings, MemberSettings
@@ -86,6 +87,8 @@ class Group(Membership):
         if self.own.instance_id is not None:
             validate_name("instance id", self.own.instance_id)
         self._resources = None if resources is None else tuple(validate_name("resource", name) for name in resources)
+        check_resources(self._resources or ())
+        check_integer("resources_version", resources_version)
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
         self._remain: bool | None = None
@@ -180,6 +183,8 @@ class Group(Membership):
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
         names = tuple(validate_name("resource", name) for name in resources)
+        check_resources(names)
+        check_integer("the resource list's version", version)
         self._engine.post(ResourcesDeclared(version, names))
 
     async def wait_joined(self) -> None:
@@ -227,6 +232,7 @@ class Group(Membership):
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        check_integer("the offset to commit", offset)
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
@@ -336,6 +342,7 @@ class Group(Membership):
         coordinator = Coordinator(transport, self.name)
         try:
             coordinator.tick()
+            check_members(self.name, int(coordinator.state()["members"]))
             return coordinator.settings().session_timeout_ms
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before

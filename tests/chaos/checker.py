@@ -53,6 +53,9 @@ FAULTY_ENDS = frozenset({"forced", "expired", "abandoned", "inherited"})
 PLANNED = frozenset({"deploy"})
 """Troubles that are none, and so excuse nothing."""
 
+UNSOUND = frozenset({"freeze", "nap", "stopped-clock"})
+"""A process to which this is done may find itself at work when another one has begun."""
+
 SLACK_NS = 10_000_000_000
 """What a fault leaves behind (a connection noticed dead, a requeued message) shows up to so much later."""
 
@@ -249,9 +252,9 @@ class _Excuses:
         )
 
     def overlap(self, old: Handling, new: Handling) -> bool:
-        """Whether the old one was frozen when the new one began, or cannot have known: its handler was given up as hung."""
+        """Whether the old one was frozen, or its clock stood still, when the new one began."""
         return any(
-            it.kind == "freeze"
+            it.kind in UNSOUND
             and it.process == old.process
             and it.since_ns <= new.begun_ns
             and it.until_ns >= old.begun_ns

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 Fault = Callable[["Performance", Random], None]
 
 SESSION_S = SETTINGS.session_timeout_ms / 1000
-REVOCATION_S = SETTINGS.revocation_timeout_ms / 1000
+COMMIT_DELAY_MS = 100
+"""Slow handlers commit all the time, so that one commit is on its way at almost any moment."""
+
+TRIES = 5
+"""The news that a partition is lost may overtake the commit."""
 
 
 def deploy(play: Performance, random: Random) -> None:
@@ -144,29 +148,35 @@ def rabbitmq_restart(play: Performance, random: Random) -> None:
 def dawdle(play: Performance, random: Random) -> None:
     """Handlers take longer than the revocation timeout while the group changes.
 
-    A process comes, so that partitions are asked back; one of their holders freezes over its deadline, for less than a session: it
-    is alive, and its partition is moved by force. Then another process comes and is killed at once, so that what was
-    asked back for it may be kept.
+    A process comes, so that partitions are asked back. The clock of one of their holders stands still, so that it does not abort
+    its work ahead of the deadline as it should: its partition is moved by force, and what it still commits must be refused.
+    Then another process comes and is killed at once, so that what was asked back for it may be kept.
     """
     with play.trouble("dawdle"):
-        play.load.dawdle()
-        play.sleep(1)
-        play.stage.start_member()
-        holder, deadline_ms = play.wait_pending()
-        play.sleep(max(0.0, (deadline_ms - play.redis_ms()) / 1000 - 0.3 * SESSION_S))
-        with play.trouble("freeze", holder):
-            holder.freeze()
-            play.sleep(0.45 * SESSION_S)
-            holder.thaw()
-        play.settle()
-        play.load.dawdle()
-        play.sleep(1)
-        newcomer = play.stage.start_member()
+        for _ in range(TRIES):
+            _stop_clock_over_deadline(play)
+            play.settle()
+            if play.is_fenced():
+                break
+            play.keep_size()
+        newcomer = play.everybody_dawdles()
+        newcomer.join()
         play.wait_pending()
         with play.trouble("kill", newcomer):
             newcomer.kill()
         play.sleep(SLOW_MS / 1000)
     del random
+
+
+def _stop_clock_over_deadline(play: Performance) -> None:
+    play.everybody_dawdles().join()
+    holder, deadline_ms = play.wait_pending()
+    with play.trouble("stopped-clock", holder):
+        holder.stop_clock()
+        holder.redis.delay(COMMIT_DELAY_MS)
+        play.sleep((deadline_ms - play.redis_ms()) / 1000 + 1)
+        holder.redis.heal()
+        holder.start_clock()
 
 
 def _directions(random: Random) -> tuple[Direction, ...]:

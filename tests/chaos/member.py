@@ -1,6 +1,6 @@
 """A member process: ``python -m tests.chaos.member NAME GROUP TOPIC DIARY SETTINGS``.
 
-It consumes until SIGTERM, then leaves the group. Servers are named by the environment, as for every process: they are the
+It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group. Servers are named by the environment, as for every process: they are the
 proxies of this very member.
 """
 
@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -19,10 +20,11 @@ from pathlib import Path
 
 import anyio
 from tests.chaos.history import Diary, Message
-from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_MS
+from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS
 
 from cobalance import ConsumerGroup, Delivery, Tenure, run
 from cobalance.errors import CobalanceError, Fenced
+from cobalance.holdings import Holdings
 from cobalance.settings import GroupSettings, MemberSettings
 
 COMMIT_TIMEOUT_S = 2.0
@@ -45,17 +47,21 @@ class Member:
         message = Message.read(delivery.body)
         offset = getattr(delivery, "offset", None)
         self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
-        is_slow = body.endswith(" slow")
-        try:
-            await anyio.sleep((SLOW_MS if is_slow else random.uniform(*HANDLER_MS)) / 1000)
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):  # as programs do that want to keep what they have got so far
-                await self._commit(delivery, position(message) - 1)
-            raise
+        if body.endswith(" slow"):
+            await self._dawdle(delivery, position(message) - 1)
+        else:
+            await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
         self._diary.write("end", number, time.monotonic_ns())
         self._handled[delivery.queue] += 1
         if self._handled[delivery.queue] % COMMIT_EVERY == 0:
             await self._commit(delivery, position(message))
+
+    async def _dawdle(self, delivery: Delivery, so_far: int) -> None:
+        """Takes its time, and keeps what it has got so far."""
+        until = time.monotonic() + SLOW_MS / 1000
+        while time.monotonic() < until:
+            await anyio.sleep(SLOW_COMMIT_MS / 1000)
+            await self._commit(delivery, so_far)
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""
@@ -65,28 +71,43 @@ class Member:
             try:
                 await self.group.commit(delivery.queue, position)
             except Fenced:
-                self._note("fenced", delivery.queue, delivery.token, position)
+                self.note("fenced", delivery.queue, delivery.token, position)
             except CobalanceError:
                 return
             else:
-                self._note("committed", delivery.queue, delivery.token, position)
+                self.note("committed", delivery.queue, delivery.token, position)
 
     def listener(self, kind: str) -> Callable[[Sequence[Tenure]], Awaitable[None]]:
         """Notes what happens to tenures."""
 
         async def note(tenures: Sequence[Tenure]) -> None:
             for tenure in tenures:
-                self._note(kind, tenure.resource, tenure.token, 0)
+                self.note(kind, tenure.resource, tenure.token, 0)
 
         return note
 
-    def _note(self, kind: str, partition: str, token: int, position: int) -> None:
+    def note(self, kind: str, partition: str, token: int, position: int) -> None:
+        """Something happened."""
         self._diary.write(kind, partition, token, position, time.monotonic_ns())
 
 
 def position(message: Message) -> int:
     """Rises with every message of a partition."""
     return message.epoch * POSITIONS_AN_EPOCH + message.seq
+
+
+def _let_clock_be_stopped() -> None:
+    """SIGUSR1: from now on the session does not notice that a deadline of its own has passed; SIGUSR2: it does again."""
+    notice = Holdings.check_deadlines
+
+    def stop(*_: object) -> None:
+        Holdings.check_deadlines = lambda *_: None  # type: ignore[method-assign]  # a broken clock, on purpose
+
+    def start(*_: object) -> None:
+        Holdings.check_deadlines = notice  # type: ignore[method-assign]
+
+    signal.signal(signal.SIGUSR1, stop)
+    signal.signal(signal.SIGUSR2, start)
 
 
 def main(arguments: list[str]) -> int:
@@ -107,6 +128,9 @@ def main(arguments: list[str]) -> int:
         on_revoked=member.listener("revoked"),
         on_lost=member.listener("lost"),
     )
+    _let_clock_be_stopped()
+    member.note("ready", "-", 0, 0)
+    sys.stdin.buffer.read(1)
     try:
         run(member.group)
     except CobalanceError as error:

@@ -27,6 +27,7 @@ SLOW_MS = 9_000
 """A handler that is told to dawdle: longer than the revocation timeout."""
 
 PREFETCH = 10
+SLOW_COMMIT_MS = 100
 COMMIT_EVERY = 5
 """On queues that have no offsets of their own, members commit the position of every so many messages to Redis, fenced."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
@@ -60,9 +60,9 @@ class Performance:
         self.say(kind)
         FAULTS[kind](self, self._random)
         self.settle()
-        self._keep_size()
+        self.keep_size()
 
-    def _keep_size(self) -> None:
+    def keep_size(self) -> None:
         """As many members as in the beginning."""
         while len(self.stage.living) > self.options.members:
             self.stage.living[0].leave()
@@ -130,6 +130,35 @@ class Performance:
         if why := self.stage.wait_settled(CONVERGE_S):
             raise Unsettled(f"the group does not become even within {CONVERGE_S:.0f} s: {why}")
 
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Looks again and again.
+
+        Raises:
+            Unsettled: it takes too long.
+        """
+        deadline = time.monotonic() + CONVERGE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Unsettled(f"it takes more than {CONVERGE_S:.0f} s until {what}")
+            time.sleep(0.05)
+
+    def everybody_dawdles(self) -> MemberProcess:
+        """Every partition has a slow message at work; returns a process that is ready to join."""
+        newcomer = self.stage.start_member(at_once=False)
+        self.wait_until(newcomer.is_ready, "a process has started")
+        before = self._slow_begun()
+        self.load.dawdle()
+        count = self.options.partitions
+        self.wait_until(lambda: self._slow_begun() >= before + count, "handlers have got their slow messages")
+        return newcomer
+
+    def is_fenced(self) -> bool:
+        """Whether some member's commit was refused because its tenure had ended."""
+        return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
+
+    def _slow_begun(self) -> int:
+        return sum(it.diary.read_bytes().count(b" slow\t") for it in self.stage.members.values() if it.diary.exists())
+
     def someone(self, random: Random) -> MemberProcess:
         """A member."""
         return random.choice(self.stage.living)
@@ -148,14 +177,16 @@ class Performance:
         Raises:
             Unsettled: nobody is asked for anything.
         """
-        deadline = time.monotonic() + CONVERGE_S
-        while time.monotonic() < deadline:
+        found: list[tuple[MemberProcess, int]] = []
+
+        def look() -> bool:
             for it in self.stage.coordinator.resources():
                 holder = self.stage.process_of(it.owner) if it.status == "pending" and it.deadline_ms else None
-                if holder is not None:
-                    return holder, it.deadline_ms
-            time.sleep(0.05)
-        raise Unsettled("nobody is asked for anything, although a process came")
+                found.extend([(holder, it.deadline_ms)] if holder is not None else [])
+            return bool(found)
+
+        self.wait_until(look, "somebody is asked for a partition")
+        return found[0]
 
     def say(self, text: str) -> None:
         """Progress."""

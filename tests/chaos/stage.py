@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self, cast
 from urllib.parse import urlsplit
 
 import attrs
@@ -55,7 +56,7 @@ class MemberProcess:
                     *(sys.executable, "-m", "tests.chaos.member"),
                     *(name, GROUP, stage.topic.name, str(self.diary), settings, stage.options.kind),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=words,
                 stderr=words,
                 cwd=ROOT,
@@ -63,15 +64,26 @@ class MemberProcess:
                 start_new_session=True,
             )
 
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
 
+    def is_ready(self) -> bool:
+        """Whether it has started."""
+        return self.diary.exists() and b"ready" in self.diary.read_bytes()
+
     @property
     def is_running(self) -> bool:
         """Whether it exists, frozen or not."""
         return self._process.poll() is None
+
+    def join(self) -> None:
+        """Has it begin; until then it only gets ready."""
+        with self._stdin as stdin:
+            stdin.write(b"!")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -94,6 +106,14 @@ class MemberProcess:
         self.is_frozen = False
         self._process.send_signal(signal.SIGCONT)
 
+    def stop_clock(self) -> None:
+        """It does not see its own deadlines any more."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def start_clock(self) -> None:
+        """It sees them again."""
+        self._process.send_signal(signal.SIGUSR2)
+
     def wait_left(self) -> None:
         """Until it has ended."""
         self._process.wait(LEAVE_S)
@@ -111,6 +131,8 @@ class MemberProcess:
         if self.is_running:
             self._process.kill()
         self._process.wait()
+        with suppress(OSError):
+            self._stdin.close()
         self.redis.close()
         self.rabbitmq.close()
 
@@ -156,12 +178,14 @@ class Stage:
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    def start_member(self) -> MemberProcess:
-        """One more."""
+    def start_member(self, *, at_once: bool = True) -> MemberProcess:
+        """One more; it joins `at_once`, or when it is told to."""
         self._number += 1
         name = f"m{self._number}"
-        self.members[name] = MemberProcess(name, self)
-        return self.members[name]
+        member = self.members[name] = MemberProcess(name, self)
+        if at_once:
+            member.join()
+        return member
 
     @property
     def living(self) -> list[MemberProcess]:

@@ -14,6 +14,7 @@ from cobalance import Group, Tenure
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CommitOutcomeUnknown, Fenced, NotHeld, OffsetRegressed
+from cobalance.journal import Journal
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(
@@ -118,6 +119,14 @@ class Team:
         transport = open_transport(self.url)
         try:
             return {row.name: row.committed for row in Coordinator(transport, self.name).resources()}
+        finally:
+            transport.close()
+
+    def kinds(self) -> set[str]:
+        """Of transitions in the group's journal."""
+        transport = open_transport(self.url)
+        try:
+            return {entry.kind for entry in Journal(transport, self.name).entries()}
         finally:
             transport.close()
 

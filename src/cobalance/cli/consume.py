@@ -16,13 +16,14 @@ from cyclopts import Parameter
 from cobalance.actions import Problem
 from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, RedisUrl, SettingOptions
 from cobalance.cli.output import remark
+from cobalance.cli.source_options import SourceOptions
 from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
-from cobalance.names import validate_name
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
 from cobalance.settings import MemberSettings
 
 NO_SETTINGS = SettingOptions()
+NO_SOURCES = SourceOptions()
 NO_STREAMS = StreamOptions()
 
 
@@ -49,14 +50,16 @@ class Member(ConsumerGroup):
 
 
 def consume(
-    topic: Annotated[str, Parameter(help="Which one.")],
+    topic: Annotated[str | None, Parameter(help="Which one.")] = None,
     /,
     *,
     group: Annotated[str, Parameter(help="The consumer group to be a member of.")],
     handler: Annotated[str, Parameter(help="package.module:function; called with each delivery.")],
     prefetch: Annotated[int, Parameter(help="Messages sent ahead, per partition.")] = 100,
+    retries: Annotated[int, Parameter(help="How often a failed message is tried again, in place.")] = 3,
     on_error: Annotated[
-        Literal["raise", "dead-letter"], Parameter(help="What follows when a handler fails again and again.")
+        Literal["raise", "dead-letter", "halt"],
+        Parameter(help="What follows then: this process ends, the message is given up, or nobody works its partition."),
     ] = "raise",
     instance_id: Annotated[
         str | None,
@@ -65,23 +68,26 @@ def consume(
     redis_url: RedisUrl = DEFAULT_REDIS_URL,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     streams: StreamOptions = NO_STREAMS,
+    sources: SourceOptions = NO_SOURCES,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
-    """Consume a topic as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
+    """Consume a topic, or queues that exist, as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
 
     A second signal ends it at once. The settings are stored by the first member of a new group.
     """
-    validate_name("topic", topic)
+    source = sources.source(topic)
     _set_up_logging()
     member = Member(
         group,
-        topic,
+        source,
         load_handler(handler),
         amqp_url=amqp_url,
         redis_url=redis_url,
         prefetch=prefetch,
         streams=streams.settings(),
-        on_error="raise" if on_error == "raise" else "dead_letter",
+        management_url=sources.management_url,
+        retries=retries,
+        on_error="dead_letter" if on_error == "dead-letter" else on_error,
         settings=settings.settings(),
         member=MemberSettings(instance_id=instance_id),
     )

@@ -12,6 +12,7 @@ no longer carries a member over an outage of its own.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -39,7 +40,8 @@ class Fence:
         self._coordinator, self._amqp_url, self._management_url = coordinator, amqp_url, management_url
         self._journal = Journal(coordinator.transport, coordinator.group)
         self._after = ""
-        self._expired: set[str] = set()
+        self._expired: dict[str, float] = {}
+        """Process → when it was read that its session had expired, on our own clock."""
 
     def sweep(self) -> int:
         """Closes what is to be closed and returns how many connections that were.
@@ -50,16 +52,15 @@ class Fence:
         self._read_journal()
         if not self._expired:
             return 0
-        self._expired -= {_process(row.id) for row in self._coordinator.members()}
+        for row in self._coordinator.members():
+            self._expired.pop(_process(row.id), None)
         owners = {f"{self._coordinator.group}/{process}": process for process in self._expired}
-        closed = 0
-        for name, owner in connection_names(self._amqp_url, self._management_url):
-            if owner in owners:
-                close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
-                log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
-                closed += 1
-        self._expired.clear()
-        return closed
+        found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
+        for name, owner in found:
+            close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
+            log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+            self._expired.pop(owners[owner], None)
+        return len(found)
 
     def _read_journal(self) -> None:
         """A session that expires is an entry, written in the step that frees what the member held."""
@@ -69,9 +70,12 @@ class Fence:
         for entry in self._journal.entries(self._after):
             self._after = entry.id
             if entry.kind == "expired_member" and entry.member:
-                self._expired.add(_process(entry.member))
+                self._expired[_process(entry.member)] = time.monotonic()
             elif entry.kind == "joined" and entry.member:
-                self._expired.discard(_process(entry.member))
+                self._expired.pop(_process(entry.member), None)
+        # The API may list a connection a moment after it was made, so who is not found is looked for again, but not for ever.
+        since = time.monotonic() - LOOK_BACK_MS / 1000
+        self._expired = {process: at for process, at in self._expired.items() if at > since}
 
 
 class Fencing:

@@ -102,9 +102,7 @@ def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, 
     return _decode(place, status, body)
 
 
-def _call(
-    request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int
-) -> tuple[str, int, bytes]:
+def _call(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int) -> tuple[str, int, bytes]:
     """Where it was asked, the status of the answer (0 when there was none) and the answer."""
     amqp, api = urlsplit(single_urls(amqp_url)[0]), urlsplit(management_url or "")
     if api.scheme not in {"", "http", "https"}:

@@ -124,6 +124,7 @@ class PartitionWorker:
     async def _subscribe(self) -> None:
         """A fresh consumer for this tenure: at first, after a lost channel, and after a revocation that was cancelled."""
         await self._close_old()
+        await self._wait_while(lambda: self.tenure.paused and self.tenure.active)
         if not await self._wait_connected():
             return
         self._lost = None

@@ -116,7 +116,9 @@ class PrivateRabbitMQ:
     def control(self, *arguments: str) -> None:
         """Run `rabbitmqctl` against it; raises with the command's own words when it fails."""
         command = [str(self._program.server.parent / "rabbitmqctl"), *arguments]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S)
+        done = subprocess.run(
+            command, check=False, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S
+        )
         if done.returncode:
             raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
 
