@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from tests.faults.secured import Secured
 from tests.redis_user import as_published_user, published_user
 
 from cobalance import servers
@@ -58,3 +59,11 @@ def private_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
     server = servers.private_rabbitmq()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def secured_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A RabbitMQ with TLS, too, that a test may stop or starve; leave it running and well."""
+    made = Secured(tmp_path_factory.mktemp("tls"))
+    yield made
+    made.server.close()

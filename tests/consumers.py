@@ -45,9 +45,7 @@ class Place:
         """A member that is still to be entered."""
         options.setdefault("settings", SETTINGS)
         options.setdefault("member", MemberSettings(drain_timeout_ms=5_000))
-        return ConsumerGroup(
-            self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options
-        )
+        return ConsumerGroup(self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options)
 
     def publish(self, topic: Topic | str, *bodies: object, partition: int = 0) -> None:
         """Puts messages into a partition, or into a queue by its name."""
@@ -105,7 +103,8 @@ def bodies_in(amqp_url: str, queue: str) -> list[str]:
     found = []
     with channel(amqp_url) as it:
         while (got := it.basic_get(queue, auto_ack=True))[0] is not None:
-            found.append((got[2] or b"").decode())
+            body: Any = got[2]
+            found.append((body or b"").decode())
     return found
 
 
@@ -135,6 +134,6 @@ class Seen:
 async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:
     """Asks a blocking function until what it returns is true."""
     with anyio.fail_after(within_s):
-        while not (found := await anyio.to_thread.run_sync(condition)):
+        while not (found := await anyio.to_thread.run_sync(condition)):  # noqa: ASYNC110 -- it is not ours to set an event
             await anyio.sleep(0.02)
     return found

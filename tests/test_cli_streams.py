@@ -3,11 +3,12 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import attrs
 import pytest
-from tests.cli_process import Outcome, cobalance, running
+from tests.cli_process import Outcome, Running, cobalance, running
 from tests.names import unique
 from tests.streams import new_stream
 
@@ -67,7 +68,7 @@ class Shop:
         assert outcome.code == 0
         return [int(line.split()[1]) for line in outcome.out.splitlines()]
 
-    def consumer(self, *options: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 -- a context manager of tests
+    def consumer(self, *options: str) -> AbstractContextManager[Running]:
         """A member."""
         command = ("consume", self.topic.name, "--group", self.coordinator.group, "--handler", "shop:show", *options)
         return running(*command, folder=self.folder, environment=self.environment)

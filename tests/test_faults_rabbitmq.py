@@ -15,6 +15,7 @@ import pytest
 from tests.faults.consuming import Received, a_topic, consumers, consuming, create_group, publish
 from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy
+from tests.faults.secured import Secured
 
 from cobalance import AsyncPublisher, Publisher, servers
 from cobalance.errors import NotRabbitMQ, PublishFailed, Unreachable
@@ -175,9 +176,10 @@ async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: Fau
             await anyio.to_thread.run_sync(publish, url, topic, "nowhere")
 
 
-async def test_a_restart_of_rabbitmq(private_rabbitmq: servers.OwnRabbitMQ, redis_url: str) -> None:
+async def test_a_restart_of_rabbitmq(secured_rabbitmq: Secured, redis_url: str) -> None:
     """Consumers and publishers go on by themselves; what the publisher was told is stored is delivered."""
-    received, url = Received(), private_rabbitmq.url
+    server, received = secured_rabbitmq.server, Received()
+    url = server.url
     with a_topic(url) as topic:
         async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
             tokens = {name: it.token for name, it in group.tenures.items()}
@@ -185,7 +187,7 @@ async def test_a_restart_of_rabbitmq(private_rabbitmq: servers.OwnRabbitMQ, redi
                 for body in BEFORE:
                     await publisher.publish(body, body.encode())
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(restart, private_rabbitmq)
+                    tasks.start_soon(restart, server)
                     await until_closed(group.connection)
                     await publish_somehow(publisher, *AFTER)
                 await received.wait(*BEFORE, *AFTER)
@@ -208,15 +210,14 @@ async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
             break
 
 
-async def test_a_memory_alarm_blocks_publishers_and_no_consumer(
-    private_rabbitmq: servers.OwnRabbitMQ, redis_url: str
-) -> None:
+async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq: Secured, redis_url: str) -> None:
     """A publish waits until the alarm is over; meanwhile what is queued is consumed, which is what ends most alarms."""
-    received, url = Received(), private_rabbitmq.url
+    server, received = secured_rabbitmq.server, Received()
+    url = server.url
     with a_topic(url) as topic, Publisher(url, topic) as publisher:
         for body in BEFORE:
             publisher.publish(body, body.encode())
-        private_rabbitmq.control("set_vm_memory_high_watermark", "0.00000001")
+        server.control("set_vm_memory_high_watermark", "0.00000001")
         try:
             outcomes = [publisher.publish(body, body.encode(), wait=False) for body in AFTER]
             async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
@@ -224,11 +225,11 @@ async def test_a_memory_alarm_blocks_publishers_and_no_consumer(
                 assert publisher._outlet._connection.blocked
                 assert not any(outcome.done() for outcome in outcomes)
                 assert group.connection.is_open
-                private_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+                server.control("set_vm_memory_high_watermark", "0.4")
                 assert [await anyio.to_thread.run_sync(outcome.result, WITHIN_S) for outcome in outcomes]
                 await received.wait(*AFTER)
         finally:
-            private_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+            server.control("set_vm_memory_high_watermark", "0.4")
 
 
 async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(

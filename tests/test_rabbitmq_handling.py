@@ -114,7 +114,7 @@ async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here:
         async with here.member(topic, wrap(fail), retries=LATE):
             await first.wait(1)
         with anyio.fail_after(10):
-            async with here.member(topic, wrap(lambda delivery: second.note(delivery))):
+            async with here.member(topic, wrap(second.note)):
                 assert await second.wait(3) == ["1", "2", "3"]
     assert first.bodies == ["1"]
     assert here.journal("forced", "abandoned") == []
@@ -228,13 +228,13 @@ async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
 
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 0, 1, 2)
-        async with anyio.create_task_group() as tasks:
-            async with here.member(topic, handle, batch=Batch(3), prefetch=3) as member:
-                await begun.wait()
-                tasks.start_soon(member.leave)
-                await member.tenures[topic.queue_names[0]].wait_draining()
-                finish.set()
-                await member.wait_left()
+        group = here.member(topic, handle, batch=Batch(3), prefetch=3)
+        async with anyio.create_task_group() as tasks, group:
+            await begun.wait()
+            tasks.start_soon(group.leave)
+            await group.tenures[topic.queue_names[0]].wait_draining()
+            finish.set()
+            await group.wait_left()
         assert seen.bodies == ["0", "1", "2"]
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
     assert [entry.kind for entry in here.journal("released", "abandoned", "forced")] == ["released"]

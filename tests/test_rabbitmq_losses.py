@@ -19,6 +19,7 @@ from cobalance.rabbitmq.losses import LAST_MS, Losses, Verdict
 
 pytestmark = pytest.mark.anyio
 
+
 @pytest.fixture
 def anyio_backend() -> str:
     """What happens at the broker is the same on both event loops."""

@@ -13,7 +13,8 @@
     │   ├── NotHeld                 the resource is not held here; nothing was done
     │   ├── Fenced                  the resource was lost meanwhile; nothing was done
     │   ├── OffsetRegressed         a higher offset is committed; nothing was changed
-    │   └── CommitOutcomeUnknown    the session ended before the commit was answered
+    │   ├── CommitOutcomeUnknown    the session ended before the commit was answered
+    │   └── DrainTimedOut           it left before its work was finished
     ├── IllegalTransition           a bug of ours: an event that its state does not allow
     ├── ServerError                 a server did not do what was asked of it; `outcome` says whether it may have
     │   ├── Unreachable             no answer, or not now; worth trying again later
@@ -99,6 +100,10 @@ class OffsetRegressed(MembershipError):
 
 class CommitOutcomeUnknown(MembershipError):
     """The session ended before the commit was answered: it may or may not have been stored."""
+
+
+class DrainTimedOut(MembershipError):
+    """It was asked to stop, and left when the drain timeout had passed: work that had begun was given up."""
 
 
 class IllegalTransition(CobalanceError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
@@ -24,23 +26,27 @@ from cobalance.errors import (
 )
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.limits import check_integer, check_members, check_resources
-from cobalance.membership import Membership
 from cobalance.names import validate_name
+from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
 
 log = logging.getLogger("cobalance")
 
+INSTANCE_ID = "COBALANCE_INSTANCE_ID"
+"""The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from types import TracebackType
 
+    from cobalance.actions import AbortReason
     from cobalance.coordinator.transport import Transport
     from cobalance.membership import Listener, Work
 
 
-class Group(Membership):
+class Group(Pausing):
     """Membership in a group, for the length of an ``async with``.
 
     Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
@@ -55,9 +61,10 @@ class Group(Membership):
     Args:
         name: of the group.
         resources: the list all members agree on; ``None`` when somebody else declares it.
-        redis_url: ``redis://``, ``rediss://``, ``unix://``, or ``memory://NAME`` within one process.
+        redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
+            within one process.
         settings: stored by the first member of a new group; later ones adopt what is stored.
-        member: this process's own settings.
+        member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
         resources_version: raise it with every change of the list.
         transport: instead of ``redis_url``.
 
@@ -83,7 +90,7 @@ class Group(Membership):
         super().__init__(work, on_assigned, on_revoked, on_lost)
         self.name = validate_name("group", name)
         self.settings = settings or GroupSettings()
-        self.own = member or MemberSettings()
+        self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
             validate_name("instance id", self.own.instance_id)
         self._resources = None if resources is None else tuple(validate_name("resource", name) for name in resources)
@@ -92,6 +99,7 @@ class Group(Membership):
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
         self._remain: bool | None = None
+        self._given_up: list[str] = []
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -175,11 +183,6 @@ class Group(Membership):
         """This process's member id; it changes when the member has to join again."""
         return self._engine.session.member
 
-    @property
-    def tenures(self) -> dict[str, Tenure]:
-        """What is held now, by resource."""
-        return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
-
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
         names = tuple(validate_name("resource", name) for name in resources)
@@ -195,6 +198,17 @@ class Group(Membership):
         """
         await self._joined.wait()
         self._raise_failure()
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Resources that were still being worked when the drain timeout of a leave had passed; empty after a clean one."""
+        return tuple(self._given_up)
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Engine: stop at once, with or without the event loop."""
+        if self._remain is not None and reason == "deadline":
+            self._given_up.append(resource)
+        super().abort(resource, token, reason)
 
     async def wait_left(self) -> None:
         """Returns when the membership is over.
@@ -232,7 +246,7 @@ class Group(Membership):
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
-        check_integer("the offset to commit", offset)
+        check_integer("the offset to commit", offset, least=-1)  # which is before the first
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
@@ -243,39 +257,6 @@ class Group(Membership):
             raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
         if outcome == "UNKNOWN":
             raise CommitOutcomeUnknown(f"the session ended before the commit of {resource!r} was answered")
-
-    def pause(self, *resources: str) -> None:
-        """No new work is to begin on these before :meth:`resume`; what has begun is finished. They stay held, rebalances that leave
-        them here included; what was handed over or lost, and comes back, is not paused.
-
-        A consumer group sees to it by itself; a ``work`` function looks at ``tenure.paused``.
-
-        Raises:
-            NotHeld: this member does not hold one of them; nothing was changed.
-        """
-        for tenure in self._held(resources):
-            tenure.pause(on=True)
-
-    def resume(self, *resources: str) -> None:
-        """Undoes :meth:`pause`.
-
-        Raises:
-            NotHeld: this member does not hold one of them; nothing was changed.
-        """
-        for tenure in self._held(resources):
-            tenure.pause(on=False)
-
-    @property
-    def paused(self) -> frozenset[str]:
-        """What is held and paused."""
-        return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
-
-    def _held(self, resources: Iterable[str]) -> list[Tenure]:
-        held = self.tenures
-        missing = [name for name in resources if name not in held]
-        if missing:
-            raise NotHeld(f"this member does not hold {', '.join(map(repr, missing))}: pause only what you hold")
-        return [held[name] for name in resources]
 
     @asynccontextmanager
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
@@ -374,3 +355,8 @@ def _most_telling(
         if other is not chosen:  # by its type only: messages may quote what is not ours to log
             log.error("while leaving because of a %s, there was also a %s", type(chosen).__name__, type(other).__name__)
     return chosen
+
+
+def _with_instance_id(own: MemberSettings) -> MemberSettings:
+    found = own.instance_id or os.environ.get(INSTANCE_ID) or None
+    return own if found == own.instance_id else attrs.evolve(own, instance_id=found)

@@ -38,7 +38,7 @@ def check_members(group: str, present: int) -> None:
         )
 
 
-def check_integer(what: str, value: object) -> None:
+def check_integer(what: str, value: object, *, least: int = 0) -> None:
     """Raises UsageError unless the value is a whole number that the coordinator can tell from its neighbours."""
-    if type(value) is not int or not 0 <= value <= MAX_INTEGER:  # a bool is no number here
-        raise UsageError(f"{what} is {value!r}: give a whole number from 0 to 2^53 - 1")
+    if type(value) is not int or not least <= value <= MAX_INTEGER:  # a bool is no number here
+        raise UsageError(f"{what} is {value!r}: give a whole number from {least} to 2^53 - 1")

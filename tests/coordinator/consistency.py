@@ -33,7 +33,9 @@ def _owned(records: Records) -> None:
 
 def _owners(records: Records) -> None:
     for name, record in records.resources.items():
-        assert (record.owner == "-") == (record.status in ("free", "halted")), f"{name} is {record.status} of {record.owner}"
+        assert (record.owner == "-") == (record.status in ("free", "halted")), (
+            f"{name} is {record.status} of {record.owner}"
+        )
         if record.owner != "-":
             owner = records.members.get(record.owner)
             assert owner is not None, f"{name} belongs to nobody"
@@ -90,7 +92,9 @@ def _timers(records: Records) -> None:
     for id_, member in records.members.items():
         assert f"{needed[member.status]}:{id_}" in timers, f"nothing will end {id_}, which is {member.status}"
     for name, record in records.resources.items():
-        assert (record.status == "halted") == record.avoid.startswith("halted:"), f"{name} is {record.status}: {record.avoid}"
+        assert (record.status == "halted") == record.avoid.startswith("halted:"), (
+            f"{name} is {record.status}: {record.avoid}"
+        )
         assert record.status == "halted" or record.avoid == "-" or f"a:{name}" in timers, f"{name} is avoided for ever"
         assert record.rank != "0" or record.avoid != "-", f"{name} is pinned for ever"
     assert records.number("recovering") == 0 or "r" in timers, "recovery never ends"

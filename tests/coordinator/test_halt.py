@@ -26,7 +26,7 @@ def test_nobody_is_given_a_halted_resource(group: Group) -> None:
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
-    halt(a, sorted(a.holds)[0])
+    halt(a, min(a.holds))
     (name,) = [it for it, owner in group.holders().items() if owner is None]
     group.run(10 * SETTINGS.session_timeout_ms)
     c = group.join("c")
@@ -42,8 +42,8 @@ def test_the_others_share_what_is_left(group: Group) -> None:
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
-    halt(a, sorted(a.holds)[0])
-    halt(a, sorted(a.holds)[0])
+    halt(a, min(a.holds))
+    halt(a, min(a.holds))
     group.drain()
     assert group.loads() == {"a": 1, "b": 1}
     assert len(b.holds) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -14,12 +13,20 @@ import anyio
 from cyclopts import Parameter
 
 from cobalance.actions import Problem
-from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, RedisUrl, SettingOptions
+from cobalance.cli.options import (
+    DEFAULT_AMQP_URL,
+    DEFAULT_REDIS_URL,
+    AmqpUrl,
+    RedisUrl,
+    SettingOptions,
+    duration_option,
+)
 from cobalance.cli.output import remark
 from cobalance.cli.source_options import SourceOptions
 from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.runner import drain_timed_out, obey_signals
 from cobalance.settings import MemberSettings
 
 NO_SETTINGS = SettingOptions()
@@ -65,6 +72,9 @@ def consume(
         str | None,
         Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),
     ] = None,
+    drain_timeout: Annotated[
+        int, duration_option("drain-timeout", "How long finishing may take after SIGTERM; then the rest is given up.")
+    ] = MemberSettings().drain_timeout_ms,
     redis_url: RedisUrl = DEFAULT_REDIS_URL,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     streams: StreamOptions = NO_STREAMS,
@@ -89,7 +99,7 @@ def consume(
         retries=retries,
         on_error="dead_letter" if on_error == "dead-letter" else on_error,
         settings=settings.settings(),
-        member=MemberSettings(instance_id=instance_id),
+        member=MemberSettings(instance_id=instance_id, drain_timeout_ms=drain_timeout),
     )
     try:
         anyio.run(_serve, member)
@@ -132,22 +142,28 @@ def load_handler(path: str) -> Callable[..., Any]:
 
 async def _serve(member: Member) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, tasks.cancel_scope)
-        tasks.start_soon(_end_on_refusal, member, tasks.cancel_scope)
-        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
-            remark(f"joined group {member.name} as {member.member}")
-            await member.wait_left()
+        serving = anyio.CancelScope()
+        await tasks.start(obey_signals, serving, _say_how_to_end)
+        with serving:
+            await _be_member(member, serving)
         tasks.cancel_scope.cancel()
+    if member.given_up:
+        raise drain_timed_out(member)
     if not member.has_joined and member.refusal:
         raise GroupFailed(member.refusal)
 
 
-async def _end_on_signal(serving: anyio.CancelScope) -> None:
-    """The first signal is taken; a second one finds the handlers that were there before, and ends the process at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            break
-    serving.cancel()
+async def _be_member(member: Member, serving: anyio.CancelScope) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_refusal, member, serving)
+        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
+            remark(f"joined group {member.name} as {member.member}")
+            await member.wait_left()
+        tasks.cancel_scope.cancel()
+
+
+def _say_how_to_end() -> None:
+    remark("finishing what has begun; a second signal ends this at once")
 
 
 async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cobalance.errors import (
     CobalanceError,
+    DrainTimedOut,
     GroupActive,
     GroupExists,
     NotRabbitMQ,
@@ -14,7 +15,7 @@ from cobalance.errors import (
 )
 from cobalance.servers import ServerUnavailable
 
-OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
+OK, FAILED, USAGE, UNREACHABLE, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
@@ -25,4 +26,4 @@ def exit_code(error: CobalanceError) -> int:
         return UNREACHABLE
     if isinstance(error, UsageError) and not isinstance(error, GroupActive | GroupExists | UnknownGroup):
         return USAGE
-    return FAILED
+    return UNFINISHED if isinstance(error, DrainTimedOut) else FAILED

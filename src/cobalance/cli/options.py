@@ -20,7 +20,7 @@ RedisUrl = Annotated[
         name="--redis-url",
         env_var="COBALANCE_REDIS_URL",
         show_default=False,
-        help="redis://, rediss:// or unix://; by default the Redis on this machine.",
+        help="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; by default the Redis on this machine.",
     ),
 ]
 AmqpUrl = Annotated[
@@ -29,7 +29,7 @@ AmqpUrl = Annotated[
         name="--amqp-url",
         env_var="COBALANCE_AMQP_URL",
         show_default=False,
-        help="amqp:// or amqps://; by default the RabbitMQ on this machine, as guest.",
+        help="amqp:// or amqps://, several hosts with commas; by default the RabbitMQ on this machine, as guest.",
     ),
 ]
 ManagementUrl = Annotated[
@@ -63,6 +63,7 @@ def _converted(_: object, tokens: Sequence[Token]) -> int:
 
 
 def duration_option(name: str, words: str) -> Parameter:
+    """An option that takes a duration, and is called the same with ``-ms`` behind it."""
     return Parameter(
         name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as 1500ms, 30s or 2m."
     )

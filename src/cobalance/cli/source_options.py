@@ -20,7 +20,9 @@ Source = str | BoundQueues | MatchingQueues | list[str | Queue]
 class SourceOptions:
     """Instead of a topic."""
 
-    queue: Annotated[tuple[str, ...], Parameter(negative="", help="A queue that exists; may be given several times.")] = ()
+    queue: Annotated[
+        tuple[str, ...], Parameter(negative="", help="A queue that exists; may be given several times.")
+    ] = ()
     bound_to: Annotated[
         str | None, Parameter(help="The queues bound to this exchange, as long as they are. Asks the management API.")
     ] = None

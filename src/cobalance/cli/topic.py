@@ -18,7 +18,9 @@ def create(
     name: Name,
     /,
     *,
-    partitions: Annotated[int, Parameter(help="Four to eight times the processes you expect; growing pauses the topic.")],
+    partitions: Annotated[
+        int, Parameter(help="Four to eight times the processes you expect; growing pauses the topic.")
+    ],
     queue_type: Annotated[
         Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Of its queues.")
     ] = "classic",
@@ -103,7 +105,9 @@ def describe(name: Name, /, *, json: Json = False, amqp_url: AmqpUrl = DEFAULT_A
         for it in partitions
     ]
     if json:
-        print_json({"topic": name, "type": topic.queue_type, "layout": topic.layout, "dead_letters": dead, "queues": rows})
+        print_json(
+            {"topic": name, "type": topic.queue_type, "layout": topic.layout, "dead_letters": dead, "queues": rows}
+        )
         return
     print_table(("LAYOUT", "QUEUE", "STATE", "READY", "#CONSUMERS"), (tuple(row.values()) for row in rows))
     if dead:

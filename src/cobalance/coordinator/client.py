@@ -11,6 +11,7 @@ from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import Configure, Describe, Header, Request, ResetOffsets, Resume, Section, Tick
 from cobalance.coordinator.scripts import load
 from cobalance.errors import GroupActive, GroupExists, InvalidSettings, UnknownGroup
+from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.settings import STORED_NAMES, GroupSettings
 
@@ -107,7 +108,10 @@ class Coordinator:
         Raises:
             UnknownGroup: there is no such group.
             GroupActive: somebody is a member, or may be.
+            UsageError: an offset is no number that can be stored.
         """
+        for offset in offsets.values():
+            check_integer("the offset to commit", offset, least=-1)
         items = list(offsets.items())
         for start in range(0, len(items), RESETS_A_CALL):
             reply = self._admin(ResetOffsets(tuple(items[start : start + RESETS_A_CALL])))

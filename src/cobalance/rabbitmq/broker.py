@@ -119,7 +119,9 @@ def read(admin: Admin, name: str) -> Topic:
     prefix = Topic(name, 1, layout=layout).prefix
     partitions = admin.partitions(prefix)
     if not partitions:
-        raise TopicMissing(f"{name!r} at {admin.place} is an exchange without the queue {prefix}-0, so it is not a topic.")
+        raise TopicMissing(
+            f"{name!r} at {admin.place} is an exchange without the queue {prefix}-0, so it is not a topic."
+        )
     arguments = admin.learn(f"{prefix}-0").arguments
     is_stream = arguments["x-queue-type"] == "stream"
     return Topic(

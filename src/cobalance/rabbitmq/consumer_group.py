@@ -170,7 +170,9 @@ class ConsumerGroup(Streaming):
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._reconnection.open()
         # What changes by itself is declared by whoever is elected coordinator; the rest, by everybody.
-        is_fixed = self._discovers is None or (isinstance(self._discovers, LayoutSource) and not self._discovers.is_grown)
+        is_fixed = self._discovers is None or (
+            isinstance(self._discovers, LayoutSource) and not self._discovers.is_grown
+        )
         self._resources = tuple(self._queues) if is_fixed else None
 
     def _find_queues(self) -> list[Queue]:
@@ -315,4 +317,3 @@ def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise UsageError(f"{name} is {value!r}: give one of {', '.join(map(repr, allowed))}")
     return value
-

@@ -21,6 +21,8 @@ queues of an old layout again. RabbitMQ brings a message that it has routed into
 later would not be lost, but processed later than its successors in the new layout. One consumer group consumes the topic.
 """
 
+from collections.abc import Iterator
+
 import attrs
 
 from cobalance.errors import TopicMismatch, UsageError
@@ -64,11 +66,23 @@ def is_being_grown(admin: Admin, topic: Topic) -> bool:
 
 
 def prune_topic(url: str, name: str) -> dict[str, bool]:
-    """Deletes the queues of old layouts, as far as they have neither messages nor consumers. Queue → whether it is gone."""
+    """Deletes the queues of old layouts, as far as they have neither messages nor consumers; for when the new layout is consumed.
+    Queue → whether it is gone.
+
+    Each layout is taken down from its end, and no further than to the first queue that is in use: queues are found by counting, and
+    one with messages must not be hidden behind a gap.
+    """
     with connected(url) as admin, admin.changing(Topic(name, 1).name):
         old = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name))]
-        names = [f"{it.prefix}-{number}" for it in old for number in admin.partition_numbers(it.prefix)]
-        return {queue: admin.delete_unused(queue) for queue in names}
+        return {queue: gone for it in old for queue, gone in _take_down(admin, it)}
+
+
+def _take_down(admin: Admin, layout: Topic) -> Iterator[tuple[str, bool]]:
+    gone = True
+    for number in reversed(list(admin.partition_numbers(layout.prefix))):
+        queue = f"{layout.prefix}-{number}"
+        gone = gone and admin.delete_unused(queue)
+        yield queue, gone
 
 
 @attrs.frozen
@@ -96,6 +110,8 @@ def describe_topic(url: str, name: str) -> tuple[Topic, list[PartitionState], in
 
 def _check(old: Topic, new: Topic) -> None:
     if old.queue_type == "stream":
-        raise UsageError(f"Topic {old.name!r} consists of streams, which never become empty, so it cannot be grown in order.")
+        raise UsageError(
+            f"Topic {old.name!r} consists of streams, which never become empty, so it cannot be grown in order."
+        )
     if new.partitions < old.partitions:
         raise TopicMismatch(f"Topic {old.name!r} has {old.partitions} partitions; it can be given more, not fewer.")

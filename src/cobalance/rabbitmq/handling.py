@@ -156,7 +156,10 @@ class Handling:
         if self._on_error == "halt":
             worker.put_down(1)
             worker.halt(kind)
-            log.error("group %s: %s; its partition is halted. Once the cause is removed: %s", *self._how_to_resume(parcel, words))
+            log.error(
+                "group %s: %s; its partition is halted. Once the cause is removed: %s",
+                *self._how_to_resume(parcel, words),
+            )
             return False
         log.error("group %s: %s; it is given up, to the dead-letter target of its queue", self._group, words)
         parcels.popleft()

@@ -62,7 +62,9 @@ class Losses:
 
     def _missed(self, error: QueueMissing) -> Verdict:
         if self._has_consumed:
-            log.error("group %s: queue %s was deleted; its partition is given up until it is back", self._group, self._queue)
+            log.error(
+                "group %s: queue %s was deleted; its partition is given up until it is back", self._group, self._queue
+            )
             return Verdict(give_up="queue_missing")
         if not self._missing:
             log.warning("group %s: %s Looking again until it is there.", self._group, error)
@@ -71,4 +73,6 @@ class Losses:
 
     def _pause_ms(self) -> int:
         """None the first time: a channel that is gone once is mostly back at once."""
-        return 0 if self._in_vain <= 1 and not self._missing else int(min(FIRST_MS * 2 ** min(self._in_vain, 20), LAST_MS))
+        return (
+            0 if self._in_vain <= 1 and not self._missing else int(min(FIRST_MS * 2 ** min(self._in_vain, 20), LAST_MS))
+        )
