@@ -11,9 +11,10 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, place, until
 
-from cobalance.errors import PublishFailed, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.rabbitmq import (
     Delivery,
     Publisher,
@@ -78,7 +79,7 @@ def test_nothing_enters_a_closed_layout(topic: Topic, amqp_url: str) -> None:
     """Not even when a process that was started long ago creates the topic again."""
     grown = grow_topic(amqp_url, topic.name, 3)
     create_topic(amqp_url, topic)
-    with channel(amqp_url) as it, pytest.raises(Exception, match="unroutable"):
+    with channel(amqp_url) as it, pytest.raises(UnroutableError):
         it.basic_publish(topic.name, "0", b"", mandatory=True)
     with Publisher(amqp_url, topic) as publisher:
         partition = publisher.publish("key", b"x").result()
@@ -115,6 +116,38 @@ def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: To
     queue = grown.queue_names[grown.partition_of("key")]
     assert bodies_in(amqp_url, topic.queue_names[topic.partition_of("key")]) == ["0"]
     assert bodies_in(amqp_url, queue) == [str(n) for n in range(1, 60)]
+
+
+def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic, amqp_url: str) -> None:
+    """Nobody knows a smaller layout: publishing, consuming and growing are refused until the queue is back."""
+    grown = grow_topic(amqp_url, topic.name, 3)
+    with channel(amqp_url) as it:
+        it.queue_delete(grown.queue_names[2])
+        for refused in (
+            lambda: check_topic(amqp_url, topic),
+            lambda: read_topic(amqp_url, topic.name),
+            lambda: create_topic(amqp_url, topic),
+            lambda: grow_topic(amqp_url, topic.name, 4),
+        ):
+            with pytest.raises(QueueMissing, match=r"routing key, v2\.2"):
+                refused()
+        queue = grown.queues[2]
+        it.queue_declare(queue.name, durable=True, arguments=queue.declaration)
+        it.queue_bind(queue.name, topic.name, "v2.2")
+    assert check_topic(amqp_url, topic) == grown
+
+
+def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url: str) -> None:
+    """Its exchange was deleted, and with it all bindings: those of the closed layout do not come back."""
+    grown = grow_topic(amqp_url, topic.name, 3)
+    with channel(amqp_url) as it:
+        it.exchange_delete(topic.name)
+        assert create_topic(amqp_url, topic) == grown
+        for partition in range(2):
+            with pytest.raises(UnroutableError):
+                it.basic_publish(topic.name, str(partition), b"", mandatory=True)
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"x")
 
 
 def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

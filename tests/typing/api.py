@@ -15,7 +15,9 @@ from cobalance import (
     MemberSettings,
     Publisher,
     Queue,
+    Retention,
     Retries,
+    StreamSettings,
     Tenure,
     Topic,
     run,
@@ -36,6 +38,7 @@ async def handle(delivery: Delivery) -> None:
     assert_type(delivery.token, int)
     assert_type(delivery.redelivered, bool)
     assert_type(delivery.queue, str)
+    assert_type(delivery.offset, int | None)
 
 
 def handle_in_thread(delivery: Delivery) -> None:
@@ -100,6 +103,9 @@ def programs() -> None:
     run(ConsumerGroup("billing", [Queue("a"), "b"], handle), backend="trio")
     run(ConsumerGroup("billing", BoundQueues("x"), handle_batch, batch=Batch(10, within_ms=5), prefetch=10))
     run(ConsumerGroup("billing", MatchingQueues("a.*"), handle, retries=Retries(1, first_ms=5), on_error="halt"))
+    kept = Topic("payments", 4, "stream", retention=Retention(max_age="7D"))
+    run(ConsumerGroup("revenue", kept, handle, streams=StreamSettings(start=7, on_unknown_offset="stop", lock=True)))
+    run(ConsumerGroup("revenue", kept, handle, streams=StreamSettings(start="next", commit_every=1, commit_interval_ms=5)))
     with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
         connection.channel().start_consuming()
 

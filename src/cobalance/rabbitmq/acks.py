@@ -38,7 +38,7 @@ class AckTracker:
         self._ackable = 0
         self._acked = 0
         self._ahead: set[int] = set()
-        self._covered = 0
+        self._covered = -1  # Up to here, all is settled by `done_up_to`.
         self._rejected: set[int] = set()
         self._rejects: list[int] = []
 
@@ -66,7 +66,7 @@ class AckTracker:
         open_ = [it for it in range(self.settled + 1, min(tag, self.delivered) + 1) if it not in self._ahead]
         for it in open_:
             self._settle(it)
-        self._covered = max(self._covered, *open_, 0)
+        self._covered = max([self._covered, *open_])
         return len(open_)
 
     def reject(self, tag: int) -> bool:

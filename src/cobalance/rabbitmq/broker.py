@@ -45,6 +45,7 @@ def open_layout(admin: Admin, topic: Topic) -> None:
         admin.declare(queue)
     for partition, queue in enumerate(topic.queues):
         admin.bind(queue, topic.name, topic.routing_key(partition))
+    admin.declare_exchange(topic.size_marker, {})
     admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
 
 
@@ -56,13 +57,28 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
     newest = newest_layout(admin, topic.name)
     if newest <= topic.layout:
         return topic
-    partitions = admin.partitions(attrs.evolve(topic, layout=newest).prefix)
+    partitions = _count(admin, attrs.evolve(topic, layout=newest))
     if topic.partitions > partitions:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was grown to {partitions} partitions, which is less than {topic.partitions}. "
             f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
         )
     return attrs.evolve(topic, partitions=partitions, layout=newest)
+
+
+def _count(admin: Admin, layout: Topic) -> int:
+    """How many partitions a layout has. A grown one has a marker that says whether that is how many it was opened with: were its last
+    queue gone, keys would else be spread over the others.
+    """
+    partitions = admin.partitions(layout.prefix)
+    if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
+        raise QueueMissing(
+            f"Layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with another number of partitions than the "
+            f"{partitions} that there are: a queue of it, {layout.prefix}-{partitions} or a later one, was deleted. Declare it again, with "
+            f"the arguments of {layout.prefix}-0, and bind it to exchange {layout.name} under its routing key, "
+            f"{layout.routing_key(partitions)}."
+        )
+    return partitions
 
 
 def newest_layout(admin: Admin, name: str) -> int:
@@ -117,7 +133,7 @@ def read(admin: Admin, name: str) -> Topic:
     admin.require_exchange(name)
     layout = newest_layout(admin, name)
     prefix = Topic(name, 1, layout=layout).prefix
-    partitions = admin.partitions(prefix)
+    partitions = _count(admin, Topic(name, 1, layout=layout))
     if not partitions:
         raise TopicMissing(
             f"{name!r} at {admin.place} is an exchange without the queue {prefix}-0, so it is not a topic."
@@ -142,8 +158,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     with connected(url) as admin:
         admin.require_exchange(name)
         layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
-        partitions = [f"{it.prefix}-{number}" for it in layouts for number in admin.partition_numbers(it.prefix)]
-        queues = [f"{name}.dead", *partitions]
+        numbers = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
+        queues = [f"{name}.dead", *(f"{it.prefix}-{number}" for it in layouts for number in numbers[it])]
         for queue in queues if not force else ():
             admin.refuse_in_use(queue)
         admin.delete_exchange(name)
@@ -151,6 +167,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
             admin.delete(queue)
         for it in reversed(layouts):
             admin.delete_exchange(it.marker)
+            if numbers[it]:
+                admin.delete_exchange(attrs.evolve(it, partitions=len(numbers[it])).size_marker)
 
 
 def learn_queue(url: str, name: str) -> Queue:

@@ -19,7 +19,7 @@ QueueType = Literal["classic", "quorum", "stream"]
 
 def _valid_name(_: object, __: object, value: str) -> None:
     validate_name("topic", value)
-    if re.search(r"\.v\d+$", value):
+    if re.search(r"\.v\d+(\.\d+)?$", value):
         raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
 
 
@@ -66,6 +66,11 @@ class Topic:
     def marker(self) -> str:
         """The exchange that exists from the moment on at which the layout is complete and open. Nothing is published to it."""
         return f"{self.name}.v{self.layout}"
+
+    @property
+    def size_marker(self) -> str:
+        """The exchange that says how many partitions the layout was opened with."""
+        return f"{self.marker}.{self.partitions}"
 
     @property
     def queues(self) -> tuple[Queue, ...]:
