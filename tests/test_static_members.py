@@ -63,17 +63,17 @@ class Record:
 
     def __init__(self, redis_url: str, group: str) -> None:
         self._transport = open_transport(redis_url)
-        self._group = group
+        self.group = group
 
     def owners(self) -> dict[str, str]:
         """Resource → instance id."""
-        coordinator = Coordinator(self._transport, self._group)
+        coordinator = Coordinator(self._transport, self.group)
         instances = {row.id: row.instance_id or "" for row in coordinator.members()}
         return {row.name: instances.get(row.owner or "", "") for row in coordinator.resources()}
 
     def entries(self) -> list[JournalEntry]:
         """The journal."""
-        return list(Journal(self._transport, self._group).entries())
+        return list(Journal(self._transport, self.group).entries())
 
     def close(self) -> None:
         """Ends the connection."""
@@ -81,29 +81,24 @@ class Record:
 
 
 @pytest.fixture
-def group() -> str:
-    """A name of its own."""
-    return unique("static")
-
-
-@pytest.fixture
-def record(redis_url: str, group: str) -> Iterator[Record]:
+def record(redis_url: str) -> Iterator[Record]:
     """Of a group known to be new."""
-    create_group(redis_url, group, SETTINGS)
-    found = Record(redis_url, group)
+    name = unique("static")
+    create_group(redis_url, name, SETTINGS)
+    found = Record(redis_url, name)
     yield found
     found.close()
 
 
 def test_a_rolling_restart_of_every_process_moves_nothing(
-    run: Programs, topic: Topic, group: str, record: Record, amqp_url: str, tmp_path: Path
+    run: Programs, topic: Topic, record: Record, amqp_url: str, tmp_path: Path
 ) -> None:
     """Each is stopped by SIGTERM and started again, while messages come: every partition stays with its instance, every message
     is handled once and in order, and nothing was asked back.
     """
     program = tmp_path / "shop.py"
     program.write_text(PROGRAM)
-    processes = {instance: run.start(program, instance, group, topic.name) for instance in INSTANCES}
+    processes = {instance: run.start(program, instance, record.group, topic.name) for instance in INSTANCES}
     published = _publish(amqp_url, topic)
     _wait_for(run, published)
     while sorted(record.owners().values()) != sorted(INSTANCES * 2):  # the second one joins in its own time
@@ -114,7 +109,7 @@ def test_a_rolling_restart_of_every_process_moves_nothing(
     for instance in INSTANCES:
         run.stop(processes[instance])
         published += _publish(amqp_url, topic)
-        processes[instance] = run.start(program, instance, group, topic.name)
+        processes[instance] = run.start(program, instance, record.group, topic.name)
         _wait_for(run, published)
 
     assert record.owners() == before

@@ -1,31 +1,23 @@
-"""Streams as a group's partitions, on real servers: where they begin, what is committed, and that nothing is lost in between."""
+"""Streams as a group's partitions, on real servers: handing them over, and what is committed, with nothing lost in between."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import anyio
+import attrs
 import pytest
 import redis as redis_client
 from tests.consumers import SETTINGS, Place, new_topic, place, until
-from tests.names import unique
-from tests.streams import TINY, Stream, connected, cut, new_stream
+from tests.reading import WITHIN_S, Reading, committed, member, settings
+from tests.streams import Stream, cut, new_stream
 
-from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure
+from cobalance import ConsumerGroup, Delivery, Publisher, Tenure
 from cobalance.coordinator.keys import group_keys
-from cobalance.errors import NotHeld, UsageError
-from cobalance.rabbitmq import Publisher
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.stream_settings import Start
+from cobalance.errors import NotHeld
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
-
-WITHIN_S = 30.0
-NEVER_MS = 3_600_000.0
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -46,56 +38,6 @@ def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""
     with new_stream(amqp_url, 10) as it:
         yield it
-
-
-class Reading:
-    """What handlers were given, in order; checks that no two of them work one stream at a time. On one event loop."""
-
-    def __init__(self) -> None:
-        self.offsets: defaultdict[str, list[int]] = defaultdict(list)
-        self.tokens: defaultdict[str, set[int]] = defaultdict(set)
-        self.deliveries: list[Delivery] = []
-        self._at_work: set[str] = set()
-        self._more = anyio.Event()
-
-    async def handle(self, delivery: Delivery) -> None:
-        """A handler."""
-        assert delivery.queue not in self._at_work
-        self._at_work.add(delivery.queue)
-        await anyio.lowlevel.checkpoint()
-        self._at_work.remove(delivery.queue)
-        assert delivery.offset is not None
-        self.offsets[delivery.queue].append(delivery.offset)
-        self.tokens[delivery.queue].add(delivery.token)
-        self.deliveries.append(delivery)
-        self._more.set()
-        self._more = anyio.Event()
-
-    async def wait(self, count: int) -> list[int]:
-        """Returns once there are so many, of all streams; the offsets of the first stream."""
-        with anyio.fail_after(WITHIN_S):
-            while len(self.deliveries) < count:
-                await self._more.wait()
-        return next(iter(self.offsets.values()))
-
-
-def settings(**options: Any) -> StreamSettings:
-    """Commits by themselves only if they are asked for."""
-    options.setdefault("commit_every", 1_000_000)
-    options.setdefault("commit_interval_ms", NEVER_MS)
-    return StreamSettings(**options)
-
-
-def member(here: Place, stream: Stream, reading: Reading, **options: Any) -> ConsumerGroup:
-    """A member that reads one stream."""
-    chosen = {name: options.pop(name) for name in list(options) if name in StreamSettings.__annotations__}
-    return here.member([stream.name], reading.handle, streams=settings(**chosen), **options)
-
-
-def committed(here: Place, stream: Stream) -> int | None:
-    """The committed offset."""
-    row = here.resources().get(stream.name)
-    return None if row is None else row.committed
 
 
 # -- handing over ----------------------------------------------------------------------------------------------------------
@@ -199,6 +141,21 @@ async def test_without_either_the_release_commits(here: Place, stream: Stream) -
     assert committed(here, stream) == 9
 
 
+async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: Stream) -> None:
+    """A process with an instance id leaves and comes back: its stream is not released in between, and yet nothing comes twice."""
+    kept = attrs.evolve(SETTINGS, rejoin_grace_ms=20_000)
+    own = MemberSettings(instance_id="pod-0", drain_timeout_ms=5_000)
+    reading = Reading()
+    async with member(here, stream, reading, settings=kept, member=own):
+        await reading.wait(10)
+    assert here.journal("graced")
+    assert here.journal("released") == []
+    assert committed(here, stream) == 9
+    stream.append(3)
+    async with member(here, stream, reading, settings=kept, member=own):
+        assert await reading.wait(13) == list(range(13))
+
+
 async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
     """In any order: the oldest message that is not acknowledged holds back all behind it."""
     reading = Reading()
@@ -287,298 +244,3 @@ def steal(redis_url: str, group: str, resource: str) -> None:
     words[2] = str(int(words[2]) + 1)
     client.hset(key, resource, " ".join(words))
     client.close()
-
-
-# -- where it begins ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-@pytest.mark.parametrize(
-    ("start", "first"),
-    [
-        ("first", 0),
-        ("next", 10),
-        (4, 4),
-        (10, 10),
-        (1_000, 10),
-        (datetime.now(UTC) - timedelta(days=1), 0),
-        (datetime.now(UTC) + timedelta(days=1), 10),
-    ],
-    ids=str,
-)
-async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Start, first: int) -> None:
-    """As it was told to; and at the end where there is nothing yet."""
-    reading = Reading()
-    async with member(here, stream, reading, start=start):
-        await until(lambda: committed(here, stream) == first - 1)
-        stream.append(5)
-        assert await reading.wait(15 - first) == list(range(first, 15))
-
-
-async def test_the_last_chunk(here: Place, stream: Stream) -> None:
-    """The last message comes, and all that lie in its chunk."""
-    reading = Reading()
-    async with member(here, stream, reading, start="last"):
-        await until(lambda: reading.deliveries and reading.deliveries[-1].offset == 9)
-        offsets = reading.offsets[stream.name]
-        assert offsets == list(range(offsets[0], 10))
-
-
-async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> None:
-    """The first holder leaves before anything came: what comes then is not skipped by the next one, who would begin at "next" too."""
-    reading = Reading()
-    async with member(here, stream, reading, start="next"):
-        await until(lambda: committed(here, stream) == 9)
-    stream.append(3)
-    async with member(here, stream, reading, start="next"):
-        assert await reading.wait(3) == [10, 11, 12]
-
-
-# -- offsets that are not known ------------------------------------------------------------------------------------------------
-
-
-def grown_by_itself(here: Place) -> None:
-    """The group was made by its first member: nobody knows whether there was one before."""
-    here.group = unique("grown")
-    here.coordinator = type(here.coordinator)(here.coordinator.transport, here.group)
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-@pytest.mark.parametrize(
-    "options", [{}, {"start": "next", "on_unknown_offset": "first"}], ids=["by default", "by choice"]
-)
-async def test_an_unknown_offset_can_mean_the_first(
-    amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
-) -> None:
-    """Some messages may come again; none is skipped."""
-    with place(amqp_url, redis_url) as here:
-        grown_by_itself(here)
-        reading = Reading()
-        async with member(here, stream, reading, **options):
-            assert await reading.wait(10) == list(range(10))
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-@pytest.mark.parametrize("options", [{"on_unknown_offset": "stop"}, {"start": "next"}, {"start": 5}], ids=str)
-async def test_an_unknown_offset_can_stop_the_stream(
-    amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
-) -> None:
-    """Nobody works it until an operator has said where to go on, and then somebody does."""
-    with place(amqp_url, redis_url) as here:
-        grown_by_itself(here)
-        reading = Reading()
-        async with member(here, stream, reading, **options):
-            halted = (await until(lambda: here.journal("halted")))[0]
-            assert (halted.resource, halted.reason) == (stream.name, "halted:OffsetUnknown")
-            assert committed(here, stream) is None
-            here.coordinator.reset_offsets({stream.name: 6})
-            here.coordinator.resume(stream.name)
-            assert await reading.wait(3) == [7, 8, 9]
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream: Stream) -> None:
-    """Everybody stopped and Redis was emptied: a group that was known to be new is not any more."""
-    with place(amqp_url, private_redis.url) as here:
-        async with member(here, stream, Reading(), start="next"):
-            await until(lambda: committed(here, stream) == 9)
-        private_redis.restart(empty=True)
-        async with member(here, stream, Reading(), start="next"):
-            assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: Any, stream: Stream) -> None:
-    """Redis was emptied while a member was at work: it brings the committed offset back, and reading goes on."""
-    reading = Reading()
-    with place(amqp_url, private_redis.url) as here:
-        async with member(here, stream, reading, start="next", commit_every=1):
-            await until(lambda: committed(here, stream) == 9)
-            stream.append(5)
-            await until(lambda: committed(here, stream) == 14)
-            private_redis.restart(empty=True)
-            await until(lambda: here.journal("claimed"))
-            assert committed(here, stream) == 14
-            stream.append(5)
-            assert await reading.wait(10) == list(range(10, 20))
-        assert committed(here, stream) == 19
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis: Any) -> None:
-    """Nothing was processed yet when Redis was emptied: the first message must not count as processed afterwards."""
-    with place(amqp_url, private_redis.url) as here, new_stream(amqp_url) as stream:
-        async with member(here, stream, Reading()):
-            await until(lambda: committed(here, stream) == -1)
-            private_redis.restart(empty=True)
-            await until(lambda: here.journal("claimed"))
-            assert committed(here, stream) == -1
-
-
-async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream) -> None:
-    """It ends before the committed offset; that never falls by itself, whatever the policy is."""
-    async with member(here, stream, Reading()):
-        await until(lambda: committed(here, stream) == -1)
-    here.coordinator.reset_offsets({stream.name: 9})
-    stream.make_anew()
-    stream.append(3)
-    async with member(here, stream, Reading(), on_unknown_offset="first"):
-        assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
-    assert committed(here, stream) == 9
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-@pytest.mark.parametrize("policy", ["stop", "first"])
-async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str, policy: str) -> None:
-    """They are gone; the user chose whether that is to be noticed, or only logged."""
-    with new_stream(amqp_url, 5, TINY) as stream:
-        here.coordinator.create(SETTINGS)
-        here.coordinator.reset_offsets({stream.name: 2})
-        first = stream.append_until_gone(5)
-        reading = Reading()
-        async with member(here, stream, reading, on_unknown_offset=policy):
-            if policy == "stop":
-                assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
-            else:
-                assert (await reading.wait(1))[0] == first
-
-
-# -- seeking -------------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_seek_back_repeats_messages_but_not_commits(here: Place, stream: Stream) -> None:
-    """The committed offset stays until the position has passed it, so a handover then resumes behind it."""
-    reading = Reading()
-    async with member(here, stream, reading, commit_every=1) as group:
-        await until(lambda: committed(here, stream) == 9)
-        await group.seek(stream.name, 7)
-        assert await reading.wait(13) == [*range(10), 7, 8, 9]
-        assert committed(here, stream) == 9
-        stream.append(2)
-        assert await reading.wait(15) == [*range(10), 7, 8, 9, 10, 11]
-        await until(lambda: committed(here, stream) == 11)
-    assert here.journal("refused") == []
-    assert len(reading.tokens[stream.name]) == 1
-
-
-async def test_a_seek_back_that_is_handed_over(here: Place, stream: Stream) -> None:
-    """Released below the committed offset: that one counts."""
-    reading = Reading()
-    async with member(here, stream, reading, commit_every=1) as group:
-        await until(lambda: committed(here, stream) == 9)
-        await group.seek(stream.name, "first")
-        await reading.wait(12)
-    assert committed(here, stream) == 9
-    assert here.journal("refused") == []
-
-
-async def test_a_seek_forward_passes_over_messages(here: Place, amqp_url: str) -> None:
-    """In the middle of a burst: what was handed out behind the running message is not handled, and not committed before."""
-    reading, began, gate = Reading(), anyio.Event(), anyio.Event()
-
-    async def handle(delivery: Delivery) -> None:
-        began.set()
-        await gate.wait()
-        await reading.handle(delivery)
-
-    with new_stream(amqp_url, 100) as stream:
-        async with here.member([stream.name], handle, streams=settings()) as group:
-            await began.wait()
-            await group.seek(stream.name, 95)
-            gate.set()
-            assert await reading.wait(6) == [0, 95, 96, 97, 98, 99]
-        assert committed(here, stream) == 99
-
-
-async def test_a_seek_forgets_what_was_not_acknowledged(here: Place, stream: Stream) -> None:
-    """With manual acks it does not wait, and acks that come late are of no effect."""
-    reading = Reading()
-    async with member(here, stream, reading, ack="manual", commit_every=1) as group:
-        await reading.wait(10)
-        old = list(reading.deliveries)
-        await group.seek(stream.name, 8)
-        await reading.wait(12)
-        for delivery in old:
-            group.ack(delivery)
-        assert committed(here, stream) == -1
-        for delivery in reading.deliveries[10:]:
-            group.ack(delivery)
-        await until(lambda: committed(here, stream) == 9)
-
-
-async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None:
-    """Though the first is under way."""
-    reading = Reading()
-    async with member(here, stream, reading) as group:
-        await reading.wait(10)
-        await group.seek(stream.name, "next")
-        await group.seek(stream.name, 8)
-        assert await reading.wait(12) == [*range(10), 8, 9]
-
-
-async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str) -> None:
-    """Queues, what is not held, and places that are none."""
-    with new_topic(amqp_url, 1) as topic:
-        async with here.member([stream.name, *topic.queue_names], Reading().handle) as group:
-            await group.wait_held(stream.name, *topic.queue_names)
-            with pytest.raises(UsageError, match="queue"):
-                await group.seek(topic.queue_names[0], "first")
-            with pytest.raises(UsageError, match="time zone"):
-                await group.seek(stream.name, "latest")  # type: ignore[arg-type]
-            with pytest.raises(NotHeld):
-                await group.seek("another", 0)
-
-
-# -- guard and limits ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_url: str) -> None:
-    """Only once it is held; and nothing is read before."""
-    reading = Reading()
-
-    def guarded(group: ConsumerGroup) -> bool:
-        held = group._engine.session.holdings._by_name.get(stream.name)
-        return held is not None and held.guarded
-
-    def occupy(connection: BrokerConnection) -> None:
-        connection.open_channel(lambda it: it.queue_declare(f"lock.{stream.name}", exclusive=True))
-
-    with connected(amqp_url, "another") as other:
-        other.submit(lambda: occupy(other))
-        await until(lambda: lock_is_taken(amqp_url, stream))
-        async with member(here, stream, reading, lock=True) as group:
-            await until(lambda: committed(here, stream) == -1)
-            assert not guarded(group)
-            assert reading.deliveries == []
-            other.close()
-            await reading.wait(10)
-            await until(lambda: guarded(group))
-    assert not lock_is_taken(amqp_url, stream)
-
-
-def lock_is_taken(amqp_url: str, stream: Stream) -> bool:
-    """Whether another connection has the lock queue."""
-    import pika
-    from pika.exceptions import ChannelClosedByBroker
-
-    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
-        try:
-            connection.channel().queue_declare(f"lock.{stream.name}", exclusive=True)
-        except ChannelClosedByBroker:
-            return True
-    return False
-
-
-async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:
-    """RabbitMQ would let anybody read, so who is cut off from Redis has to stop."""
-    reading = Reading()
-    async with member(here, stream, reading) as group:
-        await reading.wait(10)
-        assert not group._engine.session.holdings._by_name[stream.name].guarded
-
-
-async def test_streams_have_no_dead_letters(here: Place, stream: Stream) -> None:
-    """Said before anything is consumed."""
-    with pytest.raises(UsageError, match="dead-letter"):
-        async with member(here, stream, Reading(), on_error="dead_letter"):
-            pass

@@ -62,7 +62,7 @@ class StreamWorker(PartitionWorker):
     def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
         super().__init__(tenure, queue, streams)
         self._streams, self._settings = streams, settings
-        self._counting = threading.Lock()  # Guards what follows; never held while calling out.
+        self._counting = threading.Lock()  # Guards what follows.
         self._position: int | None = tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
@@ -211,11 +211,10 @@ class StreamWorker(PartitionWorker):
         except Fenced:  # somebody else has it, so the tenure is over, before anybody has told us
             self.abort("lost", lambda: None)
             self.tenure.stop_now()
-        except (
-            OffsetRegressed,
-            CommitOutcomeUnknown,
-        ) as error:  # a higher one is there; or the session is over, and this with it
-            log.info("stream %s: %s", self.queue.name, error)
+        except (OffsetRegressed, CommitOutcomeUnknown) as error:
+            log.info(
+                "stream %s: %s", self.queue.name, error
+            )  # a higher one is there; or the tenure is over, as is the session
 
     # -- handlers' side (any thread) -----------------------------------------------------------------------------------------
 
