@@ -3,7 +3,7 @@ PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
 
-.PHONY: demo test lint bench explore mutants spec
+.PHONY: demo test lint bench explore mutants spec chaos
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -28,6 +28,10 @@ mutants: .venv/.up-to-date
 # The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes" or "histories" checks that part.
 spec: .venv/.up-to-date
 	$(PYTHON) -m cobalance_sims.spec $(ARGS)
+
+# Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run.
+chaos: .venv/.up-to-date
+	$(PYTHON) -m tests.chaos $(ARGS)
 
 # ARGS of `make lint` go to ruff check (ARGS=--fix); those of `make test` go to pytest alone.
 .PHONY: check

@@ -1,8 +1,11 @@
 """Real servers for the tests. One that cannot be found or started is an error, never a skip."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from tests.faults.secured import Secured
+from tests.redis_user import as_published_user, published_user
 
 from cobalance import servers
 
@@ -10,14 +13,21 @@ from cobalance import servers
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[servers.RedisServer]:
     """The Redis all tests share; a test that stops or empties its server takes `private_redis`."""
-    server = servers.redis_server()
+    given = os.environ.get("COBALANCE_REDIS_URL")
+    server = servers.redis_server() if given else servers.private_redis(published_user())
     yield server
     server.close()
 
 
 @pytest.fixture(scope="session")
 def redis_url(redis_server: servers.RedisServer) -> str:
-    """Where the shared Redis listens."""
+    """The shared Redis as the user of the README's ACL line, which must do for everything that we do."""
+    return as_published_user(redis_server.url)
+
+
+@pytest.fixture(scope="session")
+def redis_admin_url(redis_server: servers.RedisServer) -> str:
+    """The same Redis without limits: to look inside, to damage, to tidy up."""
     return redis_server.url
 
 
@@ -37,8 +47,8 @@ def amqp_url(rabbitmq_server: servers.RabbitMQServer) -> str:
 
 @pytest.fixture
 def private_redis() -> Iterator[servers.OwnRedis]:
-    """A Redis for one test alone, to stop, freeze, kill or empty."""
-    server = servers.private_redis()
+    """A Redis for one test alone, to stop, freeze, kill or empty. Its URL is an administrator's; see `as_published_user`."""
+    server = servers.private_redis(published_user())
     yield server
     server.close()
 
@@ -49,3 +59,11 @@ def private_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
     server = servers.private_rabbitmq()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def secured_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A RabbitMQ with TLS, too, that a test may stop or starve; leave it running and well."""
+    made = Secured(tmp_path_factory.mktemp("tls"))
+    yield made
+    made.server.close()

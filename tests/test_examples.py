@@ -117,6 +117,33 @@ def test_manual_ack(run: Programs, redis_url: str, amqp_url: str) -> None:
                 assert connection.channel().queue_declare(queue, passive=True).method.message_count == 0
 
 
+def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> None:
+    """stream_manual_commit.py counts every payment once, in order, though a second process takes over half of the streams."""
+    topic = Topic("payments", 4, "stream")
+    with no_topic(amqp_url, topic.name):
+        create_group(redis_url, "revenue")
+        publish(amqp_url, topic, 400)
+        published = 400
+
+        def count_all() -> None:
+            run.read_until(lambda: sum(int(line.split()[4]) for line in run.lines) == published)
+
+        first = run.start("stream_manual_commit.py")
+        count_all()
+        second = run.start("stream_manual_commit.py")
+        while len({line.split()[0] for line in run.lines}) < 2:
+            publish(amqp_url, topic, 40)
+            published += 40
+            count_all()
+        run.stop(first)
+        publish(amqp_url, topic, 40)
+        published += 40
+        count_all()
+        run.stop(second)
+        assert run.rest() == []
+    assert in_order([(line.split()[1], int(line.split()[2])) for line in run.lines])
+
+
 def test_any_resource(run: Programs, redis_url: str, tmp_path: Path) -> None:
     """any_resource.py: the folders are shared, every file is worked once and in order, also by the next process."""
     create_group(redis_url, "inbox")

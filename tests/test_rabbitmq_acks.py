@@ -80,6 +80,20 @@ def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
     assert tracker.flush() == Flush((), 1)
 
 
+def test_everything_up_to_a_tag_is_settled_at_once() -> None:
+    """Whatever was said of it before, and it may still be said to be done; what was not handed out is not touched."""
+    tracker = delivered(5)
+    tracker.done(2)
+    assert tracker.done_up_to(3) == 2
+    assert tracker.settled == 3
+    for tag in (1, 2, 3):
+        tracker.done(tag)
+    assert tracker.done_up_to(1) == 0
+    assert tracker.done_up_to(99) == 2
+    assert tracker.flush().ack == 5
+    assert tracker.idle
+
+
 @given(
     st.permutations(range(1, 13)),
     st.lists(st.booleans(), min_size=12, max_size=12),

@@ -132,16 +132,16 @@ def acl_rules(user: str, password: str) -> list[str]:
     return line.strip().replace("cobalance on", f"{user} on").replace("PASSWORD", password).split()
 
 
-def test_the_acl_line_suffices(redis_url: str) -> None:
+def test_the_acl_line_suffices(redis_admin_url: str) -> None:
     """A group lives under exactly that user: joins, hints, commits, moves, the journal and the command line's questions.
 
     Without one of its rules, the message leads back to the README.
     """
     user, name = f"u{uuid.uuid4().hex[:8]}", f"acl-{uuid.uuid4().hex[:8]}"
-    with redis.Redis.from_url(redis_url) as admin:
+    with redis.Redis.from_url(redis_admin_url) as admin:
         admin.execute_command(*acl_rules(user, "p4ss"))
         admin.acl_log_reset()
-        url = redis_url.replace("redis://", f"redis://{user}:p4ss@")
+        url = redis_admin_url.replace("redis://", f"redis://{user}:p4ss@")
         create_group(url, name, GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=100, gather_ms=0))
         anyio.run(_live, url, name)
         _ask(url, name)

@@ -7,7 +7,6 @@ import logging
 import queue
 import re
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +19,10 @@ import redis as redis_py
 from redis import exceptions as redis_errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from tests.faults.certificates import Certificates
+from tests.redis_user import as_published_user, published_user
 
-from cobalance import errors, servers
+from cobalance import BlockingGroup, GroupSettings, errors, servers
 from cobalance.coordinator.redis_failures import call_failure, connect_failure
 from cobalance.coordinator.transport import RESYNC, Script, Transport, open_transport
 
@@ -30,6 +31,7 @@ INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")
 IDENTITY = Script.of("identity", "return ARGV[1]")
 PUBLISH = Script.of("publish", "return redis.call('PUBLISH', '{t}:n', '5')")
 
+QUICK = GroupSettings(session_timeout_ms=500, heartbeat_interval_ms=100, revocation_timeout_ms=1_000)
 SECRET = "s3cret"
 WAIT_S = 20
 
@@ -215,7 +217,7 @@ def test_an_acl_user_with_all_it_needs(private_redis: servers.OwnRedis, caplog: 
     [
         ("~* &* +@all -evalsha", "evalsha", "the command evalsha"),
         ("~* &* +@all -script|load", "script|load", "the command script|load"),
-        ("~* &* +@all -incr", "", "one of the commands inside the script"),
+        ("~* &* +@all -incr", "incr", "the command incr"),
         ("~other &* +@all", "", "the keys cobalance:*"),
     ],
 )
@@ -423,22 +425,14 @@ def test_our_own_settings_win_over_the_url(private_redis: servers.OwnRedis) -> N
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
-    """The port of a Redis with TLS, and the certificate to trust."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    """The port of a Redis with TLS, and the authority to trust."""
+    files = Certificates.make(tmp_path_factory.mktemp("tls"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key))
-    with closing(servers.private_redis((*options, "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"))):
-        yield port, certificate
+    server = ("--tls-port", str(port), "--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key))
+    options = (*server, "--tls-ca-cert-file", str(files.authority), "--tls-auth-clients", "no")
+    with closing(servers.private_redis((*published_user(), *options))):
+        yield port, files.authority
 
 
 def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
@@ -455,6 +449,15 @@ def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
         for _ in range(20):
             transport.call(PUBLISH, KEYS, [])
         assert [heard.get(timeout=WAIT_S) for _ in range(20)] == [("{t}:n", 5)] * 20
+
+
+def test_a_group_over_tls(tls: tuple[int, Path]) -> None:
+    """As the published user, whose password TLS keeps from everybody in between."""
+    port, authority = tls
+    url = as_published_user(f"redis://localhost:{port}").replace("redis://", "rediss://")
+    with BlockingGroup("g", ["r"], redis_url=f"{url}?ssl_ca_certs={authority}", settings=QUICK) as group:
+        (tenure,) = group.wait_held()
+        tenure.commit(1)
 
 
 def test_tls_is_verified(tls: tuple[int, Path]) -> None:

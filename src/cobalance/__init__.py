@@ -6,11 +6,15 @@ committed, or a timeout has fired. Everything else never pauses.
 
 from cobalance.errors import CobalanceError
 from cobalance.group import Group
+from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.dropin import GroupConnection
 from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
 from cobalance.rabbitmq.queues import Queue
+from cobalance.rabbitmq.retention import Retention
+from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
 from cobalance.runner import run
 from cobalance.settings import GroupSettings, MemberSettings
@@ -19,6 +23,7 @@ from cobalance.threads import BlockingGroup, BlockingTenure
 
 __all__ = [
     "AsyncPublisher",
+    "Batch",
     "BlockingGroup",
     "BlockingTenure",
     "CobalanceError",
@@ -30,6 +35,9 @@ __all__ = [
     "MemberSettings",
     "Publisher",
     "Queue",
+    "Retention",
+    "Retries",
+    "StreamSettings",
     "Tenure",
     "Topic",
     "run",

@@ -12,14 +12,16 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import hint_channel
+from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
-from cobalance.session import Session
+from cobalance.session import Phase, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +42,7 @@ class Work(Protocol):
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Finish: post DrainBegun, then Drained."""
 
-    def resume(self, resource: str, token: int) -> None:
+    def keep(self, resource: str, token: int) -> None:
         """Go on, unless DrainBegun was posted."""
 
     def abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
@@ -111,6 +113,7 @@ class Engine:
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure = ""
+        self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"cobalance-{coordinator.group}", daemon=True),
@@ -131,6 +134,11 @@ class Engine:
     def post(self, event: ev.Event) -> None:
         """Hands the session an event, from any thread."""
         self._events.put(event)
+
+    def confirm(self, then: Callable[[], None]) -> None:
+        """Has `then` called on the engine's thread when the coordinator has answered a request that was sent after this."""
+        self._unconfirmed.append((monotonic_ms(), then))
+        self.post(ev.Hinted(RESYNC))
 
     def stop(self) -> None:
         """Ends at once, telling nobody."""
@@ -177,7 +185,17 @@ class Engine:
     def _handle(self, event: ev.Event) -> None:
         for action in self.session.handle(event, monotonic_ms()):
             self._carry_out(action)
+        if self._unconfirmed and isinstance(event, ev.Replied):
+            self._confirm(event)
         self._work.flush()
+
+    def _confirm(self, event: ev.Replied) -> None:
+        if self.session.phase not in (Phase.ACTIVE, Phase.LEAVING):  # it has yet to hear which of its claims are kept
+            return
+        while self._unconfirmed and self._unconfirmed[0][0] < event.sent_at:
+            self._unconfirmed.popleft()[1]()
+        if self._unconfirmed:
+            self.post(ev.Hinted(RESYNC))
 
     def _stop_everything(self) -> None:
         for resource, (token, _) in self.session.holdings.snapshot().items():
@@ -215,7 +233,7 @@ class Engine:
 
     @_carry_out.register
     def _(self, action: act.Resume) -> None:
-        self._work.resume(action.resource, action.token)
+        self._work.keep(action.resource, action.token)
 
     @_carry_out.register
     def _(self, action: act.Abort) -> None:

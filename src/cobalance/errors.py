@@ -6,13 +6,15 @@
     ├── UsageError                  what was asked for cannot be; nothing was done
     │   ├── InvalidSettings         a setting is out of range, or contradicts another
     │   ├── GroupExists             the group to be created is there already
+    │   ├── GroupActive             that takes a group without members
     │   └── UnknownGroup            no such group in this Redis
     ├── MembershipError             this member cannot do that, or not any more
     │   ├── GroupFailed             the group refuses this member; the message says why
     │   ├── NotHeld                 the resource is not held here; nothing was done
     │   ├── Fenced                  the resource was lost meanwhile; nothing was done
     │   ├── OffsetRegressed         a higher offset is committed; nothing was changed
-    │   └── CommitOutcomeUnknown    the session ended before the commit was answered
+    │   ├── CommitOutcomeUnknown    the session ended before the commit was answered
+    │   └── DrainTimedOut           it left before its work was finished
     ├── IllegalTransition           a bug of ours: an event that its state does not allow
     ├── ServerError                 a server did not do what was asked of it; `outcome` says whether it may have
     │   ├── Unreachable             no answer, or not now; worth trying again later
@@ -33,6 +35,7 @@
         ├── TopicMissing            no such topic
         ├── TopicMismatch           the topic was made otherwise
         ├── TopicInUse              the topic still has consumers or messages
+        ├── OffsetUnknown           nobody knows where in the stream to go on
         └── Unguarded               nothing at the broker keeps two consumers apart
 
 Every message says what happened, where, and what to do about it; none ever holds a password.
@@ -67,6 +70,10 @@ class GroupExists(UsageError):
     """The group to be created is there already."""
 
 
+class GroupActive(UsageError):
+    """What was asked for takes a group that has no members."""
+
+
 class UnknownGroup(UsageError):
     """There is no such group in this Redis."""
 
@@ -93,6 +100,10 @@ class OffsetRegressed(MembershipError):
 
 class CommitOutcomeUnknown(MembershipError):
     """The session ended before the commit was answered: it may or may not have been stored."""
+
+
+class DrainTimedOut(MembershipError):
+    """It was asked to stop, and left when the drain timeout had passed: work that had begun was given up."""
 
 
 class IllegalTransition(CobalanceError):
@@ -186,6 +197,10 @@ class TopicMismatch(TopologyError):
 
 class TopicInUse(TopologyError):
     """The topic still has consumers or messages."""
+
+
+class OffsetUnknown(TopologyError):
+    """Where to go on in a stream is not known: no offset is committed though there may have been one, or the stream does not have it."""
 
 
 class Unguarded(TopologyError):

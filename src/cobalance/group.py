@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
@@ -23,24 +25,28 @@ from cobalance.errors import (
     UnknownGroup,
 )
 from cobalance.events import ResourcesDeclared, StopAsked
-from cobalance.membership import Membership
+from cobalance.limits import check_integer, check_members, check_resources
 from cobalance.names import validate_name
-from cobalance.offsets import validate_offset
+from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
 
 log = logging.getLogger("cobalance")
 
+INSTANCE_ID = "COBALANCE_INSTANCE_ID"
+"""The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from types import TracebackType
 
+    from cobalance.actions import AbortReason
     from cobalance.coordinator.transport import Transport
     from cobalance.membership import Listener, Work
 
 
-class Group(Membership):
+class Group(Pausing):
     """Membership in a group, for the length of an ``async with``.
 
     Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
@@ -55,9 +61,10 @@ class Group(Membership):
     Args:
         name: of the group.
         resources: the list all members agree on; ``None`` when somebody else declares it.
-        redis_url: ``redis://``, ``rediss://``, ``unix://``, or ``memory://NAME`` within one process.
+        redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
+            within one process.
         settings: stored by the first member of a new group; later ones adopt what is stored.
-        member: this process's own settings.
+        member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
         resources_version: raise it with every change of the list.
         transport: instead of ``redis_url``.
 
@@ -83,13 +90,16 @@ class Group(Membership):
         super().__init__(work, on_assigned, on_revoked, on_lost)
         self.name = validate_name("group", name)
         self.settings = settings or GroupSettings()
-        self.own = member or MemberSettings()
+        self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
             validate_name("instance id", self.own.instance_id)
         self._resources = None if resources is None else tuple(validate_name("resource", name) for name in resources)
+        check_resources(self._resources or ())
+        check_integer("resources_version", resources_version)
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
         self._remain: bool | None = None
+        self._given_up: list[str] = []
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -173,14 +183,11 @@ class Group(Membership):
         """This process's member id; it changes when the member has to join again."""
         return self._engine.session.member
 
-    @property
-    def tenures(self) -> dict[str, Tenure]:
-        """What is held now, by resource."""
-        return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
-
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
         names = tuple(validate_name("resource", name) for name in resources)
+        check_resources(names)
+        check_integer("the resource list's version", version)
         self._engine.post(ResourcesDeclared(version, names))
 
     async def wait_joined(self) -> None:
@@ -191,6 +198,17 @@ class Group(Membership):
         """
         await self._joined.wait()
         self._raise_failure()
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Resources that were still being worked when the drain timeout of a leave had passed; empty after a clean one."""
+        return tuple(self._given_up)
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Engine: stop at once, with or without the event loop."""
+        if self._remain is not None and reason == "deadline":
+            self._given_up.append(resource)
+        super().abort(resource, token, reason)
 
     async def wait_left(self) -> None:
         """Returns when the membership is over.
@@ -229,7 +247,7 @@ class Group(Membership):
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
-        validate_offset(offset)
+        check_integer("the offset to commit", offset, least=-1)  # which is before the first
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
@@ -306,6 +324,7 @@ class Group(Membership):
         coordinator = Coordinator(transport, self.name)
         try:
             coordinator.tick()
+            check_members(self.name, int(coordinator.state()["members"]))
             return coordinator.settings().session_timeout_ms
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
@@ -337,3 +356,8 @@ def _most_telling(
         if other is not chosen:  # by its type only: messages may quote what is not ours to log
             log.error("while leaving because of a %s, there was also a %s", type(chosen).__name__, type(other).__name__)
     return chosen
+
+
+def _with_instance_id(own: MemberSettings) -> MemberSettings:
+    found = own.instance_id or os.environ.get(INSTANCE_ID) or None
+    return own if found == own.instance_id else attrs.evolve(own, instance_id=found)

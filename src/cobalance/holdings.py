@@ -190,7 +190,7 @@ class Holdings:
         """The coordinator has stored an offset."""
         held = self._touch_tenure(resource, token)
         if held is not None:
-            held.committed = max(offset, held.committed or 0)
+            held.committed = offset if held.committed is None else max(offset, held.committed)
 
     def abandoned(self, event: ev.Abandoned) -> None:
         """It was stopped with work unfinished."""

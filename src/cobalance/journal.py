@@ -36,8 +36,8 @@ class JournalEntry:
     """Contiguous within a group, so that a gap shows."""
     kind: str
     """joined, leaving, left, expired_member, graced, coordinator, incarnation, recovered, configured and barrier are about members or
-    the group; added, granted, revoking, cancelled, released, abandoned, forced, expired, inherited, withdrawn, claimed, removing,
-    removed and refused about a resource."""
+    the group; added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn,
+    claimed, reset, removing, removed and refused about a resource."""
     at_ms: int
     """On the group's clock: Redis's time since 1970, kept from running backwards."""
     resource: str | None = None

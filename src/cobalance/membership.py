@@ -188,6 +188,12 @@ class Membership(ABC):
         await ticket.answered.wait()
         return ticket.outcome
 
+    async def _confirm_held(self) -> None:
+        """Returns when the coordinator has answered a request sent from now on. What it has taken from this member was aborted."""
+        confirmed = anyio.Event()
+        self._engine.confirm(lambda: self._commands.append(confirmed.set))
+        await confirmed.wait()
+
     @abstractmethod
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Stores an offset under a tenure's token."""
@@ -202,7 +208,7 @@ class Membership(ABC):
         """Engine: finish with a resource."""
         self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
 
-    def resume(self, resource: str, token: int) -> None:
+    def keep(self, resource: str, token: int) -> None:
         """Engine: the revocation was cancelled."""
         it = self._find(resource, token)
         if it is not None:

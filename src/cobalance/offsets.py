@@ -6,25 +6,11 @@ from typing import TYPE_CHECKING, cast
 
 from cobalance.actions import CommitDone
 from cobalance.coordinator.requests import Commit, CommitItem
-from cobalance.errors import UsageError
 
 if TYPE_CHECKING:
     from cobalance.events import CommitAsked, CommitOutcome
 
 COMMITS_A_CALL = 100
-HIGHEST_OFFSET = 2**53
-"""Scripts compare offsets as doubles, which cannot tell two whole numbers above this apart."""
-
-
-def validate_offset(offset: int) -> int:
-    """Returns it.
-
-    Raises:
-        UsageError: it is negative, or so high that the coordinator could not see it fall.
-    """
-    if not 0 <= offset <= HIGHEST_OFFSET:
-        raise UsageError(f"an offset is a whole number from 0 to 2**53, not {offset}: count, or commit times in µs")
-    return offset
 
 
 class PendingCommits:

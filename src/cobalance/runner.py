@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.errors import DrainTimedOut
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anyio.abc import TaskStatus
 
     from cobalance.group import Group
 
 
 def run(group: Group, *, backend: str = "asyncio") -> None:
-    """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal aborts.
+    """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
+    once, with exit code 130 or 143, as shells have it.
 
     Signal handlers are installed here only, never by an embedded ``async with``.
 
     Args:
         group: not entered yet.
         backend: ``asyncio`` or ``trio``.
+
+    Raises:
+        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, and was given up.
+        CobalanceError: see :class:`Group`.
     """
     anyio.run(_serve, group, backend=backend)
 
@@ -30,7 +39,7 @@ async def _serve(group: Group) -> None:
     failure: Exception | None = None
     membership = anyio.CancelScope()
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_obey_signals, membership)
+        await tasks.start(obey_signals, membership)
         with membership:
             try:
                 async with group:
@@ -40,13 +49,27 @@ async def _serve(group: Group) -> None:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+    if group.given_up:
+        raise drain_timed_out(group)
 
 
-async def _obey_signals(membership: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
-    """The first signal ends the membership, at whatever point it is; the second one the process."""
+def drain_timed_out(group: Group) -> DrainTimedOut:
+    """What to tell whoever stopped a process that could not finish."""
+    return DrainTimedOut(
+        f"group {group.name}: {len(group.given_up)} resources were still being worked {group.own.drain_timeout_ms} ms after the "
+        f"signal, and were given up: {', '.join(sorted(group.given_up)[:5])}; what was not acknowledged comes again. A longer "
+        "drain_timeout_ms lets slower work finish."
+    )
+
+
+async def obey_signals(
+    membership: anyio.CancelScope, say: Callable[[], None] = lambda: None, *, task_status: TaskStatus[None]
+) -> None:
+    """The first signal ends the membership, at whatever point it is, and has `say` called; the second one ends the process."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for number in signals:
             if membership.cancel_called:
                 os._exit(128 + number)
             membership.cancel()
+            say()

@@ -35,6 +35,11 @@ class Tenure:
     """Cancelled when the resource must be let go at once. Blocking code is not interrupted by it."""
     abort_at: int | None = None
     """When (monotonic ms) it will be aborted, once it has been asked back."""
+    paused: bool = False
+    """No new work is to begin before it is resumed; see :meth:`Group.pause`."""
+    on_pause: Callable[[], None] = attrs.field(default=lambda: None, repr=False)
+    """For the worker: called when ``paused`` has changed."""
+    _unpaused: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
@@ -53,6 +58,11 @@ class Tenure:
     async def wait_draining(self) -> None:
         """Returns when no new work may begin."""
         await self._draining.wait()
+
+    async def wait_resumed(self) -> None:
+        """Returns when it is not paused, or no new work may begin anyway."""
+        while self.paused and self.active:
+            await self._unpaused.wait()
 
     @property
     def asking(self) -> anyio.Event:
@@ -92,11 +102,23 @@ class Tenure:
 
     # For the group, on its event loop.
 
+    def pause(self, *, on: bool) -> None:
+        """No new work is to begin, or it may again."""
+        self.paused = on
+        if not on:
+            self._wake_paused()
+        self.on_pause()
+
+    def _wake_paused(self) -> None:
+        self._unpaused.set()
+        self._unpaused = anyio.Event()
+
     def ask_back(self, abort_in_ms: int | None = None) -> None:
         """No new work may begin, and what has begun is aborted after this time."""
         if abort_in_ms is not None:
             self.abort_at = time.monotonic_ns() // 1_000_000 + abort_in_ms
         self._draining.set()
+        self._wake_paused()
         for body in self._bodies:
             body.cancel()
 
@@ -108,10 +130,12 @@ class Tenure:
         """It is over."""
         self._draining.set()
         self._ended.set()
+        self._wake_paused()
 
     def stop_now(self) -> None:
         """Cancels everything that can be cancelled."""
         self._draining.set()
+        self._wake_paused()
         self.scope.cancel()
         for body in self._bodies:
             body.cancel()

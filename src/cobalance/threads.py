@@ -51,6 +51,11 @@ class BlockingTenure:
         return self._inner.active
 
     @property
+    def paused(self) -> bool:
+        """Whether new work is to wait for :meth:`BlockingGroup.resume`."""
+        return self._inner.paused
+
+    @property
     def lost(self) -> bool:
         """Whether the resource had to be let go at once: stop whatever you are doing with it."""
         return self._inner.scope.cancel_called
@@ -171,6 +176,14 @@ class BlockingGroup:
     def commit(self, resource: str, offset: int) -> None:
         """Stores an offset that outlives the tenure; see :meth:`cobalance.Group.commit`."""
         self._portal.call(self._group.commit, resource, offset)
+
+    def pause(self, *resources: str) -> None:
+        """No new work is to begin on these before :meth:`resume`; see :meth:`cobalance.Group.pause`."""
+        self._portal.call(self._group.pause, *resources)
+
+    def resume(self, *resources: str) -> None:
+        """Undoes :meth:`pause`."""
+        self._portal.call(self._group.resume, *resources)
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""

@@ -15,7 +15,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     if request.param != "redis":
         yield MemoryBackend(request.param)
         return
-    redis_backend = RedisBackend(request.getfixturevalue("redis_url"))
+    redis_backend = RedisBackend(request.getfixturevalue("redis_admin_url"))
     yield redis_backend
     redis_backend.close()
 

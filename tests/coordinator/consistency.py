@@ -27,14 +27,16 @@ def _owned_entry(name: str, record: ResourceRecord) -> str:
 
 
 def _owned(records: Records) -> None:
-    expected = {_owned_entry(name, it) for name, it in records.resources.items() if it.status != "free"}
+    expected = {_owned_entry(name, it) for name, it in records.resources.items() if it.owner != "-"}
     assert set(records.zsets["owned"]) == expected, "owned does not agree with the records"
 
 
 def _owners(records: Records) -> None:
     for name, record in records.resources.items():
-        assert (record.owner == "-") == (record.status == "free"), f"{name} is {record.status} of {record.owner}"
-        if record.status != "free":
+        assert (record.owner == "-") == (record.status in ("free", "halted")), (
+            f"{name} is {record.status} of {record.owner}"
+        )
+        if record.owner != "-":
             owner = records.members.get(record.owner)
             assert owner is not None, f"{name} belongs to nobody"
             assert owner.status != "ended", f"{name} belongs to a tombstone"
@@ -78,7 +80,7 @@ def _counters(records: Records) -> None:
     classes = Counter(member.share_class for _, member in members if member.is_counted)
     written = " ".join(f"{share_class}={classes[share_class]}" for share_class in sorted(classes))
     assert records.scalars.get("classes", "") == written, "classes are miscounted"
-    assert records.number("total") == sum(not it.removing for it in records.resources.values()), "total is miscounted"
+    assert records.number("total") == sum(it.is_counted for it in records.resources.values()), "total is miscounted"
     graced = sum(records.kept_by(id_) for id_, member in members if member.share_class < 0 and member.is_counted)
     assert records.number("graced_kept") == graced, "graced_kept is miscounted"
     assert records.number("token") >= max((it.token for it in records.resources.values()), default=0)
@@ -90,7 +92,10 @@ def _timers(records: Records) -> None:
     for id_, member in records.members.items():
         assert f"{needed[member.status]}:{id_}" in timers, f"nothing will end {id_}, which is {member.status}"
     for name, record in records.resources.items():
-        assert record.avoid == "-" or f"a:{name}" in timers, f"{name} is avoided for ever"
+        assert (record.status == "halted") == record.avoid.startswith("halted:"), (
+            f"{name} is {record.status}: {record.avoid}"
+        )
+        assert record.status == "halted" or record.avoid == "-" or f"a:{name}" in timers, f"{name} is avoided for ever"
         assert record.rank != "0" or record.avoid != "-", f"{name} is pinned for ever"
     assert records.number("recovering") == 0 or "r" in timers, "recovery never ends"
     for name in records.offsets.keys() - records.resources.keys():

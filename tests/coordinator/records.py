@@ -30,6 +30,11 @@ class ResourceRecord:
         return cls(status, owner, int(token), int(since), int(deadline), rank, removing == "1", avoid, int(ended))
 
     @property
+    def is_counted(self) -> bool:
+        """Is in somebody's share."""
+        return not self.removing and self.status != "halted"
+
+    @property
     def is_kept(self) -> bool:
         """Held, or about to be."""
         return self.status in ("granted", "held")

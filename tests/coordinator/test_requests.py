@@ -159,7 +159,18 @@ def test_another_protocol_is_refused_by_every_verb(backend: Backend) -> None:
     """Scripts of an incompatible version write nothing."""
     Group(backend)
     before = backend.dump()
-    for verb in ("join", "heartbeat", "release", "commit", "tick", "set_resources", "configure", "describe"):
+    for verb in (
+        "join",
+        "heartbeat",
+        "release",
+        "commit",
+        "tick",
+        "set_resources",
+        "configure",
+        "resume",
+        "reset_offsets",
+        "describe",
+    ):
         reply = backend.call(load(verb), group_keys("g"), ["2", "a", "1", "0", "0", "0", "x", "y", "z"])
         assert isinstance(reply, list)
         assert reply[0] == b"PROTOCOL"

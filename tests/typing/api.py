@@ -6,6 +6,7 @@ from typing import assert_type
 
 from cobalance import (
     AsyncPublisher,
+    Batch,
     CobalanceError,
     ConsumerGroup,
     Delivery,
@@ -14,12 +15,15 @@ from cobalance import (
     MemberSettings,
     Publisher,
     Queue,
+    Retention,
+    Retries,
+    StreamSettings,
     Tenure,
     Topic,
     run,
 )
 from cobalance.errors import Fenced, ServerError
-from cobalance.rabbitmq import create_topic, partition_of
+from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
 from cobalance.rabbitmq.dropin import GroupConnection
 
 URL = "amqp://localhost"
@@ -34,11 +38,17 @@ async def handle(delivery: Delivery) -> None:
     assert_type(delivery.token, int)
     assert_type(delivery.redelivered, bool)
     assert_type(delivery.queue, str)
+    assert_type(delivery.offset, int | None)
 
 
 def handle_in_thread(delivery: Delivery) -> None:
     """A plain one."""
     del delivery
+
+
+async def handle_batch(deliveries: list[Delivery]) -> None:
+    """One of lists."""
+    assert_type(deliveries[0].earlier_tries, int | None)
 
 
 async def changed(tenures: list[Tenure]) -> None:
@@ -82,19 +92,32 @@ async def members() -> None:
         await group.leave(remain=False)
     async with ConsumerGroup("billing", TOPIC, handle, ack="manual", prefetch=10) as consumers:
         assert_type(consumers, ConsumerGroup)
+        consumers.pause("orders-1")
+        assert_type(consumers.paused, frozenset[str])
+        consumers.resume("orders-1")
 
 
 def programs() -> None:
     """Without async."""
     run(ConsumerGroup("billing", "orders", handle_in_thread, amqp_url=URL, on_error="dead_letter"))
     run(ConsumerGroup("billing", [Queue("a"), "b"], handle), backend="trio")
+    run(ConsumerGroup("billing", BoundQueues("x"), handle_batch, batch=Batch(10, within_ms=5), prefetch=10))
+    run(ConsumerGroup("billing", MatchingQueues("a.*"), handle, retries=Retries(1, first_ms=5), on_error="halt"))
+    kept = Topic("payments", 4, "stream", retention=Retention(max_age="7D"))
+    run(ConsumerGroup("revenue", kept, handle, streams=StreamSettings(start=7, on_unknown_offset="stop", lock=True)))
+    run(
+        ConsumerGroup(
+            "revenue", kept, handle, streams=StreamSettings(start="next", commit_every=1, commit_interval_ms=5)
+        )
+    )
     with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
         connection.channel().start_consuming()
 
 
 async def publish() -> None:
     """Both publishers."""
-    create_topic(URL, TOPIC)
+    assert_type(create_topic(URL, TOPIC), Topic)
+    assert_type(grow_topic(URL, "orders", 24).layout, int)
     assert_type(partition_of("key", 12), int)
     with Publisher(URL, TOPIC) as publisher:
         assert_type(publisher.publish("key", b"body", {"h": 1}, wait=False).result(), int)

@@ -63,9 +63,13 @@ class S4Told(Check):
         if self.world.now < self._unsure_until:
             return
         if outcome == "OK" and offset > self._stored.get(resource, 0):
-            self.broken(f"{process.name} is told that {offset} is stored for {resource}, but {self._known(resource)} is")
+            self.broken(
+                f"{process.name} is told that {offset} is stored for {resource}, but {self._known(resource)} is"
+            )
         if outcome == "FENCED" and was_unheard:
-            self.broken(f"{process.name} is told that its commit of {offset} for {resource} was fenced, but it is stored")
+            self.broken(
+                f"{process.name} is told that its commit of {offset} for {resource} was fenced, but it is stored"
+            )
 
     def _known(self, resource: str) -> int | None:
         return self._stored.get(resource)
@@ -91,7 +95,9 @@ class S4Told(Check):
         if entry.kind == "graced" and entry.reason == "left":
             for name, it in self.world.redis.ledger.resources.items():
                 if it.owner == entry.member and self._end_of(name, it.token) > self._stored.get(name, 0):
-                    self.broken(f"{name} is kept for {entry.member} at {self._known(name)}, but its work ended further on")
+                    self.broken(
+                        f"{name} is kept for {entry.member} at {self._known(name)}, but its work ended further on"
+                    )
 
     def _end_of(self, resource: str, token: int) -> int:
         return self._ended_at.get((resource, token), 0)

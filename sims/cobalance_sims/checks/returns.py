@@ -78,7 +78,9 @@ class S6Returns(Check):
         elif entry.kind == "barrier":
             self._is_stopping = True
         elif entry.kind in _MOVED and (self._is_unaware or self.world.redis.ledger.recovering):
-            self.broken(f"{entry.kind} {entry.resource} although data was lost and not everybody has claimed what it holds")
+            self.broken(
+                f"{entry.kind} {entry.resource} although data was lost and not everybody has claimed what it holds"
+            )
 
     def _check_taker(self, entry: JournalEntry) -> None:
         ledger = self.world.redis.ledger
@@ -114,12 +116,16 @@ class S6Returns(Check):
             process = self._process(heir)
             is_heir = process is not None and process.member_settings == gone.member_settings
             if heir != member and is_heir and ledger.members[heir] == "active":
-                self.broken(f"{heir} has come for {ledger.kept[member]} resources of {member}, and does not inherit them")
+                self.broken(
+                    f"{heir} has come for {ledger.kept[member]} resources of {member}, and does not inherit them"
+                )
 
     def _check_giver(self, entry: JournalEntry) -> None:
         giver, until = self._givers.get(entry.resource or "", (None, 0))
         is_early = giver == entry.member and entry.at_ms < until
-        others = [it for it in self.world.redis.ledger.members if it != giver and self._could_work(it)] if is_early else []
+        others = (
+            [it for it in self.world.redis.ledger.members if it != giver and self._could_work(it)] if is_early else []
+        )
         if others:
             self.broken(f"{entry.resource} goes back to {giver}, who gave it up, although {others[0]} is there")
         if giver == entry.member:  # nobody else was there: another tenure, which it may finish in order

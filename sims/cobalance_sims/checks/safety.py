@@ -36,7 +36,9 @@ class S1(Check):
         """Grants rise; no claim lowers what is on record."""
         on_record = self.world.redis.ledger.resources.get(entry.resource or "")
         if entry.kind == "claimed" and on_record is not None and (entry.token or 0) < on_record.token:
-            self.broken(f"{entry.member} claims {entry.resource} under {entry.token}, below {on_record.token} on record")
+            self.broken(
+                f"{entry.member} claims {entry.resource} under {entry.token}, below {on_record.token} on record"
+            )
         if entry.kind != "granted":
             return
         name, token = entry.resource or "", entry.token or 0

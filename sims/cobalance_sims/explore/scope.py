@@ -118,7 +118,9 @@ SCOPES: dict[str, Scope] = {
         _scope("2x1-lost", 2, 1, faults=2, pause=0, lost=0, reply=0, late=0, leave=0, restart=0),
         _scope("2x1-leave", 2, 1, faults=1, crash=0, pause=0, cut=0, late=0, flush=0, restart=0),
         _scope("1x2-lists", 1, 2, faults=1, crash=0, pause=0, cut=0, lost=0, reply=0, late=0, relist=2, leave=0),
-        _scope("2x6-narrow", 2, 6, faults=1, moves=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0, restart=0),
+        _scope(
+            "2x6-narrow", 2, 6, faults=1, moves=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0, restart=0
+        ),
         _scope("2x2-short", 2, 2, faults=0, leave=0, restart=0, commit=1, short=1),
         _scope("2x2-narrow", 2, 2, faults=1, moves=1, leave=0, restart=0, late=0),
         _scope("tiny", 2, 2, faults=1, leave=0, restart=0),

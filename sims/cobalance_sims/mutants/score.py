@@ -92,7 +92,7 @@ def _rungs(chosen: Sequence[Mutant]) -> list[str]:
     return sorted({rung for it in chosen for rung in it.rungs})
 
 
-def _say(judged: Judged, stories: bool) -> None:  # noqa: FBT001  # private
+def _say(judged: Judged, stories: bool) -> None:  # private
     it = judged.score
     sys.stdout.write(f"{it.verdict:<10} {it.name:<28} {it.rung:<20} {judged.seconds:5.1f} s  {it.noticed}\n")
     sys.stdout.write(f"{judged.story}\n" if stories and judged.story else "")

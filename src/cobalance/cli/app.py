@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
-from cobalance.cli import bench, consume, demo, describe, group, history, publish, sims, topic
+from cobalance.cli import bench, consume, demo, describe, group, history, publish, reset_offsets, sims, topic
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
 from cobalance.errors import CobalanceError
 from cobalance.redact import redact
@@ -26,12 +26,17 @@ groups = App(name="group", help="Consumer groups: who works what, and how it cam
 groups.command(group.list_groups, name="list")
 groups.command(group.create)
 groups.command(group.configure)
+groups.command(group.resume)
 groups.command(describe.describe)
 groups.command(history.history)
+groups.command(reset_offsets.reset_offsets)
 
 topics = App(name="topic", help="Topics: an exchange and its partition queues.")
 topics.command(topic.create)
 topics.command(topic.list_topics, name="list")
+topics.command(topic.grow)
+topics.command(topic.prune)
+topics.command(topic.describe)
 topics.command(topic.delete)
 
 app = App(name="cobalance", help=HELP, version=version("cobalance"), suppress_keyboard_interrupt=False)

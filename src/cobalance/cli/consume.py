@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -14,14 +13,25 @@ import anyio
 from cyclopts import Parameter
 
 from cobalance.actions import Problem
-from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, RedisUrl, SettingOptions
+from cobalance.cli.options import (
+    DEFAULT_AMQP_URL,
+    DEFAULT_REDIS_URL,
+    AmqpUrl,
+    RedisUrl,
+    SettingOptions,
+    duration_option,
+)
 from cobalance.cli.output import remark
+from cobalance.cli.source_options import SourceOptions
+from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
-from cobalance.names import validate_name
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.runner import drain_timed_out, obey_signals
 from cobalance.settings import MemberSettings
 
 NO_SETTINGS = SettingOptions()
+NO_SOURCES = SourceOptions()
+NO_STREAMS = StreamOptions()
 
 
 class HandlerFailed(CobalanceError):
@@ -47,39 +57,49 @@ class Member(ConsumerGroup):
 
 
 def consume(
-    topic: Annotated[str, Parameter(help="Which one.")],
+    topic: Annotated[str | None, Parameter(help="Which one.")] = None,
     /,
     *,
     group: Annotated[str, Parameter(help="The consumer group to be a member of.")],
     handler: Annotated[str, Parameter(help="package.module:function; called with each delivery.")],
     prefetch: Annotated[int, Parameter(help="Messages sent ahead, per partition.")] = 100,
+    retries: Annotated[int, Parameter(help="How often a failed message is tried again, in place.")] = 3,
     on_error: Annotated[
-        Literal["raise", "dead-letter"], Parameter(help="What follows when a handler fails again and again.")
+        Literal["raise", "dead-letter", "halt"],
+        Parameter(help="What follows then: this process ends, the message is given up, or nobody works its partition."),
     ] = "raise",
     instance_id: Annotated[
         str | None,
         Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),
     ] = None,
+    drain_timeout: Annotated[
+        int, duration_option("drain-timeout", "How long finishing may take after SIGTERM; then the rest is given up.")
+    ] = MemberSettings().drain_timeout_ms,
     redis_url: RedisUrl = DEFAULT_REDIS_URL,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    streams: StreamOptions = NO_STREAMS,
+    sources: SourceOptions = NO_SOURCES,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
-    """Consume a topic as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
+    """Consume a topic, or queues that exist, as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
 
     A second signal ends it at once. The settings are stored by the first member of a new group.
     """
-    validate_name("topic", topic)
+    source = sources.source(topic)
     _set_up_logging()
     member = Member(
         group,
-        topic,
+        source,
         load_handler(handler),
         amqp_url=amqp_url,
         redis_url=redis_url,
         prefetch=prefetch,
-        on_error="raise" if on_error == "raise" else "dead_letter",
+        streams=streams.settings(),
+        management_url=sources.management_url,
+        retries=retries,
+        on_error="dead_letter" if on_error == "dead-letter" else on_error,
         settings=settings.settings(),
-        member=MemberSettings(instance_id=instance_id),
+        member=MemberSettings(instance_id=instance_id, drain_timeout_ms=drain_timeout),
     )
     try:
         anyio.run(_serve, member)
@@ -122,22 +142,28 @@ def load_handler(path: str) -> Callable[..., Any]:
 
 async def _serve(member: Member) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, tasks.cancel_scope)
-        tasks.start_soon(_end_on_refusal, member, tasks.cancel_scope)
-        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
-            remark(f"joined group {member.name} as {member.member}")
-            await member.wait_left()
+        serving = anyio.CancelScope()
+        await tasks.start(obey_signals, serving, _say_how_to_end)
+        with serving:
+            await _be_member(member, serving)
         tasks.cancel_scope.cancel()
+    if member.given_up:
+        raise drain_timed_out(member)
     if not member.has_joined and member.refusal:
         raise GroupFailed(member.refusal)
 
 
-async def _end_on_signal(serving: anyio.CancelScope) -> None:
-    """The first signal is taken; a second one finds the handlers that were there before, and ends the process at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            break
-    serving.cancel()
+async def _be_member(member: Member, serving: anyio.CancelScope) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_refusal, member, serving)
+        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
+            remark(f"joined group {member.name} as {member.member}")
+            await member.wait_left()
+        tasks.cancel_scope.cancel()
+
+
+def _say_how_to_end() -> None:
+    remark("finishing what has begun; a second signal ends this at once")
 
 
 async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:

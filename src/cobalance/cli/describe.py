@@ -8,16 +8,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from cobalance.cli.ends import End, read_ends
 from cobalance.cli.group import connected
 from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, Json, Name, RedisUrl
 from cobalance.cli.output import Cell, print_json, print_table, remark, seconds, split_resource
 from cobalance.cli.snapshot import Snapshot, host_of
 from cobalance.coordinator.client import Coordinator, MemberRow, ResourceRow
-from cobalance.errors import CobalanceError, UsageError
+from cobalance.errors import UsageError
 from cobalance.names import validate_name
-from cobalance.rabbitmq.broker import ready_messages
-
-LAG_TIMEOUT_MS = 3_000
 
 Row = dict[str, Any]
 
@@ -76,7 +74,8 @@ def describe(
 ) -> None:
     """Show a group: its partitions, members or state, under Kafka's column names.
 
-    LAG is what RabbitMQ has ready; messages sent ahead to a consumer are not in it. AGE is how long the partition has been in its
+    LAG is what RabbitMQ has ready; messages sent ahead to a consumer are not in it. In streams it is the distance from CURRENT-OFFSET,
+    the last message processed, to LOG-END-OFFSET, the last there is. AGE is how long the partition has been in its
     STATE; a pending one is being drained, and is moved by force when DEADLINE-IN has passed. Unknown is "-".
     """
     if partitions + members + state > 1:
@@ -90,7 +89,7 @@ def describe(
         columns = MEMBER_COLUMNS | (VERBOSE_COLUMNS if verbose else {})
         rows = [_member_row(snapshot, member) for member in snapshot.members]
     else:
-        columns, rows = PARTITION_COLUMNS, list(_partition_rows(snapshot, _lags(snapshot, amqp_url)))
+        columns, rows = PARTITION_COLUMNS, list(_partition_rows(snapshot, read_ends(snapshot, amqp_url)))
     _remark_on(snapshot)
     _show(columns, rows, json=json)
 
@@ -114,12 +113,18 @@ def _remark_on(snapshot: Snapshot) -> None:
     elif snapshot.state == "Empty":
         silent = f" but {len(snapshot.members)} that went silent without leaving" if snapshot.members else ""
         remark(f"warning: group {snapshot.group!r} has no members{silent}.")
+    halted = [resource.name for resource in snapshot.resources if resource.halted]
+    if halted:
+        remark(
+            f"warning: nobody works {', '.join(halted)}: halted, since a member could not get on. Once the cause is removed: "
+            f"cobalance group resume {snapshot.group} {' '.join(halted)}"
+        )
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _partition_rows(snapshot: Snapshot, lags: Mapping[str, int | None]) -> Iterator[Row]:
+def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End]) -> Iterator[Row]:
     by_id = snapshot.by_id
     for resource in snapshot.resources:
         topic, partition = split_resource(resource.name)
@@ -129,8 +134,8 @@ def _partition_rows(snapshot: Snapshot, lags: Mapping[str, int | None]) -> Itera
             "topic": topic,
             "partition": partition,
             "current_offset": resource.committed,
-            "log_end_offset": None,  # queues have none
-            "lag": lags.get(resource.name),
+            "log_end_offset": ends[resource.name].offset,
+            "lag": ends[resource.name].lag(resource.committed),
             "consumer_id": resource.owner,
             "host": host_of(owner.label) if owner else None,
             "client_id": owner.label if owner else None,
@@ -143,6 +148,8 @@ def _partition_rows(snapshot: Snapshot, lags: Mapping[str, int | None]) -> Itera
 
 def _status(resource: ResourceRow, owner: MemberRow | None) -> str:
     status = "graced" if owner is not None and owner.status == "graced" else resource.status
+    if resource.halted:
+        return f"{status}: {resource.halted}"
     return f"{status}, removing" if resource.removing else status
 
 
@@ -186,15 +193,3 @@ def _state_row(snapshot: Snapshot) -> Row:
         "state": snapshot.state,
         "members": len(snapshot.members),
     }
-
-
-def _lags(snapshot: Snapshot, amqp_url: str) -> dict[str, int | None]:
-    """Queue → messages ready; nothing when RabbitMQ cannot be asked, and then stderr says why."""
-    names = [resource.name for resource in snapshot.resources]
-    if not names:
-        return {}
-    try:
-        return ready_messages(amqp_url, names, timeout_ms=LAG_TIMEOUT_MS)
-    except CobalanceError as error:
-        remark(f"warning: LAG is unknown. {error}")
-        return {}

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from cobalance.errors import CobalanceError, GroupExists, NotRabbitMQ, NotRedis, UnknownGroup, Unreachable, UsageError
+from cobalance.errors import (
+    CobalanceError,
+    DrainTimedOut,
+    GroupActive,
+    GroupExists,
+    NotRabbitMQ,
+    NotRedis,
+    UnknownGroup,
+    Unreachable,
+    UsageError,
+)
 from cobalance.servers import ServerUnavailable
 
-OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
+OK, FAILED, USAGE, UNREACHABLE, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
@@ -14,6 +24,6 @@ def exit_code(error: CobalanceError) -> int:
     """A group that is missing, or there already, is a failure: the command itself was in order."""
     if isinstance(error, Unreachable | NotRedis | NotRabbitMQ | ServerUnavailable):
         return UNREACHABLE
-    if isinstance(error, UsageError) and not isinstance(error, GroupExists | UnknownGroup):
+    if isinstance(error, UsageError) and not isinstance(error, GroupActive | GroupExists | UnknownGroup):
         return USAGE
-    return FAILED
+    return UNFINISHED if isinstance(error, DrainTimedOut) else FAILED

@@ -1,4 +1,4 @@
-"""``cobalance group list``, ``create`` and ``configure``."""
+"""``cobalance group list``, ``create``, ``configure`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Annotated
 import attrs
 from cyclopts import Parameter
 
+from cobalance.cli.exits import FAILED
 from cobalance.cli.options import DEFAULT_REDIS_URL, Json, Name, RedisUrl, SettingOptions
 from cobalance.cli.output import print_json, print_table
 from cobalance.cli.snapshot import Snapshot
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.errors import UsageError
 from cobalance.names import validate_name
 
 NO_SETTINGS = SettingOptions()
@@ -76,3 +78,25 @@ def configure(
         print_json(values)
     else:
         print_table(("SETTING", "VALUE"), values.items())
+
+
+def resume(
+    name: Name,
+    /,
+    *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them.")],
+    all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="Everything that is halted.")] = False,
+    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+) -> int | None:
+    """Have halted partitions worked again, once what kept their member from getting on is removed."""
+    validate_name("group", name)
+    if all_of_them == bool(resources):
+        raise UsageError("Name the partitions to resume, or give --all.")
+    with connected(redis_url) as transport:
+        coordinator = Coordinator(transport, name)
+        halted = [row.name for row in coordinator.resources() if row.halted] if all_of_them else resources
+        answers = coordinator.resume(*halted) if halted else {}
+    print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
+    return FAILED if "UNKNOWN" in answers.values() else None
+
+
+_ANSWERS = {"OK": "resumed", "NOT_HALTED": "was not halted", "UNKNOWN": "no such partition"}

@@ -20,7 +20,7 @@ RedisUrl = Annotated[
         name="--redis-url",
         env_var="COBALANCE_REDIS_URL",
         show_default=False,
-        help="redis://, rediss:// or unix://; by default the Redis on this machine.",
+        help="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; by default the Redis on this machine.",
     ),
 ]
 AmqpUrl = Annotated[
@@ -29,7 +29,7 @@ AmqpUrl = Annotated[
         name="--amqp-url",
         env_var="COBALANCE_AMQP_URL",
         show_default=False,
-        help="amqp:// or amqps://; by default the RabbitMQ on this machine, as guest.",
+        help="amqp:// or amqps://, several hosts with commas; by default the RabbitMQ on this machine, as guest.",
     ),
 ]
 ManagementUrl = Annotated[
@@ -62,7 +62,8 @@ def _converted(_: object, tokens: Sequence[Token]) -> int:
     return duration_ms(tokens[0].value)
 
 
-def _duration(name: str, words: str) -> Parameter:
+def duration_option(name: str, words: str) -> Parameter:
+    """An option that takes a duration, and is called the same with ``-ms`` behind it."""
     return Parameter(
         name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as 1500ms, 30s or 2m."
     )
@@ -75,18 +76,21 @@ class SettingOptions:
 
     mode: Annotated[Mode | None, Parameter(help="cooperative moves surplus only; eager stops everything.")] = None
     session_timeout_ms: Annotated[
-        int | None, _duration("session-timeout", "A member silent for so long has crashed.")
+        int | None, duration_option("session-timeout", "A member silent for so long has crashed.")
     ] = None
     heartbeat_interval_ms: Annotated[
-        int | None, _duration("heartbeat-interval", "How often members renew their session.")
+        int | None, duration_option("heartbeat-interval", "How often members renew their session.")
     ] = None
     revocation_timeout_ms: Annotated[
-        int | None, _duration("revocation-timeout", "How long a holder may take to hand over; not below the session's.")
+        int | None,
+        duration_option("revocation-timeout", "How long a holder may take to hand over; not below the session's."),
     ] = None
     rejoin_grace_ms: Annotated[
-        int | None, _duration("rejoin-grace", "How long a member with an instance id is waited for.")
+        int | None, duration_option("rejoin-grace", "How long a member with an instance id is waited for.")
     ] = None
-    gather_ms: Annotated[int | None, _duration("gather", "Changes so close together are handled together.")] = None
+    gather_ms: Annotated[int | None, duration_option("gather", "Changes so close together are handled together.")] = (
+        None
+    )
     moves_per_call: Annotated[int | None, Parameter(help="Most resources moved by one call.")] = None
     journal_length: Annotated[int | None, Parameter(help="About how many journal entries are kept.")] = None
 

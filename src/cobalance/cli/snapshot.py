@@ -45,7 +45,7 @@ class Snapshot:
         statuses = {resource.status for resource in self.resources}
         if "free" in statuses:
             return "Assigning"
-        return "Stable" if statuses <= {"held"} else "Reconciling"
+        return "Stable" if statuses <= {"held", "halted"} else "Reconciling"
 
     def is_silent(self, member: MemberRow) -> bool:
         """Its session is over, and nobody is there to act on it: the coordinator expires members only while it hears of others."""

@@ -8,8 +8,9 @@ import attrs
 from cyclopts import Parameter
 
 from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, Json, ManagementUrl, Name
-from cobalance.cli.output import print_json, print_table
-from cobalance.rabbitmq import Topic, create_topic, delete_topic
+from cobalance.cli.output import print_json, print_table, remark
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Retention, Topic, create_topic, delete_topic, describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq import list_topics as find_topics
 
 
@@ -17,14 +18,30 @@ def create(
     name: Name,
     /,
     *,
-    partitions: Annotated[int, Parameter(help="For good: take four to eight times the processes you expect.")],
-    queue_type: Annotated[Literal["classic", "quorum"], Parameter(name="--type", help="Of its queues.")] = "classic",
+    partitions: Annotated[
+        int, Parameter(help="Four to eight times the processes you expect; growing pauses the topic.")
+    ],
+    queue_type: Annotated[
+        Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Of its queues.")
+    ] = "classic",
     delivery_limit: Annotated[int, Parameter(help="quorum only: tries before a message is dead-lettered.")] = 20,
-    dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead.")] = True,
+    dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
+    max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
+    max_bytes: Annotated[int | None, Parameter(help="stream only: how much of a partition is kept.")] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Create a topic. One that exists already and is the same is left as it is."""
-    create_topic(amqp_url, Topic(name, partitions, queue_type, delivery_limit=delivery_limit, dead_letter=dead_letter))
+    if queue_type != "stream" and (max_age or max_bytes):
+        raise UsageError("--max-age and --max-bytes are for streams.")
+    topic = Topic(
+        name,
+        partitions,
+        queue_type,
+        delivery_limit=delivery_limit,
+        dead_letter=dead_letter,
+        retention=Retention(max_age=max_age, max_bytes=max_bytes),
+    )
+    create_topic(amqp_url, topic)
 
 
 def list_topics(
@@ -47,3 +64,51 @@ def delete(
 ) -> None:
     """Delete a topic with its queues."""
     delete_topic(amqp_url, Topic(name, 1).name, force=force)
+
+
+def grow(
+    name: Name,
+    /,
+    *,
+    partitions: Annotated[int, Parameter(help="How many it is to have.")],
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+) -> None:
+    """Give a topic more partitions. Publishers and consumers go on, and each key's messages stay in order.
+
+    The new partitions are consumed once the old ones are empty and everything in them is acknowledged. Interrupted, it goes on when it
+    is asked for again.
+    """
+    topic = grow_topic(amqp_url, name, partitions)
+    remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
+
+
+def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
+    """Delete what is left of a topic from before it was grown: old queues without messages and consumers."""
+    pruned = prune_topic(amqp_url, name)
+    print_table(("QUEUE", "RESULT"), ((queue, "deleted" if gone else "still in use") for queue, gone in pruned.items()))
+
+
+def describe(name: Name, /, *, json: Json = False, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
+    """Show a topic's queues: those of its present layout, and those of layouts from before it was grown.
+
+    READY is what waits for a consumer; messages sent ahead to one are not in it.
+    """
+    topic, partitions, dead = describe_topic(amqp_url, name)
+    rows = [
+        {
+            "layout": it.layout,
+            "queue": it.queue,
+            "state": "present" if it.layout == topic.layout else "old" if it.state.ready else "old, empty",
+            "ready": it.state.ready,
+            "consumers": it.state.consumers,
+        }
+        for it in partitions
+    ]
+    if json:
+        print_json(
+            {"topic": name, "type": topic.queue_type, "layout": topic.layout, "dead_letters": dead, "queues": rows}
+        )
+        return
+    print_table(("LAYOUT", "QUEUE", "STATE", "READY", "#CONSUMERS"), (tuple(row.values()) for row in rows))
+    if dead:
+        remark(f"warning: {dead} messages were given up, and wait in {name}.dead.")

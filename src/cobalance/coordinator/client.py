@@ -8,16 +8,19 @@ import attrs
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.replies import CoordinatorReply, decode
-from cobalance.coordinator.requests import Configure, Describe, Header, Request, Section, Tick
+from cobalance.coordinator.requests import Configure, Describe, Header, Request, ResetOffsets, Resume, Section, Tick
 from cobalance.coordinator.scripts import load
-from cobalance.errors import GroupExists, InvalidSettings, UnknownGroup
+from cobalance.errors import GroupActive, GroupExists, InvalidSettings, UnknownGroup
+from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.settings import STORED_NAMES, GroupSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cobalance.coordinator.transport import Transport
+
+RESETS_A_CALL = 200
 
 _NOBODY = Header(member="-", number=0)
 
@@ -70,7 +73,7 @@ class Coordinator:
             raise InvalidSettings(f"{reply.results[1]}: refused by the coordinator; see GroupSettings for the ranges")
         return reply.results[0]
 
-    def _admin(self, payload: Configure | Describe | Tick) -> CoordinatorReply:
+    def _admin(self, payload: Configure | Describe | ResetOffsets | Resume | Tick) -> CoordinatorReply:
         reply = self.execute(Request(_NOBODY, payload))
         if reply.status == "UNKNOWN":
             raise UnknownGroup(
@@ -89,6 +92,38 @@ class Coordinator:
     def tick(self) -> CoordinatorReply:
         """Settles what is due, as nobody in particular."""
         return self._admin(Tick())
+
+    def resume(self, *resources: str) -> dict[str, str]:
+        """Has halted resources worked again. Resource → ``OK``, ``NOT_HALTED`` or ``UNKNOWN``.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        return dict(zip(resources, self._admin(Resume(resources)).results, strict=True))
+
+    def reset_offsets(self, offsets: Mapping[str, int]) -> None:
+        """Sets committed offsets, lower ones than before included; -1 is before the first. Journalled. Done in parts of
+        RESETS_A_CALL resources: a member that joins in between leaves the rest as it was, which repeating it sets right.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            GroupActive: somebody is a member, or may be.
+            UsageError: an offset is no number that can be stored.
+        """
+        for offset in offsets.values():
+            check_integer("the offset to commit", offset, least=-1)
+        items = list(offsets.items())
+        for start in range(0, len(items), RESETS_A_CALL):
+            reply = self._admin(ResetOffsets(tuple(items[start : start + RESETS_A_CALL])))
+            if reply.results[0] == "ACTIVE":
+                raise GroupActive(
+                    f"group {self.group!r} has members, or keeps resources for some that left: stop them all, wait until their "
+                    f"sessions and the rejoin grace are over, and try again"
+                )
+            if reply.results[0] == "RECOVERING":
+                raise GroupActive(
+                    f"group {self.group!r} is finding out who holds what, for another {reply.recovering_ms} ms: try again then"
+                )
 
     def state(self) -> dict[str, str]:
         """The group's scalars by name."""
@@ -153,6 +188,11 @@ class ResourceRow:
     removing: bool
     avoid: str
     committed: int | None
+
+    @property
+    def halted(self) -> str | None:
+        """Why nobody works it before an operator resumes it; ``None`` unless that is so."""
+        return self.avoid.partition(":")[2] if self.status == "halted" else None
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> ResourceRow:

@@ -6,15 +6,18 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from redis import exceptions as redis_errors
 
 from cobalance.coordinator.entries import read_entries
 from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
-from cobalance.coordinator.redis_address import RedisAddress, Wire
+from cobalance.coordinator.redis_address import NotConnected, RedisAddress, Wire
 from cobalance.coordinator.redis_failures import call_failure, connect_failure, not_redis
+from cobalance.coordinator.redis_hosts import RedisSource
 from cobalance.coordinator.redis_listener import RedisListener
+from cobalance.coordinator.redis_permissions import is_inside_script, named
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
@@ -33,10 +36,11 @@ class RedisTransport:
     doubt about its state (an error, a timeout, bytes nobody asked for) ends it, and the next call makes a new one.
     """
 
-    def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
-        self._address = RedisAddress.parse(url)
+    def __init__(self, source: RedisSource, *, call_timeout_ms: int = 2000) -> None:
+        self._source, self._place = source, source.place
+        self._address: RedisAddress | None = None
         self._timeout_ms = call_timeout_ms
-        self._connection = self._address.connection(call_timeout_ms, self._greet)
+        self._connection: Wire = NotConnected()
         self._identity = ""
         self._greeted = False
         self._in_step = False
@@ -45,25 +49,32 @@ class RedisTransport:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<RedisTransport to {self._address.place}>"
+        return f"<RedisTransport to {self._place}>"
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs the script once; see :class:`Transport`."""
 
         def run(connection: Wire) -> Reply:
             try:
-                return _evaluate(connection, script, keys, (self._identity, *args))
+                return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
             except redis_errors.ResponseError as error:
-                if not str(error).startswith(DOUBTED):
+                if str(error).startswith(DOUBTED):
+                    self._identity = _identity(self._facts(connection))
+                    return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
+                if not is_inside_script(error):
                     raise
-                self._identity = _identity(self._facts(connection))
-                return _evaluate(connection, script, keys, (CERTAIN + self._identity, *args))
+                refused = error
+            raise named(refused, script, keys[0], partial(_exchange, connection))
 
         return self._perform(run, f"the script {script.name}")
 
     def listen(self, on_hint: OnHint) -> RedisListener:
         """Hints arrive on a thread of the listener, which has a connection of its own."""
-        return RedisListener(self._address, on_hint)
+        return RedisListener(self._source, on_hint)
+
+    def ask(self, *words: Word, doing: str) -> Reply:
+        """One command, for what no script can tell. Raises what :meth:`call` does; `doing` says what it is for."""
+        return self._perform(lambda connection: _exchange(connection, *words), doing)
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         """Entries after an id; see :class:`Transport`."""
@@ -110,7 +121,7 @@ class RedisTransport:
         try:
             reply = action(self._connection)
         except (redis_errors.RedisError, OSError) as error:
-            failure = call_failure(error, self._address.place, doing)
+            failure = call_failure(error, self._place, doing)
         else:
             self._in_step = True
             return reply
@@ -119,7 +130,7 @@ class RedisTransport:
 
     def _connect(self) -> ServerError | None:
         if self._closed:
-            return Unreachable(f"This connection to Redis at {self._address.place} was closed: open another.")
+            return Unreachable(f"This connection to Redis at {self._place} was closed: open another.")
         if self._is_usable():
             return None
         failure = self._reconnect()
@@ -127,18 +138,21 @@ class RedisTransport:
             return None
         self._connection.disconnect()
         if self._greeted and isinstance(failure, Unreachable) and self._speaks_something_else():
-            return not_redis(self._address.place)
+            return not_redis(self._place)
         return failure
 
     def _reconnect(self) -> ServerError | None:
         self._connection.disconnect()
         self._greeted = False
         try:
+            address = self._source.locate(self._timeout_ms)
+            self._address, self._place = address, address.place
+            self._connection = address.connection(self._timeout_ms, self._greet)
             self._connection.connect()
         except ServerError as error:
             return error
         except (redis_errors.RedisError, OSError) as error:
-            return connect_failure(error, self._address.place)
+            return connect_failure(error, self._place)
         return None
 
     def _is_usable(self) -> bool:
@@ -174,21 +188,21 @@ class RedisTransport:
     def _check_policy(self, policy: str, maxmemory: str) -> None:
         if policy != "noeviction" and maxmemory != "0":
             raise EvictingPolicy(
-                f"Redis at {self._address.place} has maxmemory-policy {policy}, so it would drop parts of a group when memory "
+                f"Redis at {self._place} has maxmemory-policy {policy}, so it would drop parts of a group when memory "
                 "runs short; set maxmemory-policy noeviction, or use another Redis."
             )
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            _log.warning("Redis at %s: %s", self._address.place, message)
+            _log.warning("Redis at %s: %s", self._place, message)
 
     def _speaks_something_else(self) -> bool:
         """Who closes the connection during our greeting may be a server of another kind, whose words got lost when it did.
 
         Eight bytes suit AMQP, which answers them with its name; to Redis they are a PING and an empty line.
         """
-        if not self._address.is_tcp:
+        if self._address is None or not self._address.is_tcp:
             return False
         try:
             with socket.create_connection(self._address.address, timeout=self._timeout_ms / 1000) as probe:
@@ -207,16 +221,15 @@ def _identity(facts: dict[str, str]) -> str:
     return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
 
 
-def _evaluate(connection: Wire, script: Script, keys: Sequence[str], args: Sequence[Word]) -> Reply:
-    words = (script.sha, len(keys), *keys, *args)
-    try:
-        return _exchange(connection, "EVALSHA", *words)
-    except redis_errors.NoScriptError:
-        # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
-        _exchange(connection, "SCRIPT", "LOAD", script.source)
-        return _exchange(connection, "EVALSHA", *words)
-
-
 def _exchange(connection: Wire, *words: Word) -> Reply:
     connection.send_command(*words)
     return cast("Reply", connection.read_response())
+
+
+def _evaluate(connection: Wire, script: Script, words: Sequence[Word]) -> Reply:
+    try:
+        return _exchange(connection, "EVALSHA", script.sha, *words)
+    except redis_errors.NoScriptError:
+        # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
+        _exchange(connection, "SCRIPT", "LOAD", script.source)
+        return _exchange(connection, "EVALSHA", script.sha, *words)

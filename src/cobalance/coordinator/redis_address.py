@@ -42,6 +42,31 @@ class Wire(Protocol):
         """The next reply; an error reply is raised."""
 
 
+class NotConnected:
+    """Before the first connection: nothing to end, nothing to ask."""
+
+    def connect(self) -> None:
+        """Never called, like all that follow but one."""
+        raise NotImplementedError
+
+    on_connect = connect
+
+    def disconnect(self) -> None:
+        """Nothing to do."""
+
+    def send_command(self, *words: str | int | bytes) -> None:
+        """See above."""
+        raise NotImplementedError
+
+    def can_read(self, timeout: float) -> bool:
+        """See above."""
+        raise NotImplementedError
+
+    def read_response(self) -> Any:
+        """See above."""
+        raise NotImplementedError
+
+
 OnConnect = Callable[[Wire], None]
 
 
@@ -59,7 +84,7 @@ class RedisAddress:
         """Reads a ``redis://``, ``rediss://`` or ``unix://`` URL.
 
         Raises:
-            UsageError: it is not one.
+            UsageError: it is not one, or has an option that does not exist.
         """
         options = _options(url)
         if isinstance(options, str):
@@ -67,7 +92,19 @@ class RedisAddress:
         connection_class = options.pop("connection_class", Connection)
         for name in _POOL_OPTIONS:
             options.pop(name, None)
-        return cls(_place(url, options), connection_class, options)
+        address = cls(_place(url.partition("://")[0], options), connection_class, options)
+        address.connection(_CONNECT_TIMEOUT_MS)  # An option that does not exist shows now, and not when it is too late.
+        return address
+
+    def locate(self, timeout_ms: int) -> RedisAddress:
+        """Itself: a server that stays where it is."""
+        del timeout_ms
+        return self
+
+    def at(self, host: str, port: int) -> RedisAddress:
+        """Another server, with the same login and options."""
+        options = {**self._options, "host": host, "port": port}
+        return RedisAddress(_place(self.place.partition("://")[0], options), self._connection_class, options)
 
     def connection(self, timeout_ms: int, on_connect: OnConnect | None = None) -> Wire:
         """A connection, not yet connected. It never retries: a script that was sent twice may run twice.
@@ -122,8 +159,7 @@ def _options(url: str) -> dict[str, Any] | str:
     return options
 
 
-def _place(url: str, options: dict[str, Any]) -> str:
-    scheme = url.partition("://")[0]
+def _place(scheme: str, options: dict[str, Any]) -> str:
     database = f"/{options['db']}" if options.get("db") else ""
     if "path" in options:
         return f"unix://{options['path']}"

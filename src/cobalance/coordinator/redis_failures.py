@@ -6,6 +6,7 @@ import re
 
 from redis import exceptions as redis_errors
 
+from cobalance.coordinator.redis_permissions import is_inside_script
 from cobalance.errors import (
     AuthenticationRefused,
     NotRedis,
@@ -21,6 +22,20 @@ _NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
 """redis-py's words, never Redis's own: AUTH was answered by something that is no reply to AUTH."""
 
 _ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
+
+
+class Redirected(ScriptFailed):
+    """This node of a cluster is not in charge; it names the one that is, and has executed nothing."""
+
+    def __init__(self, error: redis_errors.MovedError, place: str, doing: str) -> None:
+        super().__init__(
+            f"Redis at {place} is a node of a cluster and sends us to another node for {doing}: give the URL as "
+            "redis+cluster://HOST:PORT.",
+            outcome="not_executed",
+        )
+        self.host: str = error.host
+        """Empty for the host of the node that was asked."""
+        self.port: int = error.port
 
 
 def connect_failure(error: Exception, place: str) -> ServerError:
@@ -62,13 +77,13 @@ def not_redis(place: str, *, outcome: Outcome = "not_executed") -> NotRedis:
 
 def permission_missing(error: Exception, place: str, doing: str) -> PermissionMissing:
     """The ACL of our user lacks something."""
-    named = re.search(r"run the '([^']+)' command", str(error))
-    command = named.group(1) if named else ""
+    named = re.search(r"run the '(.+)' command", str(error))
+    command = named.group(1).replace("', '", " ") if named else ""
     lacking = f"the command {command}" if named else _lacking(str(error))
     return PermissionMissing(
         f"The user may not use {lacking} on Redis at {place} (needed for {doing}); grant it: {_ACL_PLACE}.",
         command=command,
-        outcome="not_executed" if named else "unknown",
+        outcome="not_executed" if named and not is_inside_script(error) else "unknown",
     )
 
 
@@ -84,6 +99,7 @@ _NOT_NOW = {
     redis_errors.BusyLoadingError: "is still loading its data",
     redis_errors.ReadOnlyError: "is a read-only replica; the URL should name the master, or a failover is under way",
     redis_errors.MasterDownError: "is a replica that lost its master",
+    redis_errors.AskError: "belongs to a cluster that is being resharded",
     redis_errors.ClusterDownError: "belongs to a cluster that is down",
     redis_errors.TryAgainError: "belongs to a cluster that is being resharded",
 }
@@ -109,12 +125,8 @@ def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
         return OutOfMemory(
             f"Redis at {place} is full and refused {doing}; raise its maxmemory, or remove what else is stored there."
         )
-    if isinstance(error, redis_errors.MovedError | redis_errors.AskError | redis_errors.ClusterCrossSlotError):
-        return ScriptFailed(
-            f"Redis at {place} is a node of a cluster and sends us to another node for {doing}, which is not supported; "
-            "use a Redis without cluster mode, or a proxy in front of the cluster.",
-            outcome="not_executed",
-        )
+    if isinstance(error, redis_errors.MovedError):
+        return Redirected(error, place, doing)
     not_now = [words for kind, words in _NOT_NOW.items() if isinstance(error, kind)]
     not_now += [words for sign, words in _NOT_NOW_WORDS.items() if sign in text]
     if not_now:

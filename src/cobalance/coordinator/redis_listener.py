@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as redis_errors
 
 from cobalance.coordinator.entries import hint_version
+from cobalance.coordinator.redis_address import NotConnected
 from cobalance.coordinator.redis_failures import connect_failure, permission_missing
 from cobalance.coordinator.transport import RESYNC, OnHint
 
 if TYPE_CHECKING:
-    from cobalance.coordinator.redis_address import RedisAddress
+    from cobalance.coordinator.redis_hosts import RedisSource
 
 _log = logging.getLogger("cobalance.coordinator")
 
@@ -31,8 +32,8 @@ _BACKOFF_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 class RedisListener:
     """Hints of one Redis. All of its socket work happens on its own thread; the others only say what they want."""
 
-    def __init__(self, address: RedisAddress, on_hint: OnHint) -> None:
-        self._address = address
+    def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
+        self._source = source
         self._on_hint = on_hint
         self._wanted: frozenset[str] = frozenset()
         self._wanted_lock = threading.Lock()
@@ -40,7 +41,7 @@ class RedisListener:
         self._bell, self._waker = socket.socketpair()
         self._bell.setblocking(False)
         self._waker.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name=f"cobalance hints {address.place}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"cobalance hints {source.place}", daemon=True)
         self._thread.start()
 
     def subscribe(self, channel: str) -> None:
@@ -77,7 +78,7 @@ class RedisListener:
     def _listen_until_closed(self) -> None:
         failures = 0
         while not self._closed.is_set():
-            session = _Session(self._address, self._on_hint)
+            session = _Session(self._source, self._on_hint)
             try:
                 session.open()
                 while not self._closed.is_set():
@@ -86,13 +87,13 @@ class RedisListener:
             except redis_errors.NoPermissionError as error:
                 _log.warning(
                     "%s Until then changes are noticed at the next heartbeat.",
-                    permission_missing(error, self._address.place, "hints"),
+                    permission_missing(error, self._source.place, "hints"),
                 )
                 return
             except (redis_errors.RedisError, OSError) as error:
                 failures = 0 if session.is_open else failures
                 if failures == 0 and not self._closed.is_set():
-                    _log.warning("Hints are interrupted, trying again: %s", connect_failure(error, self._address.place))
+                    _log.warning("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
             self._wait((), _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
@@ -108,8 +109,9 @@ class RedisListener:
 class _Session:
     """One connection's life."""
 
-    def __init__(self, address: RedisAddress, on_hint: OnHint) -> None:
-        self._connection: Any = address.connection(_TIMEOUT_MS)
+    def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
+        self._source = source
+        self._connection: Any = NotConnected()
         self._on_hint = on_hint
         self._asked: frozenset[str] = frozenset()
         self._last_heard_s = time.monotonic()
@@ -117,6 +119,7 @@ class _Session:
         self.is_open = False
 
     def open(self) -> None:
+        self._connection = self._source.locate(_TIMEOUT_MS).connection(_TIMEOUT_MS)
         self._connection.connect()
         self.is_open = True
 

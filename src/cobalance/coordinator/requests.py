@@ -180,6 +180,30 @@ class Configure:
         return ["create" if self.create else "update", *(word for pair in self.values for word in pair)]
 
 
+@attrs.frozen
+class Resume:
+    """An administrator's word that halted resources can be worked again."""
+
+    verb: ClassVar[str] = "resume"
+    resources: tuple[str, ...]
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return list(self.resources)
+
+
+@attrs.frozen
+class ResetOffsets:
+    """An administrator's committed offsets, for a group without members. Lower ones than before are taken, too."""
+
+    verb: ClassVar[str] = "reset_offsets"
+    offsets: tuple[tuple[str, int], ...]
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return [word for name, offset in self.offsets for word in (name, str(offset))]
+
+
 Section = Literal["state", "members", "resources"]
 
 
@@ -197,7 +221,9 @@ class Describe:
         return [self.section, self.cursor, str(self.page)]
 
 
-Payload = Join | Heartbeat | Tick | Release | Commit | Leave | SetResources | Configure | Describe
+Payload = (
+    Join | Heartbeat | Tick | Release | Commit | Leave | SetResources | Configure | Resume | ResetOffsets | Describe
+)
 
 
 @attrs.frozen

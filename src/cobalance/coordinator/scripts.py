@@ -10,7 +10,19 @@ from importlib.resources import files
 
 from cobalance.coordinator.transport import Script
 
-VERBS = ("join", "heartbeat", "release", "commit", "leave", "tick", "set_resources", "configure", "describe")
+VERBS = (
+    "join",
+    "heartbeat",
+    "release",
+    "commit",
+    "leave",
+    "tick",
+    "set_resources",
+    "configure",
+    "resume",
+    "reset_offsets",
+    "describe",
+)
 
 _MARK = "--- @prelude\n"
 

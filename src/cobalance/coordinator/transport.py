@@ -90,7 +90,8 @@ class Transport(Protocol):
 
 
 _FORMS = (
-    "redis://[user:password@]host[:port][/db], rediss://… (with TLS), unix:///path/to/socket[?db=0] or memory://NAME"
+    "redis://[user:password@]host[:port][/db], rediss://… (with TLS), redis+sentinel://[user:password@]host,host/service[/db], "
+    "redis+cluster://[user:password@]host,host, unix:///path/to/socket[?db=0] or memory://NAME"
 )
 
 
@@ -98,7 +99,8 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
     """The transport for a URL. Connects at the first call, not here.
 
     Args:
-        url: ``redis://``, ``rediss://``, ``unix://`` or ``memory://NAME`` (shared by everybody in this process who gives NAME).
+        url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME`` (shared by
+            everybody in this process who gives NAME).
         call_timeout_ms: how long one call may take.
 
     Raises:
@@ -109,11 +111,22 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
         from cobalance.coordinator.memory import MemoryTransport
 
         return MemoryTransport.named(rest)
-    if separator and scheme in {"redis", "rediss", "unix"}:
-        from cobalance.coordinator.redis import RedisTransport
+    if separator and scheme in {"redis+cluster", "rediss+cluster"}:
+        from cobalance.coordinator.redis_cluster import ClusterTransport
 
-        return RedisTransport(url, call_timeout_ms=call_timeout_ms)
+        return ClusterTransport(url, call_timeout_ms=call_timeout_ms)
+    if separator and scheme in {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}:
+        return _redis(url, scheme, call_timeout_ms)
     raise not_a_coordinator_url()
+
+
+def _redis(url: str, scheme: str, call_timeout_ms: int) -> Transport:
+    from cobalance.coordinator.redis import RedisTransport
+    from cobalance.coordinator.redis_address import RedisAddress
+    from cobalance.coordinator.redis_sentinel import SentinelSource
+
+    source = SentinelSource(url) if scheme.endswith("+sentinel") else RedisAddress.parse(url)
+    return RedisTransport(source, call_timeout_ms=call_timeout_ms)
 
 
 def not_a_coordinator_url(reason: str = "") -> UsageError:

@@ -11,10 +11,14 @@ from cobalance.rabbitmq.broker import (
     verify_topic,
 )
 from cobalance.rabbitmq.delivery import Delivery
+from cobalance.rabbitmq.growth import describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq.hashing import partition_of
 from cobalance.rabbitmq.management import ListedTopic, list_topics
 from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
 from cobalance.rabbitmq.queues import Guard, Queue
+from cobalance.rabbitmq.retention import Retention
+from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
+from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
 
 # pika warns of every refusal, many of which are answers that we asked for. Programs that have set up logging still get them; the
@@ -23,18 +27,25 @@ logging.getLogger("pika").addHandler(logging.NullHandler())
 
 __all__ = [
     "AsyncPublisher",
+    "BoundQueues",
     "Delivery",
     "Guard",
     "ListedTopic",
+    "MatchingQueues",
     "Publisher",
     "Queue",
+    "Retention",
+    "StreamSettings",
     "Topic",
     "check_topic",
     "create_topic",
     "delete_topic",
+    "describe_topic",
+    "grow_topic",
     "learn_queue",
     "list_topics",
     "partition_of",
+    "prune_topic",
     "read_topic",
     "verify_topic",
 ]

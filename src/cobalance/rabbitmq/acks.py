@@ -38,6 +38,7 @@ class AckTracker:
         self._ackable = 0
         self._acked = 0
         self._ahead: set[int] = set()
+        self._covered = -1  # Up to here, all is settled by `done_up_to`.
         self._rejected: set[int] = set()
         self._rejects: list[int] = []
 
@@ -55,10 +56,18 @@ class AckTracker:
         """The message was processed. True when a flush is due by count."""
         if tag == self.settled + 1 <= self.delivered and not self._ahead:  # In order: the common case stays cheap.
             self.settled = self._ackable = tag
-        else:
+        elif tag > self._covered:
             self._check(tag)
             self._settle(tag)
         return self.settled - self._committed >= self.every
+
+    def done_up_to(self, tag: int) -> int:
+        """Everything handed out up to here was processed, and may still be said to be done, one by one. How many that settles."""
+        open_ = [it for it in range(self.settled + 1, min(tag, self.delivered) + 1) if it not in self._ahead]
+        for it in open_:
+            self._settle(it)
+        self._covered = max([self._covered, *open_])
+        return len(open_)
 
     def reject(self, tag: int) -> bool:
         """The message is given up, to be dead-lettered. True when a flush is due by count."""

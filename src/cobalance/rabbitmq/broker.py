@@ -1,253 +1,185 @@
 """Creating, checking, reading and deleting topics and queues: short blocking calls, for set-up and for the CLI."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import count
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import cast
 
-import pika
-from pika import exceptions as pika_errors
-from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
-from pika.exchange_type import ExchangeType
+import attrs
 
-from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing
-from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference
-from cobalance.rabbitmq.parameters import connection_parameters, place
+from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
+from cobalance.rabbitmq.admin import Admin, connected
 from cobalance.rabbitmq.queues import Queue
-from cobalance.rabbitmq.topic import Topic
-
-DIRECT = ExchangeType("direct")
+from cobalance.rabbitmq.retention import Retention
+from cobalance.rabbitmq.topic import QueueType, Topic
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
-"""An exchange that bears it is a topic. RabbitMQ keeps arguments that it does not know, and the management API shows them."""
+"""An exchange that bears it is a topic, or a layout of one. RabbitMQ keeps arguments that it does not know, and the management API
+shows them."""
 
-LOOK_AHEAD = 8
-"""AMQP cannot list queues: when one is missing, so many numbers further are looked at before the topic is taken to end there."""
-
-MAX_ATTEMPTS = 40
-"""Reading a queue's declaration takes one attempt for each thing that differs from the default; RabbitMQ knows fewer arguments."""
-
-T = TypeVar("T")
+LAYOUT_ARGUMENT = "x-cobalance-layout"
+"""An exchange that bears it besides is the marker of a layout."""
 
 
-def create_topic(url: str, topic: Topic) -> None:
-    """Declares the topic's exchange, queues and bindings. What exists already must be the same, and is then left as it is."""
-    with _connected(url) as broker:
-        broker.refuse_more_partitions(topic)
-        arguments = {PARTITIONS_ARGUMENT: topic.partitions}
-        broker.call(topic.name, lambda c: c.exchange_declare(topic.name, DIRECT, durable=True, arguments=arguments))
-        if topic.dead_letter_queue:
-            broker.declare(topic.dead_letter_queue)
-        for partition, queue in enumerate(topic.queues):
-            broker.declare(queue)
-            broker.bind(queue, topic.name, str(partition))
+def create_topic(url: str, topic: Topic) -> Topic:
+    """Declares the topic's exchange, queues and bindings. What exists already must be the same, and is then left as it is; a topic
+    that was grown meanwhile is. Returns the topic as it is.
+    """
+    with connected(url) as admin:
+        if admin.has_exchange(topic.marker):  # Complete: binding it again would bring back a layout that was closed.
+            try:
+                return verify(admin, topic)
+            except (QueueMissing, TopicMissing):
+                pass  # It was complete; what is missing is made again.
+        with admin.changing(topic.name):
+            current = current_layout(admin, topic)
+            admin.refuse_more_partitions(current)
+            admin.declare_exchange(topic.name, {PARTITIONS_ARGUMENT: topic.partitions})
+            open_layout(admin, current)
+            return current
 
 
-def verify_topic(url: str, topic: Topic) -> None:
-    """Raises TopicMissing, QueueMissing, QueueMismatch or TopicMismatch unless the broker has exactly this topic."""
-    with _connected(url) as broker:
-        broker.require_exchange(topic.name)
-        for queue in topic.queues:
-            broker.verify(queue)
-        broker.refuse_more_partitions(topic)
+def open_layout(admin: Admin, topic: Topic) -> None:
+    """Declares and binds a layout's queues, and then its marker: whoever sees that can rely on the rest."""
+    if topic.dead_letter_queue:
+        admin.declare(topic.dead_letter_queue)
+    for queue in topic.queues:
+        admin.declare(queue)
+    for partition, queue in enumerate(topic.queues):
+        admin.bind(queue, topic.name, topic.routing_key(partition))
+    admin.declare_exchange(topic.size_marker, {})
+    admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
 
 
-def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> None:
-    """Raises TopicMissing, QueueMissing or TopicMismatch unless a topic of that name and size is there.
+def current_layout(admin: Admin, topic: Topic) -> Topic:
+    """The newest layout that is open, with as many partitions as it has; the topic itself unless it was grown since.
+
+    A program may go on saying how many partitions the topic was created with.
+    """
+    newest = newest_layout(admin, topic.name)
+    if newest <= topic.layout:
+        return topic
+    partitions = _count(admin, attrs.evolve(topic, layout=newest))
+    if topic.partitions > partitions:
+        raise TopicMismatch(
+            f"Topic {topic.name!r} at {admin.place} was grown to {partitions} partitions, which is less than {topic.partitions}. "
+            f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
+        )
+    return attrs.evolve(topic, partitions=partitions, layout=newest)
+
+
+def _count(admin: Admin, layout: Topic) -> int:
+    """How many partitions a layout has. A grown one has a marker that says whether that is how many it was opened with: were its last
+    queue gone, keys would else be spread over the others.
+    """
+    partitions = admin.partitions(layout.prefix)
+    if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
+        raise QueueMissing(
+            f"Layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with another number of partitions than the "
+            f"{partitions} that there are: a queue of it, {layout.prefix}-{partitions} or a later one, was deleted. Declare it again, with "
+            f"the arguments of {layout.prefix}-0, and bind it to exchange {layout.name} under its routing key, "
+            f"{layout.routing_key(partitions)}."
+        )
+    return partitions
+
+
+def newest_layout(admin: Admin, name: str) -> int:
+    """The number of the newest layout that is open."""
+    layout = 1
+    while admin.has_exchange(f"{name}.v{layout + 1}"):
+        layout += 1
+    return layout
+
+
+def verify_topic(url: str, topic: Topic) -> Topic:
+    """Raises TopicMissing, QueueMissing, QueueMismatch or TopicMismatch unless the broker has exactly this topic, or has grown it.
+    Returns the topic as it is.
+    """
+    with connected(url) as admin:
+        return verify(admin, topic)
+
+
+def verify(admin: Admin, topic: Topic) -> Topic:
+    """See `verify_topic`."""
+    admin.require_exchange(topic.name)
+    current = current_layout(admin, topic)
+    for queue in current.queues:
+        admin.verify(queue)
+    admin.refuse_more_partitions(current)
+    return current
+
+
+def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
+    """Raises TopicMissing, QueueMissing or TopicMismatch unless a topic of that name and size is there, or was and has been grown.
+    Returns the topic as it is.
 
     What a publisher needs to know; unlike `verify_topic` it takes no permission to configure queues.
     """
-    last = topic.queue_names[-1]
-    with _connected(url, timeout_ms) as broker:
-        broker.require_exchange(topic.name)
-        broker.call(last, lambda c: c.queue_declare(last, passive=True))
-        broker.refuse_more_partitions(topic)
+    with connected(url, timeout_ms) as admin:
+        admin.require_exchange(topic.name)
+        current = current_layout(admin, topic)
+        last = current.queue_names[-1]
+        admin.call(last, lambda c: c.queue_declare(last, passive=True))
+        admin.refuse_more_partitions(current)
+        return current
 
 
 def read_topic(url: str, name: str) -> Topic:
     """The topic as the broker has it; raises TopicMissing."""
-    with _connected(url) as broker:
-        broker.require_exchange(name)
-        partitions = broker.partitions(name)
-        if not partitions:
-            raise TopicMissing(
-                f"{name!r} at {broker.place} is an exchange without the queue {name}-0, so it is not a topic."
-            )
-        arguments = broker.learn(f"{name}-0").arguments
-        return Topic(
-            name,
-            partitions,
-            "quorum" if arguments.get("x-queue-type") == "quorum" else "classic",
-            delivery_limit=int(arguments.get("x-delivery-limit", 20)),
-            dead_letter="x-dead-letter-routing-key" in arguments,
+    with connected(url) as admin:
+        return read(admin, name)
+
+
+def read(admin: Admin, name: str) -> Topic:
+    """See `read_topic`."""
+    admin.require_exchange(name)
+    layout = newest_layout(admin, name)
+    prefix = Topic(name, 1, layout=layout).prefix
+    partitions = _count(admin, Topic(name, 1, layout=layout))
+    if not partitions:
+        raise TopicMissing(
+            f"{name!r} at {admin.place} is an exchange without the queue {prefix}-0, so it is not a topic."
         )
+    arguments = admin.learn(f"{prefix}-0").arguments
+    is_stream = arguments["x-queue-type"] == "stream"
+    return Topic(
+        name,
+        partitions,
+        cast("QueueType", arguments["x-queue-type"]),
+        delivery_limit=int(arguments.get("x-delivery-limit", 20)),
+        dead_letter="x-dead-letter-routing-key" in arguments or is_stream,
+        retention=Retention.read(arguments) if is_stream else Retention(),
+        layout=layout,
+    )
 
 
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:
-    """Deletes exchange, partition queues and dead-letter queue; raises TopicInUse, having deleted nothing, if messages or consumers
-    would be lost and `force` is not given.
+    """Deletes exchange, partition queues of every layout and dead-letter queue; raises TopicInUse, having deleted nothing, if messages
+    or consumers would be lost and `force` is not given.
     """
-    with _connected(url) as broker:
-        broker.require_exchange(name)
-        queues = [f"{name}.dead", *(f"{name}-{partition}" for partition in broker.partition_numbers(name))]
+    with connected(url) as admin:
+        admin.require_exchange(name)
+        layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
+        numbers = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
+        queues = [f"{name}.dead", *(f"{it.prefix}-{number}" for it in layouts for number in numbers[it])]
         for queue in queues if not force else ():
-            broker.refuse_in_use(queue)
-        broker.call(name, lambda c: c.exchange_delete(name))
+            admin.refuse_in_use(queue)
+        admin.delete_exchange(name)
         for queue in queues:
-            broker.delete(queue)
+            admin.delete(queue)
+        for it in reversed(layouts):
+            admin.delete_exchange(it.marker)
+            if numbers[it]:
+                admin.delete_exchange(attrs.evolve(it, partitions=len(numbers[it])).size_marker)
 
 
 def learn_queue(url: str, name: str) -> Queue:
     """An existing queue's declaration, so that its guard can be told and proven; raises QueueMissing."""
-    with _connected(url) as broker:
-        return broker.learn(name)
+    with connected(url) as admin:
+        return admin.learn(name)
 
 
 def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:
     """How many messages each queue has for the next consumer, without those sent ahead to the present one; None for a queue that
     does not exist.
     """
-    with _connected(url, timeout_ms) as broker:
-        return {queue: broker.ready(queue) for queue in queues}
-
-
-class _Broker:
-    """A blocking connection; each call has its own channel, since RabbitMQ answers a failed one by closing its channel."""
-
-    def __init__(self, connection: pika.BlockingConnection, place: str) -> None:
-        self.place, self._connection = place, connection
-
-    def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
-        channel = self._connection.channel()
-        try:
-            result = use(channel)
-        except pika_errors.ChannelClosedByBroker as error:
-            raise channel_failure(error, queue) or error from None
-        channel.close()
-        return result
-
-    def declare(self, queue: Queue) -> None:
-        self.call(queue.name, lambda c: self._declare(c, queue))
-
-    def verify(self, queue: Queue) -> None:
-        self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # The other one would create it.
-        self.declare(queue)
-
-    def bind(self, queue: Queue, exchange: str, routing_key: str) -> None:
-        self.call(queue.name, lambda c: c.queue_bind(queue.name, exchange, routing_key))
-
-    def delete(self, queue: str) -> None:
-        self.call(queue, lambda c: c.queue_delete(queue))
-
-    def exists(self, queue: str) -> bool:
-        return self.ready(queue) is not None
-
-    def ready(self, queue: str) -> int | None:
-        channel = self._connection.channel()
-        try:
-            found = channel.queue_declare(queue, passive=True).method
-        except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 404:
-                return None
-            raise channel_failure(error, queue) or error from None
-        channel.close()
-        return found.message_count or 0
-
-    def learn(self, name: str) -> Queue:
-        """AMQP has no way to ask for a queue's arguments, but a declaration that differs is refused with the first difference named."""
-        self.call(name, lambda c: c.queue_declare(name, passive=True))
-        queue = Queue(name, {"x-queue-type": "classic"})
-        for _ in range(MAX_ATTEMPTS):
-            refusal = self._refusal(queue)
-            if refusal is None:
-                return queue
-            found = difference(refusal)
-            if found is None:
-                break
-            queue = found.applied_to(queue)
-        raise QueueMismatch(f"The arguments of queue {name!r} at {self.place} could not be read.")
-
-    def partitions(self, topic: str) -> int:
-        """How many there are. One that is missing among others would else make keys go astray without a word."""
-        found = list(self.partition_numbers(topic))
-        missing = next((n for n, number in enumerate(found) if n != number), None)
-        if missing is not None:
-            raise QueueMissing(
-                f"Queue '{topic}-{missing}' at {self.place} does not exist, though '{topic}-{found[-1]}' does: the topic is incomplete. "
-                f"Create it again with its real number of partitions: cobalance topic create {topic} --partitions N"
-            )
-        return len(found)
-
-    def partition_numbers(self, topic: str) -> Iterator[int]:
-        """The partitions that exist, in order."""
-        missed = 0
-        for number in count():
-            if self.exists(f"{topic}-{number}"):
-                missed = 0
-                yield number
-            else:
-                missed += 1
-            if missed > LOOK_AHEAD:
-                return
-
-    def require_exchange(self, name: str) -> None:
-        channel = self._connection.channel()
-        try:
-            channel.exchange_declare(name, DIRECT, passive=True)
-        except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 404:
-                raise TopicMissing(
-                    f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {name} --partitions N"
-                ) from None
-            raise channel_failure(error, name) or error from None
-        channel.close()
-
-    def refuse_more_partitions(self, topic: Topic) -> None:
-        if self.exists(f"{topic.name}-{topic.partitions}"):
-            raise TopicMismatch(
-                f"Topic {topic.name!r} at {self.place} has more than {topic.partitions} partitions: the queue "
-                f"{topic.name}-{topic.partitions} exists. Use its real number of partitions, or another name."
-            )
-
-    def refuse_in_use(self, queue: str) -> None:
-        if not self.exists(queue):
-            return
-        found = self.call(queue, lambda c: c.queue_declare(queue, passive=True)).method
-        if found.message_count or found.consumer_count:
-            raise TopicInUse(
-                f"Queue {queue!r} at {self.place} still has {found.message_count} messages and {found.consumer_count} consumers; "
-                "nothing was deleted. Stop the consumers and drain it, or force the deletion."
-            )
-
-    def _refusal(self, queue: Queue) -> str | None:
-        """Why RabbitMQ refuses the declaration, in its own words; None when it is equivalent to the queue's."""
-        channel = self._connection.channel()
-        try:
-            self._declare(channel, queue)
-        except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 406:
-                return error.reply_text
-            raise channel_failure(error, queue.name) or error from None
-        channel.close()
-        return None
-
-    @staticmethod
-    def _declare(channel: BlockingChannel, queue: Queue) -> object:
-        return channel.queue_declare(
-            queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
-        )
-
-
-@contextmanager
-def _connected(url: str, timeout_ms: int = 10_000) -> Iterator[_Broker]:
-    where = place(url)
-    try:
-        connection = pika.BlockingConnection(connection_parameters(url, "cobalance set-up", 60, timeout_ms))
-    except (pika_errors.AMQPError, AMQPConnectorException, OSError, RuntimeError) as error:
-        raise connect_failure(error, where) from None
-    try:
-        yield _Broker(connection, where)
-    finally:
-        if connection.is_open:
-            connection.close()
+    with connected(url, timeout_ms) as admin:
+        return {queue: admin.ready(queue) for queue in queues}

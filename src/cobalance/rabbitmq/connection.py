@@ -17,12 +17,16 @@ from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
 from cobalance.rabbitmq.failures import connect_failure, loss_reason
+from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, drop
 
 logger = logging.getLogger(__name__)
 
 Job = Callable[[], object]
+
+SILENT_HEARTBEATS = 2
+"""So many without a byte mean that the peer or the way to it is gone (AMQP 0.9.1, 4.2.7)."""
 
 
 class BrokerConnection:
@@ -68,13 +72,19 @@ class BrokerConnection:
         return self._loop is not None
 
     def connect(self, timeout_ms: int = 10_000) -> None:
-        """Connects, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ. Blocks."""
+        """Connects to one of the URL's hosts, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing,
+        NotRabbitMQ. Blocks, for at most the timeout a host.
+        """
         if self.is_open:
             raise RuntimeError(f"{self!r} is in use")
         if self._thread is not None:
             self._thread.join()  # the last connection's, which is just ending
-        parameters = connection_parameters(self._url, self.name, self._heartbeat_s, timeout_ms)
         self._closing, self.blocked = False, False
+        first_that_works(self._url, lambda url: self._connect(url, timeout_ms))
+
+    def _connect(self, url: str, timeout_ms: int) -> None:
+        parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
+        self.place = place(url)
         opened: Future[Exception | None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(parameters, opened), name=f"amqp {self.name}", daemon=True
@@ -116,8 +126,13 @@ class BrokerConnection:
         return channel
 
     def add_end_listener(self, listener: Callable[[str], None]) -> None:
-        """Has `listener(reason)` called, once, on the I/O thread, when the connection ends in any way. I/O thread only."""
-        self._listeners.append(listener)
+        """Has `listener(reason)` called, once, on the I/O thread, when the connection ends in any way; at once, when it has
+        just ended. I/O thread only.
+        """
+        if self._pika is None:
+            listener(self._reason)
+        else:
+            self._listeners.append(listener)
 
     def remove_end_listener(self, listener: Callable[[str], None]) -> None:
         """Undoes `add_end_listener`, if there is anything to undo. I/O thread only."""
@@ -148,7 +163,7 @@ class BrokerConnection:
             logger.error("the I/O thread of %r failed: %s", self, type(error).__name__)
             self._reason = f"the I/O thread failed: {error!r}"
             if not opened.done():
-                opened.set_result(error)
+                opened.set_result(connect_failure(error, self.place))
         self._end()
         loop.close()
 
@@ -160,6 +175,7 @@ class BrokerConnection:
             with self._lock:
                 self._loop = loop
             opened.set_result(None)
+            self._watch(connection)
 
         def on_open_error(_: object, error: Any) -> None:
             opened.set_result(connect_failure(error, self.place))
@@ -170,6 +186,19 @@ class BrokerConnection:
             loop.stop()
 
         QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)
+
+    def _watch(self, connection: Any, heard: int = 0, silent: int = 0) -> None:
+        """RabbitMQ sends something at least twice a heartbeat. pika looks for it too rarely, at heartbeats as short as ours."""
+        loop, heartbeat_s = self._loop, connection.params.heartbeat
+        if loop is None or not heartbeat_s:
+            return
+        silent = silent + 1 if connection.bytes_received == heard else 0
+        if silent >= SILENT_HEARTBEATS:
+            self._reason = f"nothing was heard for {silent * heartbeat_s} s, not even a heartbeat"
+            loop.stop()
+            return
+        heard = connection.bytes_received
+        loop.call_later(heartbeat_s, lambda: self._watch(connection, heard, silent))
 
     def _run_jobs(self) -> None:
         with self._lock:
@@ -190,9 +219,19 @@ class BrokerConnection:
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener(self._reason)
-        self._run_jobs()
+        self._run_last_jobs()
         if was_open and not self._closing:
             self._on_lost(self._reason)
+
+    def _run_last_jobs(self) -> None:
+        """Nothing that goes wrong here may keep the loss from being told."""
+        with self._lock:
+            jobs, self._jobs, self._waking = self._jobs, deque(), False
+        for job in jobs:
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 -- see above
+                logger.error("a job of %r failed after its end: %s", self, type(error).__name__)
 
     def _close(self) -> None:
         for channel in [c for c in self._channels if not (c.is_closing or c.is_closed)]:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import threading
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.to_thread
 
-from cobalance.errors import CobalanceError, UsageError
-from cobalance.group import Group
+from cobalance.errors import UsageError
+from cobalance.events import ResourcesDeclared
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.discovery import Discovery
 from cobalance.rabbitmq.failures import unguarded
+from cobalance.rabbitmq.fencing import Fence, Fencing
+from cobalance.rabbitmq.handling import Handling
+from cobalance.rabbitmq.in_flight import Room, Share
+from cobalance.rabbitmq.layouts import LayoutSource
+from cobalance.rabbitmq.learning import LearningWorker
 from cobalance.rabbitmq.partition import PartitionConsumer
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.queues import Guard, Queue
+from cobalance.rabbitmq.reconnection import Reconnection
+from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.sources import BoundQueues, ManagedSource, MatchingQueues
+from cobalance.rabbitmq.stream_settings import StreamSettings
+from cobalance.rabbitmq.stream_worker import StreamWorker
+from cobalance.rabbitmq.streaming import Streaming
 from cobalance.rabbitmq.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cobalance.events import Event
+    from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.discovery import Source
+    from cobalance.rabbitmq.handling import BatchHandler, Handler, OnError
     from cobalance.rabbitmq.partition import Event as ConsumerEvent
     from cobalance.tenure import Tenure
-
-    Handler = Callable[[Delivery], Awaitable[None]] | Callable[[Delivery], None]
+    from cobalance.worker import Worker
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-FIRST_RECONNECT_MS, LAST_RECONNECT_MS = 50, 5_000
 
-
-class ConsumerGroup(Group):
+class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
     The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions. An
@@ -45,17 +56,29 @@ class ConsumerGroup(Group):
     :meth:`ack` or :meth:`reject`.
 
     An exception in the handler is retried in place, so that order holds; after ``retries`` of them it ends the
-    ``async with`` (``on_error="raise"``), or the message goes to the queue's dead-letter target (``on_error="dead_letter"``).
+    ``async with`` (``on_error="raise"``), or the message goes to the queue's dead-letter target (``on_error="dead_letter"``),
+    or nobody works the partition before ``cobalance group resume`` (``on_error="halt"``).
 
     Args:
         name: of the group.
-        source: a :class:`Topic`, a topic's name, or queues that exist (names, or :class:`Queue` declarations).
+        source: a :class:`Topic`, a topic's name, or queues that exist: names, or :class:`Queue` declarations, or
+            :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as long as the group lives.
         handler: what to do with a message. Delivery is at least once: after a crash or a forced move, messages that were not
             acknowledged come again, with a higher token.
         amqp_url: ``amqp://user:password@host:port/vhost``, or ``amqps://``.
+        management_url: where RabbitMQ's management API is (``http://user:password@host:15672``), for the last two of these; by
+            default on the AMQP URL's host, with its user and password. When it is given, a member that is granted something also
+            has the connections of members closed whose session has expired, so that a frozen process keeps nobody waiting.
+        refresh_ms: how often the group's coordinator looks for queues, and whether the topic was grown.
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
+        batch: has the handler called with lists of messages; see :class:`Batch`.
+        retries: a number, or :class:`Retries`.
+        max_in_flight: most messages of this process that a handler has begun and nobody has finished; others wait their turn.
+        max_in_flight_per_partition: the same within a partition; it matters with ``ack="manual"``.
         ack_every, ack_interval_ms: acks leave when so many messages are finished, or so much later.
-        require_guard: refuse queues on which RabbitMQ would serve two consumers at a time.
+        require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offsets under fencing
+            tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
+        streams: where streams begin, and when their offsets are committed; see :class:`StreamSettings`.
         group_options: see :class:`Group`.
 
     Raises:
@@ -65,27 +88,54 @@ class ConsumerGroup(Group):
     def __init__(
         self,
         name: str,
-        source: Topic | str | Iterable[str | Queue],
-        handler: Handler,
+        source: Topic | str | BoundQueues | MatchingQueues | Iterable[str | Queue],
+        handler: Handler | BatchHandler,
         *,
         amqp_url: str = "amqp://guest:guest@127.0.0.1:5672/%2F",
+        management_url: str | None = None,
+        refresh_ms: int = 5_000,
         prefetch: int = 100,
         ack: Literal["auto", "manual"] = "auto",
         ack_every: int = 50,
         ack_interval_ms: float = 50.0,
-        retries: int = 3,
-        on_error: Literal["raise", "dead_letter"] = "raise",
+        batch: Batch | None = None,
+        retries: int | Retries = 3,
+        on_error: OnError = "raise",
+        max_in_flight: int | None = None,
+        max_in_flight_per_partition: int | None = None,
         require_guard: bool = True,
+        streams: StreamSettings | None = None,
         **group_options: Any,
     ) -> None:
         super().__init__(name, **group_options)
-        self._source, self._handler, self._amqp_url = source, handler, amqp_url
+        self._source, self._amqp_url = source, amqp_url
+        self._management_url, self._refresh_ms = management_url, refresh_ms
+        self._fencing: Fencing | None = None
+        self._discovers: LayoutSource | ManagedSource | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
         self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
-        self._retries = retries
-        self._dead_letter = _checked("on_error", on_error, ("raise", "dead_letter")) == "dead_letter"
+        self._dead_letter = _checked("on_error", on_error, ("raise", "dead_letter", "halt")) == "dead_letter"
         self._require_guard = require_guard
-        self._handles_in_thread = not _is_async(handler)
+        self._streams = streams or StreamSettings()
+        self.batch = batch
+        self._handling = Handling(
+            self.name,
+            handler,
+            manual=self._manual,
+            retries=retries if isinstance(retries, Retries) else Retries(retries),
+            on_error=on_error,
+            batch=batch,
+        )
+        least = 1 if batch is None else batch.most
+        for limit, value in (
+            ("prefetch", prefetch),
+            ("max_in_flight", max_in_flight),
+            ("max_in_flight_per_partition", max_in_flight_per_partition),
+        ):
+            if value is not None and value < least:
+                raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
+        self._per_partition = max_in_flight_per_partition
+        self._room = None if max_in_flight is None else Room(max_in_flight)
         self._limiter: anyio.CapacityLimiter
         self._queues: dict[str, Queue] = {}
         self._workers: dict[str, PartitionWorker] = {}
@@ -110,39 +160,73 @@ class ConsumerGroup(Group):
         queues = await anyio.to_thread.run_sync(self._find_queues)
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
-        self._limiter = anyio.CapacityLimiter(max(1, len(queues)))
-        self._connected = anyio.Event()
+        self._limiter = anyio.CapacityLimiter(math.inf)  # each partition has a thread of its own
         self.connection = BrokerConnection(
             self._amqp_url,
             f"{self.name}/{self._engine.session.name}",
             heartbeat_s=max(1, self.settings.session_timeout_ms // 3_000),
             on_lost=self._connection_lost,
         )
-        await anyio.to_thread.run_sync(self.connection.connect)
-        self._connected.set()
-        self._resources = tuple(self._queues)
+        self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
+        await self._reconnection.open()
+        # What changes by itself is declared by whoever is elected coordinator; the rest, by everybody.
+        is_fixed = self._discovers is None or (
+            isinstance(self._discovers, LayoutSource) and not self._discovers.is_grown
+        )
+        self._resources = tuple(self._queues) if is_fixed else None
 
     def _find_queues(self) -> list[Queue]:
         source = self._source
+        if isinstance(source, BoundQueues | MatchingQueues):
+            self._discovers = ManagedSource(source, self._amqp_url, self._management_url)
+            return [learn_queue(self._amqp_url, name) for name in sorted(self._discovers.find())]
         if isinstance(source, str):
             source = read_topic(self._amqp_url, source)
         if isinstance(source, Topic):
-            verify_topic(self._amqp_url, source)
-            return list(source.queues)
+            topic = verify_topic(self._amqp_url, source)
+            if topic.queue_type != "stream":  # streams are never grown
+                self._discovers = LayoutSource(topic, self._amqp_url)
+            return list(topic.queues)
         return [it if isinstance(it, Queue) else learn_queue(self._amqp_url, it) for it in source]
 
+    async def _enter_group(self) -> None:
+        if self._discovers is not None:
+            self._tasks.start_soon(self._discover, self._discovers)
+        if self._management_url is not None:
+            fence = Fence(self._coordinator, self._amqp_url, self._management_url)
+            self._fencing = Fencing(fence, self.settings.session_timeout_ms)
+            self._tasks.start_soon(self._run_fencing, self._fencing)
+        await super()._enter_group()
+
+    async def _run_fencing(self, fencing: Fencing) -> None:
+        with self._service_scope():
+            await fencing.run()
+
+    async def _discover(self, source: Source) -> None:
+        with self._service_scope():
+            await Discovery(
+                source,
+                self._coordinator,
+                refresh_ms=self._refresh_ms,
+                is_coordinator=lambda: self._engine.session.is_coordinator,
+                declare=self.declare,
+            ).run()
+
     def _check_queues(self) -> None:
-        if not self._queues:
+        if not self._queues and not isinstance(self._discovers, ManagedSource):
             raise UsageError(f"group {self.name!r} was given no queues: name a topic, or at least one queue")
         for queue in self._queues.values():
-            validate_name("queue", queue.name)
-            if self._require_guard and queue.guard is Guard.NONE:
-                raise unguarded(queue)
-            if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
-                raise UsageError(
-                    f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
-                    f"declare one, or use on_error='raise'"
-                )
+            self._check_queue(queue)
+
+    def _check_queue(self, queue: Queue) -> None:
+        validate_name("queue", queue.name)
+        if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
+            raise unguarded(queue)
+        if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
+            raise UsageError(
+                f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
+                f"declare one, or use on_error='raise'"
+            )
 
     async def _release_servers(self) -> None:
         await anyio.to_thread.run_sync(self.connection.close)
@@ -155,32 +239,46 @@ class ConsumerGroup(Group):
         self._wakeup.notify()
 
     def _start_reconnecting(self) -> None:
-        self._connected = anyio.Event()
+        self._reconnection.lost()
         self._tasks.start_soon(self._reconnect)
 
     async def _reconnect(self) -> None:
         with self._service_scope():
-            delay_ms = FIRST_RECONNECT_MS
-            while True:
-                await anyio.sleep(delay_ms / 1000)
-                try:
-                    await anyio.to_thread.run_sync(self.connection.connect)
-                except CobalanceError as error:
-                    log.warning("group %s: %s; trying again", self.name, error)
-                    delay_ms = min(2 * delay_ms, LAST_RECONNECT_MS)
-                else:
-                    self._connected.set()
-                    return
+            await self._reconnection.run()
 
     async def wait_connected(self) -> None:
-        """Returns once there is a connection to RabbitMQ."""
-        await self._connected.wait()
+        """Returns once there is a connection to RabbitMQ, and the coordinator has confirmed what is held since it was lost."""
+        await self._reconnection.wait_ready()
 
     # -- working -------------------------------------------------------------------------------------------------------
 
-    def _make_worker(self, tenure: Tenure) -> PartitionWorker:
-        worker = self._workers[tenure.resource] = PartitionWorker(tenure, self._queues[tenure.resource], self)
+    def _make_worker(self, tenure: Tenure) -> Worker:
+        if self._fencing is not None:
+            self._fencing.look()
+        queue = self._queues.get(tenure.resource)
+        if queue is not None:
+            return self._worker_for(tenure, queue)
+        if self._resources is not None and self._discovers is not None:
+            self.post(ResourcesDeclared(0, ()))  # The topic was grown: what this process declared is out of date.
+        return LearningWorker(tenure, self.name, lambda: self._learn(tenure))
+
+    def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
+        queue = learn_queue(self._amqp_url, tenure.resource)
+        self._check_queue(queue)
+        self._queues[queue.name] = queue
+        return lambda: self._worker_for(tenure, queue)
+
+    def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
+        worker = (
+            StreamWorker(tenure, queue, self, self._streams)
+            if self._reads_as_stream(queue)
+            else PartitionWorker(tenure, queue, self)
+        )
+        self._workers[tenure.resource] = worker
         return worker
+
+    def _reads_as_stream(self, queue: Queue) -> bool:
+        return queue.kind == "stream"
 
     def consumer(
         self,
@@ -206,95 +304,16 @@ class ConsumerGroup(Group):
         """To the session."""
         self._engine.post(event)
 
+    def share(self) -> Share:
+        """Room for the unfinished messages of one tenure."""
+        return Share(self._per_partition, self._room)
+
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """Has them handled in order, as far as the worker goes on; returns how many were begun."""
-        if self._handles_in_thread:
-            return await anyio.to_thread.run_sync(
-                self._handle_in_thread, deliveries, worker, abandon_on_cancel=True, limiter=self._limiter
-            )
-        for begun, delivery in enumerate(deliveries):
-            if not worker.begin():
-                return begun
-            await self._handle_one(delivery, worker)
-        return len(deliveries)
-
-    async def _handle_one(self, delivery: Delivery, worker: PartitionWorker) -> None:
-        failures = 0
-        while True:
-            try:
-                await self._handler(delivery)  # type: ignore[misc]
-            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
-                failures += 1
-                if not self._may_retry(delivery, failures, error):
-                    worker.reject(delivery)
-                    return
-                await anyio.sleep(_retry_delay_s(failures))
-            else:
-                if not self._manual:
-                    worker.done(delivery)
-                return
-
-    def _handle_in_thread(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        for begun, delivery in enumerate(deliveries):
-            if not worker.begin():
-                return begun
-            self._handle_one_in_thread(delivery, worker)
-        return len(deliveries)
-
-    def _handle_one_in_thread(self, delivery: Delivery, worker: PartitionWorker) -> None:
-        failures = 0
-        while True:
-            try:
-                self._handler(delivery)
-            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
-                failures += 1
-                if not self._may_retry(delivery, failures, error):
-                    worker.reject(delivery)
-                    return
-                threading.Event().wait(_retry_delay_s(failures))
-            else:
-                if not self._manual:
-                    worker.done(delivery)
-                return
-
-    def _may_retry(self, delivery: Delivery, failures: int, error: Exception) -> bool:
-        """True to try again, False to give the message up.
-
-        Raises:
-            Exception: the handler's own, when failing is to end the membership.
-        """
-        if failures <= self._retries:
-            log.warning(
-                "group %s: a message of %s failed (%s); trying it again", self.name, delivery.queue, _kind(error)
-            )
-            return True
-        if not self._dead_letter:
-            raise error
-        log.error(
-            "group %s: gave up on a message of %s after %d tries (%s)",
-            self.name,
-            delivery.queue,
-            failures,
-            _kind(error),
-        )
-        return False
+        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+        return await self._handling.work(deliveries, worker, self._limiter)
 
 
 def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise UsageError(f"{name} is {value!r}: give one of {', '.join(map(repr, allowed))}")
     return value
-
-
-def _is_async(handler: object) -> bool:
-    """A coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-
-
-def _kind(error: Exception) -> str:
-    """Errors of handlers may quote messages, so the log names their type only."""
-    return type(error).__name__
-
-
-def _retry_delay_s(failures: int) -> float:
-    return min(0.1 * 2.0 ** (failures - 1), 5.0)

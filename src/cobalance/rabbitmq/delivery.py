@@ -47,9 +47,20 @@ class Delivery:
         return bool(self.method.redelivered)
 
     @property
+    def earlier_tries(self) -> int | None:
+        """How often a quorum queue has delivered it in vain before; None on queues that do not count."""
+        return cast("int | None", self.headers.get("x-delivery-count"))
+
+    @property
     def routing_key(self) -> str:
         """As published: for a topic, the number of the partition."""
         return self.method.routing_key or ""
+
+    @property
+    def offset(self) -> int | None:
+        """The message's place in its stream; None in a queue. Offsets rise, though not every number is that of a message."""
+        offset = self.headers.get("x-stream-offset")
+        return None if offset is None else int(offset)
 
     @property
     def headers(self) -> Mapping[str, Any]:

@@ -46,7 +46,7 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin_channel import Consumer, GroupChannel
 from cobalance.rabbitmq.lane_group import BackgroundMembership
 from cobalance.rabbitmq.lanes import Lane, Lanes, Message
-from cobalance.rabbitmq.parameters import connection_parameters
+from cobalance.rabbitmq.parameters import connection_parameters, single_urls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ class GroupConnection:
         self._bell = threading.Event()
         self._served_at = 0.0
         self._pika = pika.BlockingConnection(
-            connection_parameters(parameters, f"{group}/program", 60, 10_000)
+            [connection_parameters(url, f"{group}/program", 60, 10_000) for url in single_urls(parameters)]
             if isinstance(parameters, str)
             else parameters
         )

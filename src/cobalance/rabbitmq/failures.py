@@ -77,17 +77,26 @@ def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
         return None
     if not isinstance(error, pika_errors.ChannelClosed):
         return channel_lost(queue, loss_reason(error))
-    text = error.reply_text
-    if error.reply_code == 404:
+    return _refusal(error.reply_code, error.reply_text, queue)
+
+
+def _refusal(code: int, text: str, queue: str) -> CobalanceError:
+    if code == 404:
         return queue_missing(queue, text)
-    if error.reply_code == 406 and "inequivalent arg" in text:
+    if code == 406 and "inequivalent arg" in text:
         return queue_mismatch(queue, text)
-    if error.reply_code == 403 and "in exclusive use" not in text:
+    if code == 403 and "in exclusive use" not in text:
         return PermissionMissing(
             f"RabbitMQ refuses access to queue {queue!r} ({text}). Consuming needs the permissions read and configure: the latter "
             "because the queue is declared again to prove that it has the guard it should have."
         )
-    return channel_lost(queue, f"{error.reply_code} {text}")
+    if code == 406 and "delivery acknowledgement" in text:
+        return channel_lost(
+            queue,
+            "a message was not acknowledged within RabbitMQ's consumer_timeout. Either handlers take too long, or too many messages "
+            "wait for them (lower prefetch), or the timeout is too short for this work (raise consumer_timeout)",
+        )
+    return channel_lost(queue, f"{code} {text}")
 
 
 def in_exclusive_use(error: BaseException) -> bool:
@@ -157,7 +166,7 @@ def _cause(text: str) -> str:
         "Connection refused": "connection refused",
         "Name or service not known": "no such host",
         "imeout": "no answer in time",
-        "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted",
+        "CERTIFICATE_VERIFY_FAILED": "its TLS certificate is not trusted; ?cacertfile=FILE names the authority",
         "SSL": "no TLS there",
         "EOF": "it closed the connection",
     }

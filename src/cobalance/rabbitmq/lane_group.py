@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.lanes import Lanes
     from cobalance.rabbitmq.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.queues import Queue
     from cobalance.tenure import Tenure
 
 
@@ -42,6 +43,10 @@ class LaneGroup(ConsumerGroup):
     def _make_worker(self, tenure: Tenure) -> PartitionWorker:
         worker = self._workers[tenure.resource] = LaneWorker(tenure, self._queues[tenure.resource], self, self._lanes)
         return worker
+
+    def _reads_as_stream(self, queue: Queue) -> bool:
+        del queue
+        return False  # pika's programs acknowledge messages of queues; none of them commits offsets
 
 
 async def _never_called(_: Delivery) -> None: ...

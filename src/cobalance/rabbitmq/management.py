@@ -3,16 +3,20 @@
 import base64
 import http.client
 import json
+import ssl
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import attrs
 
-from cobalance.errors import AuthenticationRefused, Unreachable, UsageError
-from cobalance.rabbitmq.broker import PARTITIONS_ARGUMENT
-from cobalance.rabbitmq.parameters import virtual_host
+from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
+from cobalance.rabbitmq.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
+from cobalance.rabbitmq.parameters import single_urls, virtual_host
 
 DEFAULT_PORT = 15_672
+
+PAGE = 500
+"""How many queues are asked for at a time."""
 
 
 @attrs.frozen
@@ -29,32 +33,108 @@ def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms:
     Without a management URL (http://user:password@host:15672) the AMQP URL's host, user and password are used. A topic is an exchange
     that `create_topic` marked as one.
     """
-    exchanges = _get(amqp_url, management_url, f"/api/exchanges/{quote(virtual_host(amqp_url), safe='')}", timeout_ms)
-    found = ((x["name"], x["arguments"].get(PARTITIONS_ARGUMENT)) for x in exchanges)
-    return sorted(
-        (ListedTopic(name, partitions) for name, partitions in found if partitions), key=lambda topic: topic.name
-    )
+    exchanges = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms)
+    layouts: dict[str, list[tuple[int, int]]] = {}
+    for exchange in exchanges:
+        partitions, layout = (exchange["arguments"].get(name) for name in (PARTITIONS_ARGUMENT, LAYOUT_ARGUMENT))
+        if partitions:
+            name = exchange["name"] if layout is None else exchange["name"].removesuffix(f".v{layout}")
+            layouts.setdefault(name, []).append((layout or 1, partitions))
+    return [ListedTopic(name, max(found)[1]) for name, found in sorted(layouts.items())]
 
 
-def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int) -> Any:
-    amqp, api = urlsplit(amqp_url), urlsplit(management_url or "")
+def bound_queues(
+    amqp_url: str, exchange: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> set[str]:
+    """The queues bound to an exchange; raises TopicMissing when there is no such exchange."""
+    path = f"/api/exchanges/{_vhost(amqp_url)}/{quote(exchange, safe='')}"
+    bindings = _get(amqp_url, management_url, f"{path}/bindings/source", timeout_ms)
+    if not bindings:
+        _get(amqp_url, management_url, path, timeout_ms, missing=f"There is no exchange {exchange!r}.")
+    return {it["destination"] for it in bindings if it["destination_type"] == "queue"}
+
+
+def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 10_000) -> dict[str, int]:
+    """Queue → its messages, those that are being processed included, as of some seconds ago; 1 where RabbitMQ has not counted yet."""
+    counts: dict[str, int] = {}
+    page, pages = 1, 1
+    while page <= pages:
+        query = f"?page={page}&page_size={PAGE}&columns=name,messages"
+        found = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms)
+        counts |= {it["name"]: it.get("messages", 1) for it in found["items"]}
+        page, pages = page + 1, found["page_count"]
+    return counts
+
+
+def connection_names(
+    amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> list[tuple[str, str]]:
+    """RabbitMQ's own name of each connection to the virtual host, and the one that its client gave it, or nothing."""
+    path = f"/api/vhosts/{_vhost(amqp_url)}/connections?columns=name,user_provided_name"
+    return [(it["name"], it.get("user_provided_name", "")) for it in _get(amqp_url, management_url, path, timeout_ms)]
+
+
+def close_connection(
+    amqp_url: str, management_url: str | None, name: str, reason: str, *, timeout_ms: int = 5_000
+) -> None:
+    """Has RabbitMQ close a connection, given by RabbitMQ's own name of it; of no effect when there is none any more."""
+    path = f"/api/connections/{quote(name, safe='')}"
+    answer = _call(_Request("DELETE", path, {"X-Reason": reason}), amqp_url, management_url, timeout_ms)
+    if answer[1] not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
+        _decode(*answer)
+
+
+@attrs.frozen
+class _Request:
+    method: str
+    path: str
+    headers: dict[str, str] = attrs.field(factory=dict)
+
+
+def _vhost(amqp_url: str) -> str:
+    return quote(virtual_host(amqp_url), safe="")
+
+
+def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, missing: str = "") -> Any:
+    place, status, body = _call(_Request("GET", path), amqp_url, management_url, timeout_ms)
+    if missing and status == http.HTTPStatus.NOT_FOUND:
+        raise TopicMissing(missing)
+    return _decode(place, status, body)
+
+
+def _call(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int) -> tuple[str, int, bytes]:
+    """Where it was asked, the status of the answer (0 when there was none) and the answer."""
+    amqp, api = urlsplit(single_urls(amqp_url)[0]), urlsplit(management_url or "")
     if api.scheme not in {"", "http", "https"}:
         raise UsageError("The management URL must begin with http:// or https://.")
     host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORT
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
-    connect = http.client.HTTPSConnection if api.scheme == "https" else http.client.HTTPConnection
-    connection = connect(host, port, timeout=timeout_ms / 1000)
     token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    connection = _connection(api, host, port, timeout_ms)
     try:
-        connection.request("GET", api.path.rstrip("/") + path, headers={"Authorization": f"Basic {token}"})
+        headers = {"Authorization": f"Basic {token}", **request.headers}
+        connection.request(request.method, api.path.rstrip("/") + request.path, headers=headers)
         response = connection.getresponse()
         status, body = response.status, response.read()
     except (OSError, http.client.HTTPException) as error:
         status, body = 0, type(error).__name__.encode()
     finally:
         connection.close()
-    return _decode(f"{host}:{port}", status, body)
+    return f"{host}:{port}", status, body
+
+
+def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http.client.HTTPConnection:
+    if api.scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=timeout_ms / 1000)
+    authority = dict(parse_qsl(api.query)).get("cacertfile")
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return http.client.HTTPSConnection(host, port, timeout=timeout_ms / 1000, context=context)
+    raise UsageError(f"The file cacertfile={authority} of the management URL cannot be used ({reason}).")
 
 
 def _decode(place: str, status: int, body: bytes) -> Any:

@@ -16,13 +16,17 @@ from cobalance.errors import PublishFailed
 class Message:
     """One message, from `publish` to its confirm."""
 
+    key: bytes | str = attrs.field(repr=False)
     partition: int
+    """Where its key belongs in the layout that was known last."""
     id: str
     """No other message has it, so that a consumer can tell a repeated one."""
     body: bytes = attrs.field(repr=False)
     properties: BasicProperties = attrs.field(repr=False)
     outcome: Future[int] = attrs.field(factory=Future, repr=False)
     """The partition once the broker has the message for good; PublishFailed otherwise."""
+    number: int = 0
+    """Its place among the messages that its channel has sent."""
     written: bool = False
     """Handed to the connection: from here on only the broker can say."""
 
@@ -76,6 +80,7 @@ class Confirms:
     def sent(self, message: Message) -> None:
         """The message was handed to the channel as its next one."""
         self._sent += 1
+        message.number = self._sent
         self._open[self._sent] = message
 
     def returned(self, message_id: str, why: str) -> None:
@@ -87,6 +92,11 @@ class Confirms:
         for number in list(takewhile(tag.__ge__, self._open)) if multiple else [tag]:
             message = self._open.pop(number)
             settle(message, self._returned.pop(message.id, None))
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether anything is unconfirmed."""
+        return bool(self._open)
 
     def abandon(self) -> list[Message]:
         """Everything unconfirmed, in order; nothing is left."""

@@ -1,7 +1,9 @@
 """The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
 
+import logging
 import struct
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
 
@@ -15,7 +17,13 @@ from cobalance.rabbitmq.broker import check_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.failures import loss_reason
 from cobalance.rabbitmq.outbox import Confirms, Message, Window, refused, unconfirmed
+from cobalance.rabbitmq.rerouting import Returned, newer_layout
 from cobalance.rabbitmq.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
+"""Between attempts to bring a lost connection back."""
 
 
 class Outlet:
@@ -26,6 +34,8 @@ class Outlet:
         self._url = url
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
+        self._closing = threading.Event()  # Ends the attempts that are under way.
+        self._was_open = False
         self._lock = threading.Lock()  # Guards what follows; never held while calling out.
         self._quiet = threading.Condition(self._lock)
         self._unsettled = 0
@@ -33,6 +43,9 @@ class Outlet:
         self._channel: Channel | None = None
         self._confirms = Confirms()
         self._held: deque[Message] = deque()
+        self._returned_messages = Returned()
+        self._looking = False
+        self._timeout_ms = 30_000
 
     @property
     def ready(self) -> bool:
@@ -40,18 +53,33 @@ class Outlet:
         return self._channel is not None and self._channel.is_open
 
     def open(self, timeout_ms: int) -> None:
-        """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks."""
+        """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks.
+
+        The first connection is tried for once, so that a wrong URL shows at once; one that was lost is tried for, with growing
+        pauses, until time is up.
+        """
+        patience_ms, delay_ms = timeout_ms if self._was_open else 0, FIRST_RETRY_MS
+        give_up_at = time.monotonic() + patience_ms / 1000
         with self._connecting:
-            if self.ready:
-                return
-            self._connection.close()  # The channel may be gone while the connection is not.
-            check_topic(self._url, self.topic, timeout_ms=timeout_ms)
-            self._connection.connect(timeout_ms)
-            opened: Future[CobalanceError | None] = Future()
-            self._connection.submit(lambda: self._open_channel(opened))
-            failure = opened.result()
-            if failure is not None:
-                raise failure
+            while not self.ready:
+                try:
+                    self._open(timeout_ms)
+                except Unreachable:
+                    if time.monotonic() + delay_ms / 1000 > give_up_at or self._closing.wait(delay_ms / 1000):
+                        raise
+                    delay_ms = min(2 * delay_ms, LAST_RETRY_MS)
+
+    def _open(self, timeout_ms: int) -> None:
+        self._connection.close()  # The channel may be gone while the connection is not.
+        self._timeout_ms = timeout_ms
+        self.topic = check_topic(self._url, self.topic, timeout_ms=timeout_ms)
+        self._connection.connect(timeout_ms)
+        opened: Future[CobalanceError | None] = Future()
+        self._connection.submit(lambda: self._open_channel(opened))
+        failure = opened.result()
+        if failure is not None:
+            raise failure
+        self._was_open = True
 
     def send(self, message: Message) -> Future[int]:
         """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
@@ -73,8 +101,10 @@ class Outlet:
 
     def close(self) -> None:
         """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
+        self._closing.set()
         with self._connecting:
             self._connection.close()
+            self._closing.clear()
 
     # Everything below runs on the I/O thread.
 
@@ -95,6 +125,8 @@ class Outlet:
             channel.confirm_delivery(self._confirmed, ready)
 
         self._connection.add_end_listener(ended)
+        if opened.done():  # The connection is gone already.
+            return
         channel = self._connection.open_channel(confirm)
         channel.add_on_close_callback(lambda _, error: ended(loss_reason(error)))
 
@@ -103,16 +135,16 @@ class Outlet:
             return
         if self._channel is None or not self._channel.is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
-        elif self._connection.blocked or self._held:
+        elif self._connection.blocked or self._held or self._returned_messages:
             self._held.append(message)
         else:
             self._publish(self._channel, message)
 
     def _publish(self, channel: Channel, message: Message) -> None:
+        message.partition = self.topic.partition_of(message.key)
+        routing_key = self.topic.routing_key(message.partition)
         try:
-            channel.basic_publish(
-                self.topic.name, str(message.partition), message.body, message.properties, mandatory=True
-            )
+            channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
         except (UnsupportedAMQPFieldException, TypeError, ValueError, struct.error) as error:
             self._settle(message, refused(message, f"its headers or body cannot be encoded ({error})"))
         else:
@@ -122,34 +154,73 @@ class Outlet:
     def _withdraw(self, message: Message) -> None:
         if message.written:
             self._settle(message, unconfirmed(message, "no confirm came in time"))
+        elif self._returned_messages:
+            self._settle(message, refused(message, "its topic is being grown, and that takes longer"))
         else:
             self._settle(message, refused(message, "it blocks publishers, being short of memory or disk space"))
 
     def _blocked(self, blocked: bool) -> None:
         if not blocked:
-            held, self._held = self._held, deque()
-            for message in held:
-                self._write(message)
+            self._write_held()
+
+    def _write_held(self) -> None:
+        held, self._held = self._held, deque()
+        for message in held:
+            self._write(message)
 
     def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
         nacked = isinstance(frame.method, Basic.Nack)
 
         def settle(message: Message, returned: str | None) -> None:
-            why = "it answered with a nack" if nacked else returned
-            self._settle(message, None if why is None else refused(message, why))
+            if returned is not None and not nacked:
+                self._returned_messages.add(message, returned)
+            else:
+                self._settle(message, refused(message, "it answered with a nack") if nacked else None)
 
         self._confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
+        self._look_for_layout()
+
+    def _look_for_layout(self) -> None:
+        """Once nothing is under way any more, so that what came back is sent again behind all that was taken."""
+        if not self._returned_messages or self._confirms.outstanding or self._looking:
+            return
+        self._looking = True
+        channel = self._channel
+        threading.Thread(target=lambda: self._find_layout(channel), name="cobalance layout", daemon=True).start()
+
+    def _find_layout(self, channel: Channel | None) -> None:  # on a thread of its own
+        returned = self._returned_messages
+        try:
+            found = newer_layout(self._url, self.topic, self._timeout_ms, lambda: returned.is_wanted)
+        except CobalanceError as error:
+            logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
+            found = None
+        self._connection.submit(lambda: self._go_on(found, channel))
+
+    def _go_on(self, found: Topic | None, channel: Channel | None) -> None:
+        if channel is not self._channel:
+            return  # What came back was settled when the channel was lost.
+        self._looking = False
+        returned = self._returned_messages.take()
+        if found is None:
+            for message, why in returned:
+                self._settle(message, refused(message, why))
+        else:
+            logger.info("topic %s has %d partitions now", found.name, found.partitions)
+            self.topic = found
+            self._held.extendleft(message for message, _ in reversed(returned))
+        self._write_held()
 
     def _returned(self, _: Channel, method: Basic.Return, properties: BasicProperties, __: bytes) -> None:
         why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
         self._confirms.returned(properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:
-        self._channel = None
+        self._channel, self._looking = None, False
         held, self._held = self._held, deque()
         for message in self._confirms.abandon():
             self._settle(message, unconfirmed(message, reason))
-        for message in held:
+        for message in [*(message for message, _ in self._returned_messages.take()), *held]:
             self._settle(message, refused(message, reason))
 
     def _settle(self, message: Message, error: CobalanceError | None) -> None:

@@ -1,30 +1,45 @@
-"""From an AMQP URL to pika's connection parameters, and to words that may be shown."""
+"""From an AMQP URL to pika's connection parameters, and to words that may be shown.
 
+A URL may name several hosts of one cluster: ``amqp://user:password@one,two:5673/vhost``, or whole URLs separated by ``;`` or ``,``.
+"""
+
+import re
 from contextlib import suppress
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 from pika import URLParameters
 
 from cobalance.errors import UsageError
+from cobalance.rabbitmq import tls
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+
+_BETWEEN_URLS = re.compile(r"\s*[;,]\s*(?=amqps?://)")
+
+
+def single_urls(url: str) -> tuple[str, ...]:
+    """The URL of each host that a URL names, in order."""
+    return tuple(single for part in _BETWEEN_URLS.split(url) for single in _hosts_apart(part))
 
 
 def place(url: str) -> str:
     """Host, port and virtual host: what an error message may say of a URL."""
-    parts = _split(url)
-    host = parts.hostname or "localhost"
-    port = parts.port or DEFAULT_PORTS[parts.scheme]
-    return f"{f'[{host}]' if ':' in host else host}:{port} (virtual host {virtual_host(url)!r})"
+    hosts = ", ".join(dict.fromkeys(_host_and_port(_split(single)) for single in single_urls(url)))
+    return f"{hosts} (virtual host {virtual_host(url)!r})"
 
 
 def virtual_host(url: str) -> str:
-    """The virtual host; "/" when the URL names none."""
-    return unquote(_split(url).path[1:]) or "/"
+    """The virtual host; "/" when the URL names none. Several hosts have the same one."""
+    names = {unquote(_split(single).path[1:]) or "/" for single in single_urls(url)}
+    if len(names) > 1:
+        raise UsageError(
+            f"The AMQP URLs name different virtual hosts ({', '.join(map(repr, sorted(names)))}): give the hosts of one cluster."
+        )
+    return names.pop()
 
 
 def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int) -> URLParameters:
-    """One attempt within the timeout, and this heartbeat unless the URL's query has its own."""
+    """One attempt within the timeout, at one host, and this heartbeat unless the URL's query has its own."""
     parameters = _parse(url)
     if "heartbeat" not in parse_qs(_split(url).query):
         parameters.heartbeat = heartbeat_s
@@ -34,16 +49,21 @@ def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int
     return parameters
 
 
-# Both functions raise outside of any except block: pika's and the standard library's messages may quote the URL, password and
-# all, and a traceback would show them as the context.
+# The functions below raise outside of any except block: pika's and the standard library's messages may quote the URL, password
+# and all, and a traceback would show them as the context.
 
 
 def _parse(url: str) -> URLParameters:
-    where = place(url)
+    where, parts = place(url), _split(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    others = urlencode([(name, value) for name, value in query if name not in tls.OPTIONS])
     try:
-        return URLParameters(url)
+        parameters = URLParameters(parts._replace(query=others).geturl())
     except Exception as error:  # noqa: BLE001 -- pika raises whatever its parsing trips over
         kind = type(error).__name__
+    else:
+        tls.use_tls(parameters, {name: value for name, value in query if name in tls.OPTIONS}, where)
+        return parameters
     raise UsageError(
         f"The AMQP URL for {where} has an invalid option after its '?' ({kind}); e.g. ?heartbeat=10 is valid."
     )
@@ -56,5 +76,18 @@ def _split(url: str) -> SplitResult:
             return parts
     raise UsageError(
         "The AMQP URL is not valid: expected amqp://user:password@host:port/vhost (or amqps://), with every special character of "
-        "the user name, the password and the virtual host percent-encoded."
+        "the user name, the password and the virtual host percent-encoded. Several hosts are separated by commas."
     )
+
+
+def _hosts_apart(url: str) -> list[str]:
+    """A comma in the user name or the password separates nothing."""
+    scheme, separator, rest = url.partition("://")
+    end = next((at for at, character in enumerate(rest) if character in "/?#"), len(rest))
+    login, at, hosts = rest[:end].rpartition("@")
+    return [f"{scheme}{separator}{login}{at}{host.strip()}{rest[end:]}" for host in hosts.split(",")]
+
+
+def _host_and_port(parts: SplitResult) -> str:
+    host = parts.hostname or "localhost"
+    return f"{f'[{host}]' if ':' in host else host}:{parts.port or DEFAULT_PORTS[parts.scheme]}"

@@ -84,6 +84,7 @@ class PartitionConsumer:
             raise unguarded(queue)
         self.queue, self.tenure = queue, Tenure(queue.name, token)
         self.state = State.IDLE
+        self.consume_arguments: dict[str, str | int] = {}
         self.drained: Future[None] = Future()
         """Done when, after `drain`, everything handed out is finished."""
         self.closed: Future[Progress] = Future()
@@ -241,6 +242,7 @@ class PartitionConsumer:
             queue.name,
             self._message,
             exclusive=queue.guard is Guard.EXCLUSIVE,
+            arguments=self.consume_arguments,
             consumer_tag=f"cobalance.{self.tenure.token}",
             callback=self._subscribed,
         )
@@ -306,7 +308,7 @@ class PartitionConsumer:
         self._end(channel_lost(self.queue.name, "RabbitMQ cancelled the consumer; was the queue deleted?"))
 
     def _close_channel(self) -> None:
-        if self._channel is not None:
+        if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
             bare_close(self._channel)
 
     def _connection_ended(self, reason: str) -> None:

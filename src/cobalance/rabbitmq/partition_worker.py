@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from cobalance.engine import monotonic_ms
-from cobalance.errors import ChannelLost, CobalanceError
+from cobalance.errors import CobalanceError
 from cobalance.events import Abandoned, Drained, GuardChanged
+from cobalance.rabbitmq.last_tries import warn_of_last_tries
+from cobalance.rabbitmq.losses import Losses
 from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
 from cobalance.wakeup import Wakeup, result_of
 
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cobalance.actions import AbortReason
+    from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.connection import BrokerConnection
     from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.in_flight import Share, Turn
     from cobalance.rabbitmq.queues import Queue
     from cobalance.tenure import Tenure
 
@@ -35,7 +39,11 @@ BURST = 256
 class Partitions(Protocol):
     """What a worker needs of its consumer group."""
 
+    name: str
+    """The group's."""
     connection: BrokerConnection
+    batch: Batch | None
+    """What the handler is given at a time, unless it is one message."""
 
     async def wait_connected(self) -> None:
         """Returns once there is a connection to RabbitMQ."""
@@ -45,8 +53,11 @@ class Partitions(Protocol):
     ) -> PartitionConsumer:
         """A consumer for one tenure, on the present connection."""
 
+    def share(self) -> Share:
+        """Room for the unfinished messages of one tenure."""
+
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """Has them handled in order, as far as the worker goes on; returns how many were begun."""
+        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
 
     def post(self, event: GuardChanged) -> None:
         """To the session."""
@@ -59,6 +70,7 @@ class PartitionWorker:
         self.tenure, self.queue = tenure, queue
         self._partitions = partitions
         self._wakeup = Wakeup()
+        self._waiting = anyio.CancelScope()
         self._lock = threading.Lock()
         self._consumer: PartitionConsumer | None = None
         self._lost: CobalanceError | None = None
@@ -66,12 +78,28 @@ class PartitionWorker:
         self.stopping = False
         """Nothing more may be begun; read between messages, by any thread."""
         self.busy_since: int | None = None
+        self.share = partitions.share()
+        self._losses = Losses(partitions.name, queue.name)
+        self._subscribed = False
+        self._put_off: list[Delivery] = []
+        """Taken, but not begun: the partition is paused."""
+        self._given_up: str | None = None
+        tenure.on_pause = self._wakeup.notify
 
     # -- the event loop's side -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Consumes until the partition is asked back and everything that was begun is finished."""
-        while self.tenure.active:
+        try:
+            await self._work()
+        except BaseExceptionGroup as group:  # of our own making: what a handler raised propagates as it is
+            await self._close_at_once()
+            raise group.exceptions[0] from None
+        if self._given_up is not None:
+            self.tenure.ask_back()
+
+    async def _work(self) -> None:
+        while self.tenure.active and self._given_up is None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch)
                 await self._subscribe()
@@ -83,62 +111,119 @@ class PartitionWorker:
         """Flushes the acks, closes the channel and nothing but the channel, and waits for CloseOk."""
         resource, token = self.tenure.resource, self.tenure.token
         if self._consumer is None:
-            return Drained(resource, token)
+            return Drained(resource, token) if self._given_up is None else Abandoned(resource, token, self._given_up)
         try:
             progress = await result_of(self._consumer.release())
-        except ChannelLost:  # which acks arrived is unknown, and what they did not cover is redelivered
-            return Abandoned(resource, token, "channel")
+        except CobalanceError:  # which acks arrived is unknown, and what they did not cover is redelivered
+            return Abandoned(resource, token, self._given_up or "channel")
         self._guard(proven=False)
+        if self._given_up is not None:
+            return Abandoned(resource, token, self._given_up)
         return Drained(resource, token, progress.delivered, progress.committed)
 
     async def _subscribe(self) -> None:
         """A fresh consumer for this tenure: at first, after a lost channel, and after a revocation that was cancelled."""
         await self._close_old()
-        await self._partitions.wait_connected()
+        await self._wait_while(lambda: self.tenure.paused and self.tenure.active)
+        if not await self._wait_connected():
+            return
         self._lost = None
         with self._lock:
             if self._aborted:
                 return
-            self.stopping = False
-            self._consumer = self._partitions.consumer(
-                self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event
-            )
+            self.stopping = self._subscribed = False
+            self._consumer = self._make_consumer()
         self._consumer.start()
+
+    def _make_consumer(self) -> PartitionConsumer:
+        return self._partitions.consumer(self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event)
+
+    async def _wait_connected(self) -> bool:
+        """False when the partition was asked back first: without a connection there is nothing to finish, and it goes at once."""
+        with anyio.CancelScope() as self._waiting:
+            await self._partitions.wait_connected()
+        return self.tenure.active
 
     async def _close_old(self) -> None:
         if self._consumer is None:
             return
-        with suppress(ChannelLost):  # that is why there has to be a new one
+        with suppress(CobalanceError):  # that is why there has to be a new one
             await result_of(self._consumer.release())
         self._consumer = None
+        self._put_off = []
+        self.share.leave()
+
+    async def _close_at_once(self) -> None:
+        """A handler has failed for good: what is finished is acknowledged, and the rest is back in the queue."""
+        if self._consumer is not None:
+            with anyio.CancelScope(shield=True), suppress(CobalanceError):
+                await result_of(self._consumer.abort())
 
     async def _consume(self) -> None:
         consumer = self._consumer
-        while consumer is not None and self.tenure.active and not self._cut_short and self._lost is None:
-            deliveries = consumer.take(BURST)
+        while consumer is not None and self._may_go_on and self._lost is None:
+            deliveries = await self._next(consumer)
             if deliveries:
                 await self._handle(consumer, deliveries)
             else:
                 await self._wakeup.wait()
-        if self._lost is not None and not isinstance(self._lost, ChannelLost):
-            raise self._lost
+        if consumer is not None and self._lost is not None:
+            await self._judge_loss(consumer, self._lost)
 
     @property
-    def _cut_short(self) -> bool:
-        """Half of the time to a deadline passed while a handler ran, and what it had not begun went back to the queue. If the
-        partition may be kept even so, it takes a fresh consumer to get that again. (An abort is not waited for here.)
+    def _may_go_on(self) -> bool:
+        """Whether what it is sent is to be worked.
+
+        Not when half of the time to a deadline passed while a handler ran, and what it had not begun went back to the queue: if the
+        partition may be kept even so, it takes a fresh consumer to get that again. An abort is not waited for here.
         """
-        return self.stopping and not self._aborted
+        is_cut_short = self.stopping and not self._aborted
+        return self.tenure.active and self._given_up is None and not is_cut_short
+
+    async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
+        """What to hand over now: a burst, or a batch once it is complete or has waited long enough."""
+        if self.tenure.paused:
+            return []
+        if self._put_off:
+            put_off, self._put_off = self._put_off, []
+            return put_off
+        batch = self._partitions.batch
+        deliveries = consumer.take(BURST if batch is None else batch.most)
+        if batch is not None and deliveries and self.tenure.active:
+            await self._gather(consumer, deliveries, batch)
+        return deliveries
+
+    async def _gather(self, consumer: PartitionConsumer, deliveries: list[Delivery], batch: Batch) -> None:
+        with anyio.move_on_after(batch.within_ms / 1000):
+            while len(deliveries) < batch.most and self.goes_on and self.tenure.active:
+                more = consumer.take(batch.most - len(deliveries))
+                deliveries += more
+                if not more:
+                    await self._wakeup.wait()
+
+    async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
+        verdict = self._losses.judge(
+            error,
+            consumed=self._subscribed,
+            delivered=consumer.progress.delivered,
+            connected=self._partitions.connection.is_open,
+        )
+        self._given_up = self._given_up or verdict.give_up
+        if verdict.pause_ms:
+            await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
 
     async def _finish_up(self) -> None:
         """Goes on with what has been prefetched until half of the time to the deadline has passed."""
         consumer = self._consumer
-        if consumer is None or self.tenure.active:
+        if consumer is None or (self.tenure.active and self._given_up is None):
             return
-        drained = consumer.drain(finish_buffer=True)
+        paused, self._put_off = self._put_off, []
+        if paused:
+            consumer.give_back(len(paused))
+        drained = consumer.drain(finish_buffer=not self.tenure.paused and self._given_up is None)
         until = None if self.tenure.abort_at is None else (monotonic_ms() + self.tenure.abort_at) // 2
         while not drained.done() and self._lost is None and (until is None or monotonic_ms() < until):
-            deliveries = consumer.take(BURST)
+            deliveries = await self._next(consumer)
             if not deliveries:
                 break
             await self._handle(consumer, deliveries)
@@ -146,12 +231,17 @@ class PartitionWorker:
         await result_of(drained)
 
     async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
+        warn_of_last_tries(self._partitions.name, self.queue, deliveries)
         try:
-            begun = await self._partitions.handle(deliveries, self)
+            finished = await self._partitions.handle(deliveries, self)
         finally:
             self.busy_since = None
-        if begun < len(deliveries):
-            consumer.give_back(len(deliveries) - begun)
+        if finished == len(deliveries):
+            return
+        if self.tenure.paused and self.tenure.active and not self.stopping and self._given_up is None:
+            self._put_off = deliveries[finished:]
+        else:
+            consumer.give_back(len(deliveries) - finished)
 
     async def _watch(self) -> None:
         """Wakes the consuming loop when the partition is asked back; later takes away what it could not finish in time, unless
@@ -160,6 +250,7 @@ class PartitionWorker:
         while True:
             asking = self.tenure.asking
             await asking.wait()
+            self._waiting.cancel()
             self._wakeup.notify()
             if self.tenure.abort_at is None:
                 return
@@ -168,11 +259,59 @@ class PartitionWorker:
                 self.stopping = True
                 return
 
+    # -- for the handling of messages (event loop) -----------------------------------------------------------------------
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another message may be begun; any thread."""
+        return not (self.stopping or self.tenure.paused or self._given_up)
+
+    async def enter(self, count: int) -> bool:
+        """Waits until there is room for so many messages; False when nothing may be begun any more."""
+        if not self.share.limited or not self.goes_on:
+            return self.goes_on
+        self.busy_since = None  # who waits in line is not hung
+        turns = self.share.turns(count)
+        try:
+            for turn in turns:
+                turn.queue(self._wakeup.notify)
+                await self._wait_in_line(turn)
+                if not turn.has_come:
+                    return False
+            self.share.entered(count)
+            turns = []
+            return True
+        finally:
+            for turn in turns:
+                turn.give_up()
+
+    async def _wait_in_line(self, turn: Turn) -> None:
+        await self._wait_while(lambda: not turn.has_come and self.goes_on and self.tenure.active)
+
+    def put_down(self, count: int) -> None:
+        """So many messages are not worked at the moment, and leave their room to others."""
+        self.busy_since = None
+        self.share.leave(count)
+
+    async def rest(self, ms: float) -> bool:
+        """A pause before a message is tried again; False as soon as the partition is asked back or its channel is lost."""
+        await self._wait_while(lambda: self.tenure.active and not self.stopping, ms)
+        return self.tenure.active and not self.stopping
+
+    def halt(self, why: str) -> None:
+        """The partition cannot get on: nobody is to work it before an operator resumes it."""
+        self._given_up = f"halted:{why}"
+
+    async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
+        with anyio.move_on_after(None if ms is None else ms / 1000):
+            while holds():
+                await self._wakeup.wait()
+
     # -- handlers' side (any thread) -------------------------------------------------------------------------------------
 
     def begin(self) -> bool:
         """Before each message: whether it may be begun."""
-        if self.stopping:
+        if not self.goes_on:
             return False
         self.busy_since = monotonic_ms()
         return True
@@ -182,12 +321,14 @@ class PartitionWorker:
         consumer = self._consumer
         if consumer is not None and consumer.tenure is delivery.tenure:
             consumer.done(delivery)
+            self.share.leave(1)
 
     def reject(self, delivery: Delivery) -> None:
         """The message is given up, to be dead-lettered. Of no effect when its channel is gone: it is delivered again."""
         consumer = self._consumer
         if consumer is not None and consumer.tenure is delivery.tenure:
             consumer.reject(delivery)
+            self.share.leave(1)
 
     # -- the engine's side (its thread), and the connection's -------------------------------------------------------------
 
@@ -204,6 +345,7 @@ class PartitionWorker:
 
     def _consumer_event(self, event: Event) -> None:
         if event.state is State.CONSUMING:
+            self._subscribed = True
             self._guard(proven=True)
         elif event.state is State.ENDED:
             self._guard(proven=False)

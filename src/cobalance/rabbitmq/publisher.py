@@ -23,10 +23,12 @@ Headers = Mapping[str, Any]
 class _Envelopes:
     """Makes messages: persistent, stamped with the time, and with an id that no other message has."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic, self._origin, self._numbers = topic, uuid.uuid4().hex[:16], count(1)
+    def __init__(self) -> None:
+        self._origin, self._numbers = uuid.uuid4().hex[:16], count(1)
 
-    def seal(self, key: bytes | str, body: bytes, headers: Headers | None, *, persistent: bool) -> Message:
+    def seal(
+        self, topic: Topic, key: bytes | str, body: bytes, headers: Headers | None, *, persistent: bool
+    ) -> Message:
         message_id = f"{self._origin}-{next(self._numbers)}"
         properties = BasicProperties(
             headers=dict(headers) if headers else None,
@@ -34,14 +36,14 @@ class _Envelopes:
             message_id=message_id,
             timestamp=int(time.time()),
         )
-        return Message(self._topic.partition_of(key), message_id, body, properties)
+        return Message(key, topic.partition_of(key), message_id, body, properties)
 
 
 class Publisher:
     """Publishes from any number of threads, over one connection, in the order of the calls.
 
     At most `window` messages are under way at a time; `publish` waits for room. A lost connection fails what is unconfirmed and is
-    made again by the next call. A broker that blocks publishers makes calls wait, up to their timeout.
+    made again by the next call, which tries for it up to its timeout. A broker that blocks publishers makes calls wait, up to their timeout.
     """
 
     def __init__(
@@ -54,10 +56,14 @@ class Publisher:
         heartbeat_s: int = 30,
         name: str = "publisher",
     ) -> None:
-        self.topic = topic
         self._timeout_ms = timeout_ms
-        self._envelopes = _Envelopes(topic)
+        self._envelopes = _Envelopes()
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
+
+    @property
+    def topic(self) -> Topic:
+        """The topic as it is known: while it is grown, publishing goes on, and this changes."""
+        return self._outlet.topic
 
     def __enter__(self) -> Self:
         self._outlet.open(self._timeout_ms)
@@ -82,7 +88,7 @@ class Publisher:
         The future's result is the partition. PublishFailed, raised here or by the future, says whether the broker may have the
         message (`outcome` "unknown") or does not (`outcome` "not_executed").
         """
-        message = self._envelopes.seal(key, body, headers, persistent=persistent)
+        message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
         if not self._outlet.ready:
             self._outlet.open(self._timeout_ms)
         self._enter()
@@ -132,10 +138,14 @@ class AsyncPublisher:
         heartbeat_s: int = 30,
         name: str = "publisher",
     ) -> None:
-        self.topic = topic
         self._timeout_ms = timeout_ms
-        self._envelopes = _Envelopes(topic)
+        self._envelopes = _Envelopes()
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
+
+    @property
+    def topic(self) -> Topic:
+        """The topic as it is known: while it is grown, publishing goes on, and this changes."""
+        return self._outlet.topic
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -153,7 +163,7 @@ class AsyncPublisher:
 
         Raises PublishFailed as `Publisher.publish` does. When cancelled, the message is not sent if it was not sent yet.
         """
-        message = self._envelopes.seal(key, body, headers, persistent=persistent)
+        message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
         if not self._outlet.ready:
             await self._open()
         await self._enter()
@@ -173,7 +183,7 @@ class AsyncPublisher:
             await anyio.to_thread.run_sync(self._outlet.close)
 
     async def _open(self) -> None:
-        await anyio.to_thread.run_sync(self._outlet.open, self._timeout_ms)
+        await anyio.to_thread.run_sync(self._outlet.open, self._timeout_ms, abandon_on_cancel=True)
 
     async def _enter(self) -> None:
         turn = self._outlet.window.enter()

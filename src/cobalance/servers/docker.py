@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cobalance.servers.ports import HOST, free_port
 from cobalance.servers.ready import amqp_answers, http_answers, redis_answers, wait_until_ready
+from cobalance.servers.unavailable import ServerUnavailable
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -176,6 +177,12 @@ class ContainerRabbitMQ(ContainerServer):
 
         answers = [lambda: amqp_answers(port), *([lambda: http_answers(management_port)] if management else [])]
         super().__init__("rabbitmq", make, answers)
+
+    def control(self, *arguments: str) -> None:
+        """Run `rabbitmqctl` against it; raises with the command's own words when it fails."""
+        code, output = self._engine_side.exec_run(["rabbitmqctl", *arguments])
+        if code:
+            raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {output.decode(errors='replace').strip()}")
 
 
 def _bound(container: "DockerContainer", ports: Mapping[int, int]) -> "DockerContainer":

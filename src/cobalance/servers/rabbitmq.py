@@ -8,6 +8,7 @@ itself is a daemon that outlives the node.
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,9 @@ STOP_TIMEOUT_S = 60.0
 """A polite stop takes about a second, with the management plugin up to eight."""
 
 KILL_TIMEOUT_S = 10.0
+
+CONTROL_TIMEOUT_S = 60.0
+"""The command starts an Erlang of its own, which takes a second or two."""
 
 
 @attrs.frozen
@@ -108,6 +112,15 @@ class PrivateRabbitMQ:
         if empty:
             shutil.rmtree(self._data)
         self.start()
+
+    def control(self, *arguments: str) -> None:
+        """Run `rabbitmqctl` against it; raises with the command's own words when it fails."""
+        command = [str(self._program.server.parent / "rabbitmqctl"), *arguments]
+        done = subprocess.run(
+            command, check=False, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S
+        )
+        if done.returncode:
+            raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
 
     def pause(self) -> None:
         """Freeze it: connections stay open and nothing is answered, until `resume`."""

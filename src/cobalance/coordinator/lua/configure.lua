@@ -35,7 +35,7 @@ else
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
   G.budget, shares = G.moves, nil
   if creating then
-    G.incarnation = real_us
+    G.incarnation, G.offsets_known = real_us, 1
     journal('incarnation', 'reason', 'created')
   end
   journal('configured', 'reason', table.concat(ARGV, ' ', FIRST + 1))

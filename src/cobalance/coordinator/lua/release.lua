@@ -3,7 +3,8 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-7 as every verb; 8… six a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
---          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while)
+--          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while;
+--          "halted:" and a word keeps it from everybody, until it is resumed)
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
 
@@ -19,6 +20,7 @@ end
 local function give_up(r, reason)
   end_tenure(r, 'abandoned', reason)
   r.token = next_token()
+  if string.match(reason, '^halted:%S+$') and not r.removing then return halt(r, reason) end
   if reason == 'fenced' then return put_resource(r) end -- cut off from Redis, nothing wrong with the giver
   r.avoid = CALLER .. '@' .. int(now + AVOID_SESSIONS * G.session_ms)
   put_resource(r)

@@ -47,7 +47,7 @@ local function remove(r)
   flag(r, true)
   count_total(-1)
   journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
-  if r.status == 'free' then
+  if r.status == 'free' or r.status == 'halted' then
     delete(r)
   elseif r.status ~= 'pending' then
     local m = member(r.owner)

@@ -14,6 +14,7 @@ local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
+  'offsets_known', -- 1 while every offset that was ever committed is certain to be here
 }
 
 local now, real_us     -- group clock in ms; server clock in µs

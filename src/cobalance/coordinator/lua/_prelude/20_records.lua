@@ -2,13 +2,14 @@
 -- end of the call, since some change twice on the way.
 --
 -- Resource: status owner token since deadline rank removing avoid ended
---   status    free | granted (held, but no reply has carried it yet) | held | pending (revocation)
+--   status    free | granted (held, but no reply has carried it yet) | held | pending (revocation) | halted (its holder cannot
+--             get on: nobody works it before an operator resumes it, and it counts in nobody's share)
 --   token     of the current tenure, or of the last one when free
 --   since     ms at which this status began
 --   deadline  ms; 0 until a reply has carried the revocation
 --   rank      2 idle, 1 busy, 0 pinned: the order in which surplus is picked, from the highest
 --   removing  1 once the resource list no longer names it
---   avoid     member@until_ms: who gave it up and is not chosen again before then
+--   avoid     member@until_ms: who gave it up and is not chosen again before then; of a halted one, why: halted:<word>
 --   ended     token of the tenure before: the handover_id of the next grant
 -- Member: status capacity instance joined incarnation request reason label
 --   status    active | leaving | graced (instance id kept for the rejoin grace) | dead (being emptied) | ended

@@ -1,6 +1,7 @@
 -- The transitions of one resource. Each updates its record, its place in the indices and the journal, together.
 --
 --   free → granted → held → pending → free → …   with one token per tenure
+--                     └────────┴→ halted → free   by its holder, and by an operator
 
 local function has_cancellable(id)
   return #call('ZRANGEBYLEX', OWNED, '[' .. id .. ' p', '(' .. id .. ' q', 'LIMIT', '0', '1') > 0
@@ -25,8 +26,13 @@ local function new_resource(name)
   return r
 end
 
--- Takes a resource from wherever it is. Afterwards it is in no index.
+-- Takes a resource from wherever it is. Afterwards it is in no index, and counts.
 local function detach(r)
+  if r.status == 'halted' then
+    r.avoid = '-'
+    count_total(1)
+    return
+  end
   if r.status == 'free' then
     call('ZREM', FREE, r.name)
     return
@@ -76,6 +82,16 @@ local function force(r)
   r.token = next_token()
   put_resource(r)
   tell(owner, r.name)
+end
+
+-- Taken out of circulation, already free and under a token that fences its last holder.
+local function halt(r, reason)
+  call('ZREM', FREE, r.name)
+  call('ZREM', TIMERS, 'a:' .. r.name)
+  r.status, r.avoid = 'halted', reason
+  put_resource(r)
+  count_total(-1)
+  journal('halted', 'resource', r.name, 'token', int(r.token), 'reason', reason)
 end
 
 local function revoke(r)

@@ -16,6 +16,7 @@ local function start_incarnation()
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
   G.recovering, G.gap_at = now + G.session_ms, now
   G.version = max(G.version, SEEN)
+  G.offsets_known = 0
   G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
   set_timer('r', G.recovering)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')

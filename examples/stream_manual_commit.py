@@ -1,0 +1,37 @@
+"""Counts payments, and commits by hand once a count is stored. Start it twice, and stop one.
+
+A stream is read by offsets: whoever comes next begins behind the committed one. Here that is moved only after the result of a
+batch is stored, with the fencing token beside it, so that a process that was replaced meanwhile can be told from its successor.
+"""
+
+import os
+from collections import Counter
+
+from cobalance import Batch, ConsumerGroup, Delivery, StreamSettings, Topic, run
+from cobalance.rabbitmq import create_topic
+
+AMQP_URL = os.environ.get("COBALANCE_AMQP_URL", "amqp://localhost")
+REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
+TOPIC = Topic("payments", partitions=4, queue_type="stream")
+
+
+async def count(payments: list[Delivery]) -> None:
+    """Stores what is in a batch, and then commits the last offset in it."""
+    stored = Counter(payment.body.decode() for payment in payments)
+    last = payments[-1]
+    print(os.getpid(), last.queue, last.offset, last.token, sum(stored.values()), flush=True)
+    await group.commit(last.queue, last.offset or 0)
+
+
+create_topic(AMQP_URL, TOPIC)
+group = ConsumerGroup(
+    "revenue",
+    TOPIC,
+    count,
+    batch=Batch(50),
+    ack="manual",
+    streams=StreamSettings(start="first"),
+    amqp_url=AMQP_URL,
+    redis_url=REDIS_URL,
+)
+run(group)

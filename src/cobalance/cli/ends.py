@@ -1,0 +1,52 @@
+"""How far a group's queues and streams reach, for ``describe``."""
+
+from __future__ import annotations
+
+import attrs
+
+from cobalance.cli.output import remark
+from cobalance.cli.snapshot import Snapshot
+from cobalance.errors import CobalanceError
+from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.stream_extent import read_ends as read_stream_ends
+from cobalance.rabbitmq.stream_extent import streams_among
+
+TIMEOUT_MS = 3_000
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """Of one resource; what is not known is None."""
+
+    ready: int | None = None
+    """A queue's messages for the next consumer."""
+    offset: int | None = None
+    """Of a stream's last message; -1 when it has none."""
+
+    def lag(self, committed: int | None) -> int | None:
+        """How much is still to be done. Of a stream without a committed offset that is not known."""
+        if self.offset is None:
+            return self.ready
+        return None if committed is None else max(0, self.offset - committed)
+
+
+def read_ends(snapshot: Snapshot, amqp_url: str) -> dict[str, End]:
+    """Every resource's; all unknown when RabbitMQ cannot be asked, and then stderr says why."""
+    unknown = {resource.name: End() for resource in snapshot.resources}
+    try:
+        return unknown | (_ask(snapshot, amqp_url) if unknown else {})
+    except CobalanceError as error:
+        remark(f"warning: LAG is unknown. {error}")
+        return unknown
+
+
+def _ask(snapshot: Snapshot, amqp_url: str) -> dict[str, End]:
+    """A stream is told from a queue only where there is a committed offset: that takes the permission to configure it."""
+    committed = [resource.name for resource in snapshot.resources if resource.committed is not None]
+    kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
+    streams = [name for name, is_stream in kinds.items() if is_stream]
+    others = [resource.name for resource in snapshot.resources if resource.name not in streams]
+    ready = ready_messages(amqp_url, others, timeout_ms=TIMEOUT_MS)
+    last = read_stream_ends(amqp_url, streams) if streams else {}
+    queues = {name: End(ready=count) for name, count in ready.items()}
+    return queues | {name: End(offset=-1 if offset is None else offset) for name, offset in last.items()}

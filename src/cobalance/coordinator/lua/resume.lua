@@ -1,0 +1,25 @@
+-- resume: an administrator's word that halted resources can be worked again. Repeating it is harmless.
+--
+-- KEYS     the group's keys (keys.py)
+-- ARGV     1-7 as every verb (member "-"); 8… resources
+-- Returns  as heartbeat; results: one a resource, OK | NOT_HALTED | UNKNOWN
+--- @prelude
+
+local function resume(name)
+  local r = resource(name)
+  if not r then return 'UNKNOWN' end
+  if r.status ~= 'halted' then return 'NOT_HALTED' end
+  G.budget = G.budget - 1
+  detach(r)
+  r.status, r.since = 'free', now
+  put_resource(r)
+  call('ZADD', FREE, int(G.version), name)
+  journal('resumed', 'resource', name, 'token', int(r.token))
+  return 'OK'
+end
+
+if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
+if G.incarnation == 0 then return refuse('UNKNOWN') end
+check_server()
+for i = FIRST, #ARGV do results[#results + 1] = resume(ARGV[i]) end
+return reply('OK')

@@ -1,0 +1,152 @@
+"""Redis Cluster: every key of a group lies on one node, since all share a hash tag; this finds the node and follows it.
+
+What the cluster says of itself is learned from whichever node answers. A node that is not, or no longer, in charge says who is
+(MOVED), and with that that it did not execute anything, so the call may be made there. After a failover or a move of the slot the
+group finds itself on another server, and recovers as after any other change of server.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar, cast
+
+from redis.crc import key_slot
+
+from cobalance.coordinator.redis import RedisTransport
+from cobalance.coordinator.redis_address import RedisAddress
+from cobalance.coordinator.redis_failures import Redirected
+from cobalance.coordinator.redis_hosts import HostsUrl, shown
+from cobalance.coordinator.redis_listener import RedisListener
+from cobalance.coordinator.transport import OnHint, Reply, Script, not_a_coordinator_url
+from cobalance.errors import ServerError, Unreachable
+
+_REDIRECTIONS = 5
+"""Redis Cluster settles within one or two; more would be a cluster that does not agree with itself."""
+
+T = TypeVar("T")
+Node = tuple[str, int]
+
+
+class ClusterTransport:
+    """A :class:`Transport` over as many connections as there are nodes in use."""
+
+    def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
+        """From a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
+
+        Raises:
+            UsageError: it is not one.
+        """
+        parts = HostsUrl.parse(url)
+        if parts.path not in {(), ("0",)}:
+            raise not_a_coordinator_url("a cluster has the database 0 only")
+        self.place = shown(f"{parts.scheme}+cluster", parts.hosts)
+        self._seeds = [parts.address(host, login=parts.login) for host in parts.hosts]
+        self._timeout_ms = call_timeout_ms
+        self._transports: dict[Node, RedisTransport] = {}
+        self._owners: list[tuple[range, Node]] = []
+        """Who is in charge of which slots; the first entry that has a slot counts."""
+        self._turns = count()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<ClusterTransport to {self.place}>"
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs the script once, on the node that has the keys; see :class:`Transport`."""
+        return self._at(keys[0], lambda node: node.call(script, keys, args))
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Entries after an id; see :class:`Transport`."""
+        return self._at(key, lambda node: node.read_stream(key, after, count))
+
+    def list_groups(self) -> list[str]:
+        """The groups of all nodes; see :class:`Transport`."""
+        with self._lock:
+            self._learn()
+            masters = {node for _, node in self._owners}
+        return sorted({name for node in masters for name in self._transport(node).list_groups()})
+
+    def listen(self, on_hint: OnHint) -> RedisListener:
+        """A hint published at one node is heard at all, so any will do."""
+        return RedisListener(self, on_hint)
+
+    def locate(self, timeout_ms: int) -> RedisAddress:
+        """For the listener: the nodes by turns, so that one that is gone is left behind."""
+        del timeout_ms
+        with self._lock:
+            known = {address.address: address for address in self._seeds}
+            known |= {node: self._seeds[0].at(*node) for _, node in self._owners}
+        return list(known.values())[next(self._turns) % len(known)]
+
+    def close(self) -> None:
+        """Ends all connections; waits for calls that are under way."""
+        with self._lock:
+            self._closed = True
+            transports, self._transports = list(self._transports.values()), {}
+        for transport in transports:
+            transport.close()
+
+    def _at(self, key: str, action: Callable[[RedisTransport], T]) -> T:
+        slot = key_slot(key.encode())
+        for _ in range(_REDIRECTIONS):
+            node = self._owner(slot)
+            try:
+                return action(self._transport(node))
+            except Redirected as redirected:
+                owner = (redirected.host or node[0], redirected.port)
+            except Unreachable:
+                self._forget()  # It may have been replaced: the others are asked before the next call.
+                raise
+            self._put_in_charge(slot, owner)
+        raise Unreachable(f"The nodes of {self.place} send us from one to the other; is the cluster changing?")
+
+    def _owner(self, slot: int) -> Node:
+        with self._lock:
+            if not self._owners:
+                self._learn()
+            found = next((node for slots, node in self._owners if slot in slots), None)
+        if found is None:
+            raise Unreachable(f"No node of the cluster {self.place} is in charge of slot {slot}; is it complete?")
+        return found
+
+    def _put_in_charge(self, slot: int, node: Node) -> None:
+        with self._lock:
+            self._owners.insert(0, (range(slot, slot + 1), node))
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._owners.clear()
+
+    def _learn(self) -> None:
+        failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
+        for node in dict.fromkeys([*(seed.address for seed in self._seeds), *self._transports]):
+            try:
+                reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
+            except ServerError as error:
+                failure = error
+                continue
+            self._owners = [_entry(row, node) for row in cast("list[list[Reply]]", reply)]
+            return
+        raise failure
+
+    def _transport(self, node: Node) -> RedisTransport:
+        with self._lock:
+            return self._known(node)
+
+    def _known(self, node: Node) -> RedisTransport:
+        if self._closed:
+            raise Unreachable(f"This connection to {self.place} was closed: open another.")
+        if node not in self._transports:
+            address = self._seeds[0].at(*node)
+            self._transports[node] = RedisTransport(address, call_timeout_ms=self._timeout_ms)
+        return self._transports[node]
+
+
+def _entry(row: list[Reply], asked: Node) -> tuple[range, Node]:
+    """First slot, last slot, then the master: host (empty for that of the node that was asked) and port."""
+    first, last, master = cast("tuple[int, int, list[bytes | int]]", tuple(row[:3]))
+    host = cast("bytes | None", master[0])
+    return range(first, last + 1), (host.decode() if host else asked[0], int(master[1]))

@@ -1,0 +1,118 @@
+"""Ends the RabbitMQ connections of members whose session has expired, so that nobody waits for a frozen process.
+
+A process that is frozen (SIGSTOP, a paused virtual machine) keeps its queues until RabbitMQ has missed its heartbeats, up to three
+of them. By then the group has long given its partitions to others, whom RabbitMQ refuses or serves nothing. Given the management
+API, whoever was granted something looks whether a member has expired lately, and has RabbitMQ close that member's connection. The
+frozen process wakes up to a closed connection: its acks cannot arrive any more, and its commits and releases are fenced anyway.
+
+A member that is cut off from Redis alone looks the same and is closed as well, so that with a management URL a guard at the broker
+no longer carries a member over an outage of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from cobalance.errors import CobalanceError
+from cobalance.journal import Journal
+from cobalance.rabbitmq.management import close_connection, connection_names
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.client import Coordinator
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+LOOK_BACK_MS = 60_000
+"""A member that expired before that has long lost its connection: RabbitMQ's heartbeats saw to it."""
+
+FIRST_PAUSE_S = 0.25
+
+
+class Fence:
+    """Finds and closes the connections; its methods block."""
+
+    def __init__(self, coordinator: Coordinator, amqp_url: str, management_url: str) -> None:
+        self._coordinator, self._amqp_url, self._management_url = coordinator, amqp_url, management_url
+        self._journal = Journal(coordinator.transport, coordinator.group)
+        self._after = ""
+        self._expired: dict[str, float] = {}
+        """Process → when it was read that its session had expired, on our own clock."""
+
+    def sweep(self) -> int:
+        """Closes what is to be closed and returns how many connections that were.
+
+        Raises:
+            ServerError: Redis or the management API did not answer; the next sweep does what this one could not.
+        """
+        self._read_journal()
+        if not self._expired:
+            return 0
+        for row in self._coordinator.members():
+            self._expired.pop(_process(row.id), None)
+        owners = {f"{self._coordinator.group}/{process}": process for process in self._expired}
+        found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
+        for name, owner in found:
+            close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
+            log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+            self._expired.pop(owners[owner], None)
+        return len(found)
+
+    def _read_journal(self) -> None:
+        """A session that expires is an entry, written in the step that frees what the member held."""
+        if not self._after:
+            state = self._coordinator.state()
+            self._after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
+        for entry in self._journal.entries(self._after):
+            self._after = entry.id
+            if entry.kind == "expired_member" and entry.member:
+                self._expired[_process(entry.member)] = time.monotonic()
+            elif entry.kind == "joined" and entry.member:
+                self._expired.pop(_process(entry.member), None)
+        # The API may list a connection a moment after it was made, so who is not found is looked for again, but not for ever.
+        since = time.monotonic() - LOOK_BACK_MS / 1000
+        self._expired = {process: at for process, at in self._expired.items() if at > since}
+
+
+class Fencing:
+    """Sweeps when something was granted, and a few times more: a holder may freeze before its session has expired."""
+
+    def __init__(self, fence: Fence, session_timeout_ms: int) -> None:
+        self._fence = fence
+        self._again_for_s = 2 * session_timeout_ms / 1000
+        self._wanted = anyio.Event()
+        self._last_failure = ""
+
+    def look(self) -> None:
+        """Something was granted. On the event loop."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
+            while anyio.current_time() < until:
+                await anyio.to_thread.run_sync(self._sweep)
+                with anyio.move_on_after(pause_s):
+                    await self._wanted.wait()
+                    break
+                pause_s *= 2
+
+    def _sweep(self) -> None:
+        try:
+            self._fence.sweep()
+        except CobalanceError as error:
+            if str(error) != self._last_failure:  # not at every attempt
+                self._last_failure = str(error)
+                log.warning("group members that froze cannot be fenced: %s", error)
+
+
+def _process(member: str) -> str:
+    """Member ids are made of the process's name and a count (line.py)."""
+    return member.rpartition(".")[0]

@@ -1,0 +1,187 @@
+"""From a partition's messages to the user's handler: in order, retried in place, and given up as the user chose.
+
+Messages travel in parcels: one message each, or a batch. A handler that is a plain function runs through as many parcels as it can
+in one visit to a thread; whatever has to be decided or waited for is decided and waited for on the event loop.
+
+    parcel ──handler──▶ returned: acknowledged, unless acks are manual
+              │  ▲
+        failed│  │after a pause, which the end of the tenure cuts short: then the parcel goes back to the queue
+              ▼  │
+            retries left? ──no──▶ a batch is opened, and its messages tried one at a time; a single message is given up:
+                                  the membership ends (raise), it is dead-lettered, or the partition is halted
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import anyio.to_thread
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from cobalance.rabbitmq.batches import Batch
+    from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.retries import Retries
+
+    Handler = Callable[[Delivery], Awaitable[None]] | Callable[[Delivery], None]
+    BatchHandler = Callable[[list[Delivery]], Awaitable[None]] | Callable[[list[Delivery]], None]
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+OnError = Literal["raise", "dead_letter", "halt"]
+
+
+@attrs.define(eq=False)
+class Parcel:
+    """What the handler is given at a time."""
+
+    deliveries: tuple[Delivery, ...]
+    failures: int = 0
+
+
+class Handling:
+    """Works the messages of all partitions of one member."""
+
+    def __init__(
+        self,
+        group: str,
+        handler: Handler | BatchHandler,
+        *,
+        manual: bool,
+        retries: Retries,
+        on_error: OnError,
+        batch: Batch | None,
+    ) -> None:
+        self._group, self._handler = group, handler
+        self._manual, self._retries, self._on_error, self.batch = manual, retries, on_error, batch
+        self._in_thread = not _is_async(handler)
+
+    async def work(
+        self, deliveries: Sequence[Delivery], worker: PartitionWorker, limiter: anyio.CapacityLimiter
+    ) -> int:
+        """Works messages in order, as far as the worker goes on; returns how many are done with. The others are to come again."""
+        parcels = deque(self._pack(deliveries))
+        while parcels and await worker.enter(len(parcels[0].deliveries)):
+            front = parcels[0]
+            error = await self._attempt(parcels, worker, limiter)
+            if error is not None and not await self._after_failure(parcels, error, worker):
+                break
+            if error is None and parcels and not worker.goes_on:
+                if parcels[0] is front:  # it was not begun after all
+                    worker.put_down(len(front.deliveries))
+                break
+        return len(deliveries) - sum(len(parcel.deliveries) for parcel in parcels)
+
+    def _pack(self, deliveries: Sequence[Delivery]) -> Iterable[Parcel]:
+        size = 1 if self.batch is None else self.batch.most
+        return (Parcel(tuple(deliveries[start : start + size])) for start in range(0, len(deliveries), size))
+
+    # -- calling the handler ---------------------------------------------------------------------------------------------
+
+    async def _attempt(
+        self, parcels: deque[Parcel], worker: PartitionWorker, limiter: anyio.CapacityLimiter
+    ) -> Exception | None:
+        """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
+        most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
+        if self._in_thread:
+            return await anyio.to_thread.run_sync(
+                self._attempt_in_thread, parcels, most, worker, abandon_on_cancel=True, limiter=limiter
+            )
+        handler: Any = self._handler
+        for _ in range(most):
+            if not worker.begin():
+                break
+            try:
+                await handler(self._argument(parcels[0]))
+            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
+                return error
+            self._finished(parcels, worker)
+        return None
+
+    def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Exception | None:
+        handler: Any = self._handler
+        for _ in range(most):
+            if not worker.begin():
+                break
+            try:
+                handler(self._argument(parcels[0]))
+            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
+                return error
+            self._finished(parcels, worker)
+        return None
+
+    def _argument(self, parcel: Parcel) -> Delivery | list[Delivery]:
+        return parcel.deliveries[0] if self.batch is None else list(parcel.deliveries)
+
+    def _finished(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
+        parcel = parcels.popleft()
+        if not self._manual:
+            for delivery in parcel.deliveries:
+                worker.done(delivery)
+
+    # -- when it has failed ------------------------------------------------------------------------------------------------
+
+    async def _after_failure(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        """Whether to go on with what is in front.
+
+        Raises:
+            Exception: the handler's own, when failing is to end the membership.
+        """
+        parcel = parcels[0]
+        parcel.failures += 1
+        if parcel.failures <= self._retries.most:
+            worker.put_down(len(parcel.deliveries))
+            log.warning("group %s: %s failed (%s); trying again", self._group, _words(parcel), _kind(error))
+            return await worker.rest(self._retries.delay_ms(parcel.failures))
+        if len(parcel.deliveries) > 1:
+            log.warning("group %s: %s failed (%s); trying one by one", self._group, _words(parcel), _kind(error))
+            worker.put_down(len(parcel.deliveries))
+            parcels.popleft()
+            parcels.extendleft(Parcel((it,), self._retries.most) for it in reversed(parcel.deliveries))
+            return worker.goes_on
+        return self._give_up(parcels, error, worker)
+
+    def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        parcel = parcels[0]
+        if self._on_error == "raise":
+            raise error
+        words, kind = f"{_words(parcel)} failed {parcel.failures} times ({_kind(error)})", _kind(error)
+        if self._on_error == "halt":
+            worker.put_down(1)
+            worker.halt(kind)
+            log.error(
+                "group %s: %s; its partition is halted. Once the cause is removed: %s",
+                *self._how_to_resume(parcel, words),
+            )
+            return False
+        log.error("group %s: %s; it is given up, to the dead-letter target of its queue", self._group, words)
+        parcels.popleft()
+        worker.reject(parcel.deliveries[0])
+        return worker.goes_on
+
+    def _how_to_resume(self, parcel: Parcel, words: str) -> tuple[str, str, str]:
+        return self._group, words, f"cobalance group resume {self._group} {parcel.deliveries[0].queue}"
+
+
+def _is_async(handler: object) -> bool:
+    """A coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _kind(error: Exception) -> str:
+    """Errors of handlers may quote messages, so only their type is passed on."""
+    return type(error).__name__
+
+
+def _words(parcel: Parcel) -> str:
+    first = parcel.deliveries[0]
+    if len(parcel.deliveries) > 1:
+        return f"a batch of {len(parcel.deliveries)} messages of {first.queue}"
+    return f"message {first.properties.message_id or f'number {first.delivery_tag} of the tenure'} of {first.queue}"

@@ -1,0 +1,37 @@
+"""``python -m tests.chaos``, which ``make chaos`` calls."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import get_args
+
+from tests.chaos.options import Kind, Options
+from tests.chaos.report import is_valid, lines, row
+from tests.chaos.run import perform
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Plays one kind of queue after the other; 0 if every verdict is valid."""
+    parser = argparse.ArgumentParser(prog="make chaos", description="Real processes, real servers, and faults.")
+    parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all of them")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="of faults, for each kind; every fault strikes once anyway"
+    )
+    chosen = parser.parse_args(args)
+    rows, well = [], True
+    for kind in chosen.kind or get_args(Kind):
+        options = Options(kind=kind, seed=chosen.seed, seconds=chosen.seconds)
+        verdict, missing = perform(options)
+        sys.stdout.write("\n".join(lines(options, verdict, missing)) + "\n")
+        sys.stdout.flush()
+        rows.append(row(options, verdict))
+        well = well and is_valid(verdict, missing)
+    sys.stdout.write("\n".join(rows) + "\n")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

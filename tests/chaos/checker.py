@@ -1,0 +1,278 @@
+"""What follows from a history. The anomalies have the names that Jepsen's Kafka tests gave them, where those have one.
+
+What counts as an anomaly is stricter than there: within a tenure messages come one after the other, without a gap; from one tenure to
+the next nothing is skipped, ever; and a message comes twice only where something went wrong before it was acknowledged: its
+holder was killed, frozen or cut off, or the tenure did not end as planned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import attrs
+from tests.chaos.history import Event, Handling, History, Message
+
+Name = Literal[
+    "lost-write",
+    "unseen",
+    "unpublished",
+    "duplicate",
+    "int-nonmonotonic-poll",
+    "nonmonotonic-poll",
+    "int-poll-skip",
+    "poll-skip",
+    "inconsistent-offsets",
+    "overlap",
+    "token-fell",
+    "committed-fell",
+    "died",
+    "unsettled",
+]
+
+MEANINGS: dict[Name, str] = {
+    "lost-write": "a confirmed message was never processed, and is in no queue any more",
+    "unseen": "messages are still in their queues, although everybody had time to work them off",
+    "unpublished": "a message was processed that nobody sent",
+    "duplicate": "a message was processed again, although nothing had gone wrong since",
+    "int-nonmonotonic-poll": "within a tenure, a message came after a later one",
+    "nonmonotonic-poll": "a message came for the first time after a later one of its partition, in another tenure",
+    "int-poll-skip": "within a tenure, a message was passed over, and it came later or never",
+    "poll-skip": "between two tenures, a message was passed over",
+    "inconsistent-offsets": "one offset of a stream showed two messages, or one message had two offsets",
+    "overlap": "two processes worked one partition at the same time, neither of them frozen or killed",
+    "token-fell": "a later tenure of a partition has no higher token, or one token had two holders",
+    "committed-fell": "a commit was accepted below one, or from a lower token than one, that was accepted before it was sent",
+    "died": "a process ended by itself",
+    "unsettled": "the group did not become even again after a fault",
+}
+
+FAULTY_ENDS = frozenset({"forced", "expired", "abandoned", "inherited"})
+PLANNED = frozenset({"deploy"})
+"""Troubles that are none, and so excuse nothing."""
+
+UNSOUND = frozenset({"freeze", "nap", "stopped-clock"})
+"""A process to which this is done may find itself at work when another one has begun."""
+
+SLACK_NS = 10_000_000_000
+"""What a fault leaves behind (a connection noticed dead, a requeued message) shows up to so much later."""
+
+
+@attrs.frozen(kw_only=True)
+class Anomaly:
+    """Something that must not be."""
+
+    name: Name
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What became of a run."""
+
+    anomalies: tuple[Anomaly, ...]
+    published: int
+    processed: int
+    duplicates_excused: int
+    tenures: int
+    journal: Counter[str]
+    events: Counter[str]
+    troubles: Counter[str]
+
+    def count(self, name: Name) -> int:
+        """How often."""
+        return sum(it.name == name for it in self.anomalies)
+
+
+def judge(history: History) -> Verdict:
+    """Looks for everything."""
+    by_partition: dict[str, list[Handling]] = defaultdict(list)
+    for it in history.handlings:
+        by_partition[it.message.partition].append(it)
+    excuses = _Excuses(history)
+    anomalies = [*_writes(history), *_commits(history.events), *_tokens(by_partition)]
+    excused = 0
+    for handlings in by_partition.values():
+        anomalies += _order(handlings)
+        anomalies += _overlaps(handlings, excuses)
+        repeats = list(_repeats(handlings))
+        guilty = [pair for pair in repeats if not excuses.repeat(*pair)]
+        excused += len(repeats) - len(guilty)
+        anomalies += [Anomaly(name="duplicate", text=f"{again} after {first}") for first, again in guilty]
+        anomalies += _offsets(handlings)
+    anomalies += [Anomaly(name="died", text=words) for words in history.failed]
+    return Verdict(
+        anomalies=tuple(anomalies),
+        published=len(history.confirmed),
+        processed=len({it.message for it in history.handlings if it.ended_ns is not None}),
+        duplicates_excused=excused,
+        tenures=len({(it.message.partition, it.token) for it in history.handlings}),
+        journal=Counter(entry.kind for entry in history.entries),
+        events=Counter(event.kind for event in history.events),
+        troubles=Counter(trouble.kind for trouble in history.troubles),
+    )
+
+
+# -- writes ------------------------------------------------------------------------------------------------------------
+
+
+def _writes(history: History) -> Iterator[Anomaly]:
+    processed = {it.message for it in history.handlings if it.ended_ns is not None}
+    missing = sorted(history.confirmed - processed)
+    if history.left_in_queues:
+        yield Anomaly(name="unseen", text=f"{history.left_in_queues} messages, {len(missing)} of them never processed")
+    else:
+        yield from (Anomaly(name="lost-write", text=str(message)) for message in missing)
+    for message in sorted({it.message for it in history.handlings} - history.attempted):
+        yield Anomaly(name="unpublished", text=str(message))
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+def _order(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
+    """Within one partition, by the beginnings of handlings."""
+    handed_out = sorted({it.message for it in handlings})
+    position = {message: number for number, message in enumerate(handed_out)}
+    seen: set[Message] = set()
+    highest, token = -1, 0
+    latest = -1
+    for it in handlings:
+        at, same = position[it.message], it.token == token
+        if same and at < latest and it.message not in seen:
+            yield Anomaly(name="int-nonmonotonic-poll", text=f"{it}")
+        elif at < highest and it.message not in seen:
+            yield Anomaly(name="nonmonotonic-poll", text=f"{it}")
+        skipped = [message for message in handed_out[highest + 1 : at] if message not in seen]
+        if skipped:
+            yield Anomaly(name="int-poll-skip" if same else "poll-skip", text=f"{skipped[0]} before {it}")
+        seen.add(it.message)
+        highest, latest, token = max(highest, at), at, it.token
+
+
+def _repeats(handlings: Sequence[Handling]) -> Iterator[tuple[Handling, Handling]]:
+    """Each handling of a message after its first, with the one before it."""
+    last: dict[Message, Handling] = {}
+    for it in handlings:
+        if it.message in last:
+            yield last[it.message], it
+        last[it.message] = it
+
+
+def _offsets(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
+    messages: dict[int, Message] = {}
+    offsets: dict[Message, int] = {}
+    for it in handlings:
+        if it.offset is None:
+            continue
+        if messages.setdefault(it.offset, it.message) != it.message:
+            yield Anomaly(name="inconsistent-offsets", text=f"{it.offset} is {messages[it.offset]} and {it.message}")
+        if offsets.setdefault(it.message, it.offset) != it.offset:
+            yield Anomaly(name="inconsistent-offsets", text=f"{it.message} is at {offsets[it.message]} and {it.offset}")
+
+
+# -- who ---------------------------------------------------------------------------------------------------------------
+
+
+def _overlaps(handlings: Sequence[Handling], excuses: _Excuses) -> Iterator[Anomaly]:
+    """Every handling against the one of another process that ends latest before it begins."""
+    latest: Handling | None = None
+    for it in handlings:
+        is_between = latest is not None and latest.process != it.process and _end(latest) > it.begun_ns
+        if latest is not None and is_between and not excuses.overlap(latest, it):
+            yield Anomaly(name="overlap", text=f"{latest} and {it}")
+        if latest is None or _end(it) > _end(latest):
+            latest = it
+
+
+def _end(handling: Handling) -> int:
+    """What never ended was cancelled or killed, nobody knows when: it is not held against anybody."""
+    return handling.begun_ns if handling.ended_ns is None else handling.ended_ns
+
+
+def _tokens(by_partition: dict[str, list[Handling]]) -> Iterator[Anomaly]:
+    for partition, handlings in by_partition.items():
+        holders: dict[int, str] = {}
+        for it in handlings:
+            if holders.setdefault(it.token, it.process) != it.process:
+                yield Anomaly(
+                    name="token-fell", text=f"{partition}: {it.token} of {holders[it.token]} and {it.process}"
+                )
+        firsts = [it for it in handlings if it.token not in _before(handlings, it)]
+        for earlier, later in pairwise(firsts):
+            if later.token < earlier.token and _end(earlier) < later.begun_ns:
+                yield Anomaly(name="token-fell", text=f"{partition}: {later.token} after {earlier.token}")
+
+
+def _before(handlings: Sequence[Handling], until: Handling) -> set[int]:
+    tokens = set[int]()
+    for it in handlings:
+        if it is until:
+            break
+        tokens.add(it.token)
+    return tokens
+
+
+def _commits(events: Iterable[Event]) -> Iterator[Anomaly]:
+    """Accepted commits of one partition, by the time their answers came; those within a tenure are in order anyhow."""
+    accepted: dict[str, Event] = {}
+    for event in sorted(events, key=lambda it: it.at_ns):
+        if event.kind != "committed":
+            continue
+        before = accepted.get(event.partition)
+        if before is not None and event.token >= before.token and event.position < before.position:
+            yield Anomaly(name="committed-fell", text=f"{event} after {before}")
+        if before is None or event.token >= before.token:
+            accepted[event.partition] = event
+
+
+# -- excuses -----------------------------------------------------------------------------------------------------------
+
+
+class _Excuses:
+    """What went wrong, and so what it may cost."""
+
+    def __init__(self, history: History) -> None:
+        self._troubles = tuple(it for it in history.troubles if it.kind not in PLANNED)
+        self._faulty = {
+            (entry.resource, entry.token) for entry in history.entries if entry.kind in FAULTY_ENDS and entry.token
+        }
+        self._lost = {(it.partition, it.token) for it in history.events if it.kind == "lost"}
+
+    def repeat(self, first: Handling, again: Handling) -> bool:
+        """Whether the first one need not have been acknowledged."""
+        tenure = first.message.partition, first.token
+        return (
+            first.ended_ns is None
+            or tenure in self._faulty
+            or tenure in self._lost
+            or self._trouble(first.process, first.begun_ns, again.begun_ns)
+        )
+
+    def overlap(self, old: Handling, new: Handling) -> bool:
+        """Whether the old one was frozen, or its clock stood still, when the new one began."""
+        return any(
+            it.kind in UNSOUND
+            and it.process == old.process
+            and it.since_ns <= new.begun_ns
+            and it.until_ns >= old.begun_ns
+            for it in self._troubles
+        )
+
+    def _trouble(self, process: str, since_ns: int, until_ns: int) -> bool:
+        return any(
+            it.process in ("", process) and it.since_ns <= until_ns and it.until_ns + SLACK_NS >= since_ns
+            for it in self._troubles
+        )
+
+
+def reached(verdict: Verdict, kinds: Iterable[str]) -> Iterator[str]:
+    """What must have happened, or the run has proven less than it says; what is missing."""
+    yield from (f"no {kind} happened" for kind in kinds if not verdict.troubles[kind])
+    for kind in ("forced", "cancelled", "expired"):
+        if not verdict.journal[kind]:
+            yield f"no entry {kind} was written"
+    if not verdict.events["fenced"]:
+        yield "no commit was fenced"

@@ -1,0 +1,202 @@
+"""What goes wrong, one function a kind. Each strikes, lasts, and is over when it returns; the run then waits for the group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.chaos.options import SETTINGS, SLOW_MS
+
+if TYPE_CHECKING:
+    from tests.chaos.run import Performance
+    from tests.faults.proxy import Direction
+
+Fault = Callable[["Performance", Random], None]
+
+SESSION_S = SETTINGS.session_timeout_ms / 1000
+COMMIT_DELAY_MS = 100
+"""Slow handlers commit all the time, so that one commit is on its way at almost any moment."""
+
+TRIES = 5
+"""The news that a partition is lost may overtake the commit."""
+
+
+def deploy(play: Performance, random: Random) -> None:
+    """No fault at all: one process comes, another leaves on SIGTERM. What it does to messages is judged as strictly as anything."""
+    with play.trouble("deploy"):
+        play.stage.start_member()
+        play.settle()
+        play.someone(random).leave()
+        play.settle()
+
+
+def kill(play: Performance, random: Random) -> None:
+    """Kill -9, and another process in its place."""
+    member = play.someone(random)
+    with play.trouble("kill", member):
+        member.kill()
+    play.stage.start_member()
+
+
+def freeze(play: Performance, random: Random) -> None:
+    """SIGSTOP for longer than the session, then SIGCONT: it wakes up as a holder that is none any more."""
+    member = play.someone(random)
+    with play.trouble("freeze", member):
+        member.freeze()
+        play.sleep(random.uniform(1.5, 3) * SESSION_S)
+        member.thaw()
+
+
+def nap(play: Performance, random: Random) -> None:
+    """SIGSTOP for less than the session, as a long garbage collection: nobody may notice."""
+    member = play.someone(random)
+    with play.trouble("nap", member):
+        member.freeze()
+        play.sleep(random.uniform(0.2, 0.5) * SESSION_S)
+        member.thaw()
+
+
+def reset(play: Performance, random: Random) -> None:
+    """RST on all connections of a member."""
+    member = play.someone(random)
+    with play.trouble("reset", member):
+        member.redis.reset()
+        member.rabbitmq.reset()
+
+
+def cut_redis(play: Performance, random: Random) -> None:
+    """No packet between a member and Redis, in both directions or in one."""
+    member = play.someone(random)
+    with play.trouble("cut-redis", member):
+        member.redis.black_hole(*_directions(random))
+        play.sleep(random.uniform(0.5, 2.5) * SESSION_S)
+        member.redis.heal()
+
+
+def cut_rabbitmq(play: Performance, random: Random) -> None:
+    """The same to RabbitMQ, which notices by its heartbeats."""
+    member = play.someone(random)
+    with play.trouble("cut-rabbitmq", member):
+        member.rabbitmq.black_hole(*_directions(random))
+        play.sleep(random.uniform(0.5, 2.5) * SESSION_S)
+        member.rabbitmq.heal()
+
+
+def cut_both(play: Performance, random: Random) -> None:
+    """A member's cable is pulled."""
+    member = play.someone(random)
+    with play.trouble("cut-both", member):
+        member.redis.black_hole()
+        member.rabbitmq.black_hole()
+        play.sleep(random.uniform(1.5, 3) * SESSION_S)
+        member.redis.heal()
+        member.rabbitmq.heal()
+
+
+def delay(play: Performance, random: Random) -> None:
+    """Every packet of everybody takes longer, and processes come and go."""
+    with play.trouble("delay"):
+        for member in play.stage.living:
+            member.redis.delay(random.uniform(20, 300))
+            member.rabbitmq.delay(random.uniform(20, 300))
+        play.stage.start_member()
+        play.sleep(SESSION_S)
+        play.someone(random).leave()
+        play.sleep(SESSION_S)
+        for member in play.stage.members.values():
+            member.redis.heal()
+            member.rabbitmq.heal()
+
+
+def redis_empty(play: Performance, random: Random) -> None:
+    """Redis ends, and comes back without data."""
+    del random
+    with play.trouble("redis-empty"):
+        play.stage.look()
+        play.stage.redis.restart(empty=True)
+
+
+def redis_stale(play: Performance, random: Random) -> None:
+    """Redis is killed and comes back from a snapshot that is older than the last changes."""
+    play.stage.redis.save()
+    play.stage.start_member()
+    play.settle()
+    with play.trouble("redis-stale"):
+        play.someone(random).leave()
+        play.sleep(random.uniform(0, 1))
+        play.stage.look()
+        play.stage.redis.kill()
+        play.stage.redis.start()
+
+
+def redis_pause(play: Performance, random: Random) -> None:
+    """Redis hangs, for less or more than a session."""
+    with play.trouble("redis-pause"):
+        play.stage.redis.pause()
+        play.sleep(random.uniform(0.3, 2.5) * SESSION_S)
+        play.stage.redis.resume()
+
+
+def rabbitmq_restart(play: Performance, random: Random) -> None:
+    """RabbitMQ is stopped and started."""
+    del random
+    with play.trouble("rabbitmq-restart"):
+        play.stage.rabbitmq.restart()
+
+
+def dawdle(play: Performance, random: Random) -> None:
+    """Handlers take longer than the revocation timeout while the group changes.
+
+    A process comes, so that partitions are asked back. The clock of one of their holders stands still, so that it does not abort
+    its work ahead of the deadline as it should: its partition is moved by force, and what it still commits must be refused.
+    Then another process comes and is killed at once, so that what was asked back for it may be kept.
+    """
+    with play.trouble("dawdle"):
+        for _ in range(TRIES):
+            _stop_clock_over_deadline(play)
+            play.settle()
+            if play.is_fenced():
+                break
+            play.keep_size()
+        newcomer = play.everybody_dawdles()
+        newcomer.join()
+        play.wait_pending()
+        with play.trouble("kill", newcomer):
+            newcomer.kill()
+        play.sleep(SLOW_MS / 1000)
+    del random
+
+
+def _stop_clock_over_deadline(play: Performance) -> None:
+    play.everybody_dawdles().join()
+    holder, deadline_ms = play.wait_pending()
+    with play.trouble("stopped-clock", holder):
+        holder.stop_clock()
+        holder.redis.delay(COMMIT_DELAY_MS)
+        play.sleep((deadline_ms - play.redis_ms()) / 1000 + 1)
+        holder.redis.heal()
+        holder.start_clock()
+
+
+def _directions(random: Random) -> tuple[Direction, ...]:
+    ways: tuple[tuple[Direction, ...], ...] = (("to_server", "to_client"), ("to_server",), ("to_client",))
+    return random.choice(ways)
+
+
+FAULTS: dict[str, Fault] = {
+    "deploy": deploy,
+    "kill": kill,
+    "freeze": freeze,
+    "nap": nap,
+    "reset": reset,
+    "cut-redis": cut_redis,
+    "cut-rabbitmq": cut_rabbitmq,
+    "cut-both": cut_both,
+    "delay": delay,
+    "redis-empty": redis_empty,
+    "redis-stale": redis_stale,
+    "redis-pause": redis_pause,
+    "rabbitmq-restart": rabbitmq_restart,
+    "dawdle": dawdle,
+}

@@ -1,0 +1,146 @@
+"""What is written down while chaos reigns; the verdict is drawn from this and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+import attrs
+
+from cobalance.journal import JournalEntry
+
+
+@attrs.frozen(order=True)
+class Message:
+    """Which message. Within a partition they are published in this order, and each is published once."""
+
+    partition: str
+    epoch: int
+    """Rises whenever the publisher lost its connection: what was not confirmed is then published again, as new messages."""
+    seq: int
+
+    def body(self) -> bytes:
+        """As it is published."""
+        return f"{self.partition} {self.epoch} {self.seq}".encode()
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """From its body; what may follow are orders to the handler."""
+        partition, epoch, seq = body.decode().split(" ")[:3]
+        return cls(partition, int(epoch), int(seq))
+
+
+@attrs.frozen(kw_only=True)
+class Handling:
+    """A handler had a message: from its first line to its last, or to the death of its process."""
+
+    process: str
+    message: Message
+    token: int
+    begun_ns: int
+    """On the machine's monotonic clock, which all its processes share."""
+    ended_ns: int | None = None
+    """Before it is acknowledged. None: it was cancelled, or its process was killed."""
+    offset: int | None = None
+    """Of streams."""
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something else that a member process has to say: assigned, revoked, lost, fenced, committed."""
+
+    process: str
+    kind: str
+    at_ns: int
+    partition: str = ""
+    token: int = 0
+    position: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Trouble:
+    """A fault, from its beginning to its end, and whom it was done to."""
+
+    kind: str
+    process: str = ""
+    """Empty: everybody."""
+    since_ns: int
+    until_ns: int
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """All there is to judge."""
+
+    partitions: tuple[str, ...]
+    confirmed: frozenset[Message]
+    """RabbitMQ has said that it has them."""
+    attempted: frozenset[Message]
+    """All that were ever sent; a superset."""
+    handlings: tuple[Handling, ...]
+    """In the order of their beginnings."""
+    events: tuple[Event, ...]
+    entries: tuple[JournalEntry, ...]
+    """What was read of the journals of all lives of Redis, one after the other."""
+    troubles: tuple[Trouble, ...]
+    left_in_queues: int = 0
+    """Messages that RabbitMQ still has after everybody had time to work them off. Of streams: not counted."""
+    failed: tuple[str, ...] = ()
+    """Processes that ended by themselves, with their last words."""
+
+
+class Diary:
+    """A member process writes here, a line at a time: unbuffered, so that what was written survives SIGKILL."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, *words: object) -> None:
+        """One line."""
+        self._file.write(("\t".join(map(str, words)) + "\n").encode())
+
+
+def read_diary(process: str, path: Path) -> tuple[list[Handling], list[Event]]:
+    """What a process wrote. A last line without an end was cut by SIGKILL and never happened."""
+    begun: dict[str, Handling] = {}
+    events: list[Event] = []
+    for kind, *words in _lines(path):
+        if kind == "begin":
+            key, body, token, at_ns, offset = words
+            begun[key] = Handling(
+                process=process,
+                message=Message.read(body.encode()),
+                token=int(token),
+                begun_ns=int(at_ns),
+                offset=int(offset) if offset != "-" else None,
+            )
+        elif kind == "end":
+            key, at_ns = words
+            begun[key] = attrs.evolve(begun[key], ended_ns=int(at_ns))
+        else:
+            partition, token, position, at_ns = words
+            events.append(
+                Event(
+                    process=process,
+                    kind=kind,
+                    partition=partition,
+                    token=int(token),
+                    position=int(position),
+                    at_ns=int(at_ns),
+                )
+            )
+    return list(begun.values()), events
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield line.decode().rstrip("\n").split("\t")
+
+
+def in_order(handlings: Iterable[Handling]) -> tuple[Handling, ...]:
+    """By their beginnings."""
+    return tuple(sorted(handlings, key=lambda it: it.begun_ns))

@@ -1,0 +1,143 @@
+"""A member process: ``python -m tests.chaos.member NAME GROUP TOPIC DIARY SETTINGS``.
+
+It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group. Servers are named by the environment, as for every process: they are the
+proxies of this very member.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+from tests.chaos.history import Diary, Message
+from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS
+
+from cobalance import ConsumerGroup, Delivery, Tenure, run
+from cobalance.errors import CobalanceError, Fenced
+from cobalance.holdings import Holdings
+from cobalance.settings import GroupSettings, MemberSettings
+
+COMMIT_TIMEOUT_S = 2.0
+POSITIONS_AN_EPOCH = 10_000_000
+
+
+class Member:
+    """Handles messages, and writes down what happens to it."""
+
+    def __init__(self, diary: Diary, *, commits: bool) -> None:
+        self._diary, self._commits = diary, commits
+        self._numbers = itertools.count()
+        self._handled: Counter[str] = Counter()
+        self.group: ConsumerGroup
+
+    async def handle(self, delivery: Delivery) -> None:
+        """One message."""
+        number = next(self._numbers)
+        body = delivery.body.decode()
+        message = Message.read(delivery.body)
+        offset = getattr(delivery, "offset", None)
+        self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
+        if body.endswith(" slow"):
+            await self._dawdle(delivery, position(message) - 1)
+        else:
+            await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
+        self._diary.write("end", number, time.monotonic_ns())
+        self._handled[delivery.queue] += 1
+        if self._handled[delivery.queue] % COMMIT_EVERY == 0:
+            await self._commit(delivery, position(message))
+
+    async def _dawdle(self, delivery: Delivery, so_far: int) -> None:
+        """Takes its time, and keeps what it has got so far."""
+        until = time.monotonic() + SLOW_MS / 1000
+        while time.monotonic() < until:
+            await anyio.sleep(SLOW_COMMIT_MS / 1000)
+            await self._commit(delivery, so_far)
+
+    async def _commit(self, delivery: Delivery, position: int) -> None:
+        """Redis may be out of reach, and ownership gone: neither fails the message."""
+        if not self._commits:
+            return
+        with anyio.move_on_after(COMMIT_TIMEOUT_S):
+            try:
+                await self.group.commit(delivery.queue, position)
+            except Fenced:
+                self.note("fenced", delivery.queue, delivery.token, position)
+            except CobalanceError:
+                return
+            else:
+                self.note("committed", delivery.queue, delivery.token, position)
+
+    def listener(self, kind: str) -> Callable[[Sequence[Tenure]], Awaitable[None]]:
+        """Notes what happens to tenures."""
+
+        async def note(tenures: Sequence[Tenure]) -> None:
+            for tenure in tenures:
+                self.note(kind, tenure.resource, tenure.token, 0)
+
+        return note
+
+    def note(self, kind: str, partition: str, token: int, position: int) -> None:
+        """Something happened."""
+        self._diary.write(kind, partition, token, position, time.monotonic_ns())
+
+
+def position(message: Message) -> int:
+    """Rises with every message of a partition."""
+    return message.epoch * POSITIONS_AN_EPOCH + message.seq
+
+
+def _let_clock_be_stopped() -> None:
+    """SIGUSR1: from now on the session does not notice that a deadline of its own has passed; SIGUSR2: it does again."""
+    notice = Holdings.check_deadlines
+
+    def stop(*_: object) -> None:
+        Holdings.check_deadlines = lambda *_: None  # type: ignore[method-assign]  # a broken clock, on purpose
+
+    def start(*_: object) -> None:
+        Holdings.check_deadlines = notice  # type: ignore[method-assign]
+
+    signal.signal(signal.SIGUSR1, stop)
+    signal.signal(signal.SIGUSR2, start)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the process; returns its exit code."""
+    name, group, topic, diary, settings, kind = arguments
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    member = Member(Diary(Path(diary)), commits=kind != "stream")
+    member.group = ConsumerGroup(
+        group,
+        topic,
+        member.handle,
+        redis_url=os.environ["COBALANCE_REDIS_URL"],
+        amqp_url=os.environ["COBALANCE_AMQP_URL"],
+        settings=GroupSettings(**json.loads(settings)),
+        member=MemberSettings(drain_timeout_ms=10_000),
+        prefetch=PREFETCH,
+        on_assigned=member.listener("assigned"),
+        on_revoked=member.listener("revoked"),
+        on_lost=member.listener("lost"),
+    )
+    _let_clock_be_stopped()
+    member.note("ready", "-", 0, 0)
+    sys.stdin.buffer.read(1)
+    try:
+        run(member.group)
+    except CobalanceError as error:
+        sys.stderr.write(f"error: {name}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""What can be chosen about a run, and the figures that were chosen for you."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from cobalance.settings import GroupSettings
+
+Kind = Literal["classic", "quorum", "stream"]
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=3_000,
+    heartbeat_interval_ms=600,
+    revocation_timeout_ms=6_000,
+    rejoin_grace_ms=0,
+    gather_ms=100,
+)
+"""Short, so that many faults fit into a minute; each fault below lasts longer or shorter than these on purpose."""
+
+RATE = 120
+"""Messages published a second, over all partitions."""
+
+HANDLER_MS = (2.0, 12.0)
+SLOW_MS = 9_000
+"""A handler that is told to dawdle: longer than the revocation timeout."""
+
+PREFETCH = 10
+SLOW_COMMIT_MS = 100
+COMMIT_EVERY = 5
+"""On queues that have no offsets of their own, members commit the position of every so many messages to Redis, fenced."""
+
+CONVERGE_S = 60.0
+"""After a fault has ended the group is even again within this time, or something is wrong."""
+
+DRAIN_S = 90.0
+"""At the end, everything published is worked off within this time."""
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """One run."""
+
+    kind: Kind = "classic"
+    seed: int = 1
+    seconds: float = 0.0
+    """How long faults go on; every kind of fault strikes at least once, however short this is."""
+    partitions: int = 8
+    members: int = 3
+    management: bool = False

@@ -1,0 +1,56 @@
+"""How a verdict is said: lines for people, a row for the README's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.chaos.checker import MEANINGS, Name, Verdict
+from tests.chaos.options import Options
+
+SHOWN = 5
+ORDER: tuple[Name, ...] = ("int-nonmonotonic-poll", "nonmonotonic-poll", "int-poll-skip", "poll-skip")
+JOURNALLED = ("granted", "released", "forced", "expired", "abandoned", "cancelled", "claimed", "recovered")
+
+
+def lines(options: Options, verdict: Verdict, missing: Sequence[str]) -> Iterator[str]:
+    """The verdict, with the command that plays it again."""
+    yield f"{options.kind}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
+    yield f"  duplicates that faults explain: {verdict.duplicates_excused}"
+    yield "  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.troubles.items()))
+    yield "  journal: " + ", ".join(f"{kind} {verdict.journal[kind]}" for kind in JOURNALLED)
+    yield f"  fenced commits: {verdict.events['fenced']}"
+    for name, meaning in MEANINGS.items():
+        found = [it.text for it in verdict.anomalies if it.name == name]
+        if found:
+            yield f"  {name}: {len(found)}: {meaning}"
+            yield from (f"    {text}" for text in found[:SHOWN])
+    yield from (f"  not reached: {what}" for what in missing)
+    yield "  " + ("valid" if is_valid(verdict, missing) else f"INVALID; again: {command(options)}")
+
+
+def is_valid(verdict: Verdict, missing: Sequence[str]) -> bool:
+    """No anomaly, and everything was reached."""
+    return not verdict.anomalies and not missing
+
+
+def command(options: Options) -> str:
+    """Plays the same again. Chance decides nothing but the plan: processes and packets take their own time."""
+    return f'make chaos ARGS="--kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
+
+
+def row(options: Options, verdict: Verdict) -> str:
+    """A row of the README's table."""
+    cells = (
+        options.kind,
+        f"{options.seconds / 60:.0f} min",
+        str(sum(verdict.troubles.values())),
+        f"{verdict.published:,}",
+        str(verdict.count("lost-write") + verdict.count("unseen")),
+        str(sum(verdict.count(name) for name in ORDER)),
+        str(verdict.count("duplicate")),
+        f"{verdict.duplicates_excused:,}",
+        str(verdict.count("overlap")),
+        str(verdict.journal["forced"]),
+        str(verdict.events["fenced"]),
+    )
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,211 @@
+"""One performance: the faults strike in an order that the seed decides, everything is worked off, and the history is judged."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import attrs
+from tests.chaos.checker import Anomaly, Verdict, judge, reached
+from tests.chaos.faults import FAULTS
+from tests.chaos.history import Event, Handling, History, Trouble, in_order, read_diary
+from tests.chaos.options import CONVERGE_S, DRAIN_S, Options
+from tests.chaos.publisher import Load
+from tests.chaos.stage import MemberProcess, Stage
+
+
+class Unsettled(Exception):
+    """The group did not become even; the message says what it is instead."""
+
+
+class Performance:
+    """What faults may do and ask."""
+
+    def __init__(self, options: Options, stage: Stage) -> None:
+        self.options, self.stage = options, stage
+        self.load = Load(stage.rabbitmq.url, stage.topic)
+        self._random = Random(options.seed)
+        self._troubles: list[Trouble] = []
+        self._began = time.monotonic()
+
+    def play(self) -> History:
+        """All of it."""
+        for _ in range(self.options.members):
+            self.stage.start_member()
+        self.settle()
+        self.load.start()
+        for kind in self._plan():
+            self._strike(kind)
+        self.load.stop()
+        left = self._work_off()
+        return self._history(left)
+
+    def _plan(self) -> Iterator[str]:
+        """Every kind once, in the seed's order; then again, until the time is up."""
+        kinds = list(FAULTS)
+        while True:
+            self._random.shuffle(kinds)
+            for kind in kinds:
+                if time.monotonic() - self._began > self.options.seconds and self._is_complete():
+                    return
+                yield kind
+
+    def _is_complete(self) -> bool:
+        return set(FAULTS) <= {it.kind for it in self._troubles}
+
+    def _strike(self, kind: str) -> None:
+        self.say(kind)
+        FAULTS[kind](self, self._random)
+        self.settle()
+        self.keep_size()
+
+    def keep_size(self) -> None:
+        """As many members as in the beginning."""
+        while len(self.stage.living) > self.options.members:
+            self.stage.living[0].leave()
+            self.settle()
+        while len(self.stage.living) < self.options.members:
+            self.stage.start_member()
+            self.settle()
+
+    def _work_off(self) -> int:
+        """Waits until nothing comes any more, then has everybody leave, so that RabbitMQ has back what nobody acknowledged."""
+        deadline = time.monotonic() + DRAIN_S
+        while not self._is_all_processed() and time.monotonic() < deadline:
+            time.sleep(1)
+        for member in self.stage.living:
+            member.leave()
+        for member in self.stage.members.values():
+            member.wait_left()
+        self.stage.look()
+        return self.stage.left_in_queues()
+
+    def _is_all_processed(self) -> bool:
+        handlings, _ = self._diaries()
+        return self.load.confirmed <= {it.message for it in handlings if it.ended_ns is not None}
+
+    def _diaries(self) -> tuple[list[Handling], list[Event]]:
+        handlings: list[Handling] = []
+        events: list[Event] = []
+        for member in self.stage.members.values():
+            handled, happened = read_diary(member.name, member.diary)
+            handlings += handled
+            events += happened
+        return handlings, events
+
+    def _history(self, left: int) -> History:
+        handlings, events = self._diaries()
+        return History(
+            partitions=self.stage.topic.queue_names,
+            confirmed=frozenset(self.load.confirmed),
+            attempted=frozenset(self.load.attempted),
+            handlings=in_order(handlings),
+            events=tuple(events),
+            entries=tuple(self.stage.entries),
+            troubles=tuple(self._troubles),
+            left_in_queues=left,
+            failed=self.stage.failures(),
+        )
+
+    # -- for faults ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def trouble(self, kind: str, member: MemberProcess | None = None) -> Iterator[None]:
+        """Notes that something is going wrong."""
+        since = time.monotonic_ns()
+        self.say(f"  {kind} {member.name if member else ''}")
+        yield
+        name = member.name if member else ""
+        self._troubles.append(Trouble(kind=kind, process=name, since_ns=since, until_ns=time.monotonic_ns()))
+
+    def settle(self) -> None:
+        """Waits until the group is even.
+
+        Raises:
+            Unsettled: it takes too long.
+        """
+        if why := self.stage.wait_settled(CONVERGE_S):
+            raise Unsettled(f"the group does not become even within {CONVERGE_S:.0f} s: {why}")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Looks again and again.
+
+        Raises:
+            Unsettled: it takes too long.
+        """
+        deadline = time.monotonic() + CONVERGE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Unsettled(f"it takes more than {CONVERGE_S:.0f} s until {what}")
+            time.sleep(0.05)
+
+    def everybody_dawdles(self) -> MemberProcess:
+        """Every partition has a slow message at work; returns a process that is ready to join."""
+        newcomer = self.stage.start_member(at_once=False)
+        self.wait_until(newcomer.is_ready, "a process has started")
+        before = self._slow_begun()
+        self.load.dawdle()
+        count = self.options.partitions
+        self.wait_until(lambda: self._slow_begun() >= before + count, "handlers have got their slow messages")
+        return newcomer
+
+    def is_fenced(self) -> bool:
+        """Whether some member's commit was refused because its tenure had ended."""
+        return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
+
+    def _slow_begun(self) -> int:
+        return sum(it.diary.read_bytes().count(b" slow\t") for it in self.stage.members.values() if it.diary.exists())
+
+    def someone(self, random: Random) -> MemberProcess:
+        """A member."""
+        return random.choice(self.stage.living)
+
+    def sleep(self, seconds: float) -> None:
+        """Lets the fault last."""
+        time.sleep(seconds)
+
+    def redis_ms(self) -> int:
+        """The time on the group's clock."""
+        return self.stage.coordinator.tick().now_ms
+
+    def wait_pending(self) -> tuple[MemberProcess, int]:
+        """A member of whom a partition is asked back, and the deadline.
+
+        Raises:
+            Unsettled: nobody is asked for anything.
+        """
+        found: list[tuple[MemberProcess, int]] = []
+
+        def look() -> bool:
+            for it in self.stage.coordinator.resources():
+                holder = self.stage.process_of(it.owner) if it.status == "pending" and it.deadline_ms else None
+                found.extend([(holder, it.deadline_ms)] if holder is not None else [])
+            return bool(found)
+
+        self.wait_until(look, "somebody is asked for a partition")
+        return found[0]
+
+    def say(self, text: str) -> None:
+        """Progress."""
+        sys.stderr.write(f"{time.monotonic() - self._began:7.1f} s  {text}\n")
+
+
+def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
+    """Plays and judges; the verdict, and what was never reached."""
+    with Stage(options) as stage:
+        play = Performance(options, stage)
+        try:
+            history = play.play()
+        except Unsettled as error:
+            verdict = judge(play._history(0))
+            unsettled = Anomaly(name="unsettled", text=str(error))
+            return _with(verdict, unsettled), ()
+    verdict = judge(history)
+    return verdict, tuple(reached(verdict, FAULTS))
+
+
+def _with(verdict: Verdict, anomaly: Anomaly) -> Verdict:
+    return attrs.evolve(verdict, anomalies=(*verdict.anomalies, anomaly))

@@ -1,0 +1,253 @@
+"""Servers, a pair of proxies for each member, and the member processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self, cast
+from urllib.parse import urlsplit
+
+import attrs
+from tests.chaos.options import SETTINGS, Options
+from tests.faults.proxy import FaultProxy
+
+from cobalance import servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.demo.ownership import Ownership
+from cobalance.errors import CobalanceError, ServerError
+from cobalance.journal import BEGINNING, Journal, JournalEntry
+from cobalance.rabbitmq import create_topic
+from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.topic import Topic
+
+GROUP = "chaos"
+ROOT = Path(__file__).parents[2]
+LEAVE_S = 40.0
+
+
+class MemberProcess:
+    """A member, and its own ways to the servers."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        self.name = name
+        self.redis = FaultProxy(_port(stage.redis.url))
+        self.rabbitmq = FaultProxy(_port(stage.rabbitmq.url))
+        self.diary = stage.folder / f"{name}.diary"
+        self.words = stage.folder / f"{name}.log"
+        self.is_wanted = True
+        """False once it was killed, or asked to leave."""
+        self.is_frozen = False
+        environment = {
+            "COBALANCE_REDIS_URL": self.redis.through(stage.redis.url),
+            "COBALANCE_AMQP_URL": self.rabbitmq.through(stage.rabbitmq.url),
+        }
+        settings = json.dumps(attrs.asdict(SETTINGS))
+        with self.words.open("wb") as words:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.chaos.member"),
+                    *(name, GROUP, stage.topic.name, str(self.diary), settings, stage.options.kind),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=words,
+                stderr=words,
+                cwd=ROOT,
+                env=os.environ | environment,
+                start_new_session=True,
+            )
+
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def is_ready(self) -> bool:
+        """Whether it has started."""
+        return self.diary.exists() and b"ready" in self.diary.read_bytes()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it exists, frozen or not."""
+        return self._process.poll() is None
+
+    def join(self) -> None:
+        """Has it begin; until then it only gets ready."""
+        with self._stdin as stdin:
+            stdin.write(b"!")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.is_wanted = False
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """SIGTERM, as a deployment sends it."""
+        self.is_wanted = False
+        self._process.send_signal(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """SIGSTOP: it executes nothing, and its sockets stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on where it stopped."""
+        self.is_frozen = False
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop_clock(self) -> None:
+        """It does not see its own deadlines any more."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def start_clock(self) -> None:
+        """It sees them again."""
+        self._process.send_signal(signal.SIGUSR2)
+
+    def wait_left(self) -> None:
+        """Until it has ended."""
+        self._process.wait(LEAVE_S)
+
+    def last_words(self) -> str:
+        """Why it ended by itself; empty if it did not, or was meant to."""
+        code = self._process.poll()
+        if code is None or (not self.is_wanted and code in (0, -signal.SIGKILL)):
+            return ""
+        lines = self.words.read_text(errors="replace").strip().splitlines()
+        return f"{self.name} ended with {code}: {lines[-1] if lines else 'without a word'}"
+
+    def close(self) -> None:
+        """Makes sure that it is gone."""
+        if self.is_running:
+            self._process.kill()
+        self._process.wait()
+        with suppress(OSError):
+            self._stdin.close()
+        self.redis.close()
+        self.rabbitmq.close()
+
+
+class Stage:
+    """All of it, for the length of a ``with``; nothing is left behind."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.folder = Path(tempfile.mkdtemp(prefix="cobalance-chaos-"))
+        self.members: dict[str, MemberProcess] = {}
+        self.entries: list[JournalEntry] = []
+        self.ownership = Ownership()
+        self._read_to = BEGINNING
+        self._number = 0
+        self.redis = servers.private_redis()
+        try:
+            self.rabbitmq = servers.private_rabbitmq(management=options.management)
+            self.topic = Topic("chaos", options.partitions, options.kind)
+            create_topic(self.rabbitmq.url, self.topic)
+            self._transport: Transport = open_transport(self.redis.url)
+            self.coordinator = Coordinator(self._transport, GROUP)
+            self.coordinator.create(SETTINGS)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends everything."""
+        for member in self.members.values():
+            member.close()
+        if hasattr(self, "_transport"):
+            self._transport.close()
+        if hasattr(self, "rabbitmq"):
+            self.rabbitmq.close()
+        self.redis.close()
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def start_member(self, *, at_once: bool = True) -> MemberProcess:
+        """One more; it joins `at_once`, or when it is told to."""
+        self._number += 1
+        name = f"m{self._number}"
+        member = self.members[name] = MemberProcess(name, self)
+        if at_once:
+            member.join()
+        return member
+
+    @property
+    def living(self) -> list[MemberProcess]:
+        """Those who are to be members."""
+        return [it for it in self.members.values() if it.is_wanted]
+
+    def failures(self) -> tuple[str, ...]:
+        """Who ended by itself."""
+        return tuple(words for it in self.members.values() if (words := it.last_words()))
+
+    def process_of(self, member: str | None) -> MemberProcess | None:
+        """Whose member id that is: labels end with the process id."""
+        labels = {row.id: row.label for row in self.coordinator.members()}
+        pid = labels.get(member or "", "").rpartition("/")[2]
+        return next((it for it in self.living if str(it.pid) == pid), None)
+
+    # -- what is on record ---------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Reads what was written into the journal since the last look, as far as Redis answers."""
+        try:
+            for entry in Journal(self._transport, GROUP).entries(self._read_to):
+                self._read_to = entry.id
+                self.entries.append(entry)
+        except ServerError:
+            return
+
+    def forget(self) -> None:
+        """Redis is another one: its journal is read from the beginning."""
+        self._read_to = BEGINNING
+
+    def why_unsettled(self) -> str:
+        """What is not yet as it should be; empty when all who should be members share everything evenly."""
+        self.look()
+        try:
+            members = [it for it in self.coordinator.members() if it.status != "graced"]
+            resources = list(self.coordinator.resources())
+        except CobalanceError as error:
+            return str(error)
+        if len(members) != len(self.living) or any(it.status != "active" for it in members):
+            return f"{len(members)} members on record, {len(self.living)} are there"
+        if len(resources) != self.options.partitions or any(it.status != "held" for it in resources):
+            return f"{sum(it.status == 'held' for it in resources)} of {self.options.partitions} partitions are held"
+        loads = [it.kept for it in members]
+        return "" if max(loads) - min(loads) <= 1 else f"loads are {loads}"
+
+    def wait_settled(self, timeout_s: float) -> str:
+        """Until it is; why not, when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while (why := self.why_unsettled()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return why
+
+    def left_in_queues(self) -> int:
+        """Messages that RabbitMQ still has."""
+        if self.options.kind == "stream":
+            return 0
+        return sum(count or 0 for count in ready_messages(self.rabbitmq.url, self.topic.queue_names).values())
+
+
+def _port(url: str) -> int:
+    port = urlsplit(url).port
+    if port is None:
+        raise ValueError("the server's URL has no port")
+    return port

@@ -1,0 +1,139 @@
+"""Topics, messages and members for tests of consumer groups on a real RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import BasicProperties
+from tests.names import unique
+
+from cobalance.coordinator.client import Coordinator, ResourceRow
+from cobalance.coordinator.transport import open_transport
+from cobalance.journal import Journal, JournalEntry
+from cobalance.rabbitmq import Delivery, Topic, create_topic, delete_topic
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.settings import GroupSettings, MemberSettings
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0, rejoin_grace_ms=0
+)
+WITHIN_S = 30.0
+
+
+class Place:
+    """One RabbitMQ, and one group's Redis: in this process's memory unless a URL is given."""
+
+    def __init__(self, amqp_url: str, redis_url: str | None = None) -> None:
+        self.amqp_url = amqp_url
+        self.group = unique("consumers")
+        self.redis_url = redis_url or f"memory://{self.group}"
+        self._transport = open_transport(self.redis_url)  # in memory, a group lives as long as somebody is connected
+        self.coordinator = Coordinator(self._transport, self.group)
+        if redis_url is not None:
+            self.coordinator.create(SETTINGS)
+
+    def close(self) -> None:
+        """No more is asked."""
+        self._transport.close()
+
+    def member(self, source: Any, handler: Any, **options: Any) -> ConsumerGroup:
+        """A member that is still to be entered."""
+        options.setdefault("settings", SETTINGS)
+        options.setdefault("member", MemberSettings(drain_timeout_ms=5_000))
+        return ConsumerGroup(self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options)
+
+    def publish(self, topic: Topic | str, *bodies: object, partition: int = 0) -> None:
+        """Puts messages into a partition, or into a queue by its name."""
+        name = topic if isinstance(topic, str) else topic.queue_names[partition]
+        with channel(self.amqp_url) as it:
+            for body in bodies:
+                properties = BasicProperties(delivery_mode=2, message_id=f"m{body}")
+                it.basic_publish("", name, str(body).encode(), properties, mandatory=True)
+
+    def resources(self) -> dict[str, ResourceRow]:
+        """What the group has, by name."""
+        return {row.name: row for row in self.coordinator.resources()}
+
+    def journal(self, *kinds: str) -> list[JournalEntry]:
+        """The group's journal, of these kinds only if any are named."""
+        entries = Journal(self._transport, self.group).entries()
+        return [entry for entry in entries if not kinds or entry.kind in kinds]
+
+
+@contextmanager
+def place(amqp_url: str, redis_url: str | None = None) -> Iterator[Place]:
+    """A place for one test."""
+    it = Place(amqp_url, redis_url)
+    try:
+        yield it
+    finally:
+        it.close()
+
+
+@contextmanager
+def channel(url: str) -> Iterator[BlockingChannel]:
+    """A plain pika channel whose publishing is confirmed."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        it = connection.channel()
+        it.confirm_delivery()
+        yield it
+    finally:
+        connection.close()
+
+
+@contextmanager
+def new_topic(amqp_url: str, partitions: int = 1, queue_type: Any = "classic", **options: Any) -> Iterator[Topic]:
+    """A topic for one test."""
+    topic = Topic(unique("topic"), partitions, queue_type, **options)
+    create_topic(amqp_url, topic)
+    try:
+        yield topic
+    finally:
+        delete_topic(amqp_url, topic.name, force=True)
+
+
+def bodies_in(amqp_url: str, queue: str) -> list[str]:
+    """Takes what is in a queue."""
+    found = []
+    with channel(amqp_url) as it:
+        while (got := it.basic_get(queue, auto_ack=True))[0] is not None:
+            body: Any = got[2]
+            found.append((body or b"").decode())
+    return found
+
+
+class Seen:
+    """What handlers have been given, in order, and a way to wait for it. On one event loop."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self._more = anyio.Event()
+
+    def note(self, delivery: Delivery) -> str:
+        """One more."""
+        body = delivery.body.decode()
+        self.bodies.append(body)
+        self._more.set()
+        self._more = anyio.Event()
+        return body
+
+    async def wait(self, count: int) -> list[str]:
+        """Returns once there are so many."""
+        with anyio.fail_after(WITHIN_S):
+            while len(self.bodies) < count:
+                await self._more.wait()
+        return self.bodies
+
+
+async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:
+    """Asks a blocking function until what it returns is true."""
+    with anyio.fail_after(within_s):
+        while not (found := await anyio.to_thread.run_sync(condition)):  # noqa: ASYNC110 -- it is not ours to set an event
+            await anyio.sleep(0.02)
+    return found

@@ -1,0 +1,142 @@
+"""An administrator's reset of committed offsets: only without members, journalled, and fencing whoever held before."""
+
+from __future__ import annotations
+
+import pytest
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, Member, Tenure, names
+
+from cobalance.errors import GroupActive, UnknownGroup
+
+
+def idle_group(group: Group, offset: int = 10) -> tuple[Member, int]:
+    """A group whose one member held r000, committed, and left; that member, and its token."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    token = a.holds["r000"].token
+    a.commit("r000", offset)
+    group.until_left(a)
+    return a, token
+
+
+def test_an_offset_is_set_lower_and_journalled(group: Group) -> None:
+    """The one way in which a committed offset falls, and the journal says from where to where."""
+    idle_group(group)
+    group.coordinator.reset_offsets({"r000": 3})
+    assert group.records().offsets == {"r000": 3}
+    (entry,) = group.journal("reset")
+    assert (entry["resource"], entry["committed"], entry["reason"]) == ("r000", "3", "was 10")
+
+
+def test_the_next_holder_begins_at_the_new_offset(group: Group) -> None:
+    """And commits from there on."""
+    idle_group(group)
+    group.coordinator.reset_offsets({"r000": -1})
+    b = group.join("b")
+    b.hear()
+    assert b.holds["r000"].committed == -1
+    assert b.commit("r000", 0) == "OK"
+
+
+def test_a_group_with_members_is_left_alone(group: Group) -> None:
+    """A member would go on from where it is, and commit over what was set."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    a.commit("r000", 10)
+    with pytest.raises(GroupActive, match="has members"):
+        group.coordinator.reset_offsets({"r000": 3})
+    assert group.records().offsets == {"r000": 10}
+    assert group.journal("reset") == []
+
+
+def test_a_member_that_went_silent_counts_until_its_session_is_over(group: Group) -> None:
+    """It may be cut off from Redis and still at work."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    group.backend.now_ms += 100 * SETTINGS.session_timeout_ms
+    with pytest.raises(GroupActive):
+        group.coordinator.reset_offsets({"r000": 3})
+    for _ in range(4):  # somebody has to ask meanwhile, or the silence may have been an outage
+        group.backend.now_ms += SETTINGS.heartbeat_interval_ms
+        group.tick()
+    group.coordinator.reset_offsets({"r000": 3})
+    assert group.records().offsets == {"r000": 3}
+
+
+def test_a_member_kept_for_its_return_counts_too(group: Group) -> None:
+    """Its instance id comes back to what it held."""
+    a = group.join("a", instance_id="pod-0")
+    group.set_resources(a, names(1))
+    a.hear()
+    assert a.leave(remain=True) == "LEFT"
+    with pytest.raises(GroupActive):
+        group.coordinator.reset_offsets({"r000": 3})
+
+
+def test_a_group_that_is_recovering_is_left_alone(group: Group) -> None:
+    """Members may be about to claim what they hold, with its offsets."""
+    idle_group(group)
+    group.backend.identity = "another-redis"
+    with pytest.raises(GroupActive, match="who holds what"):
+        group.coordinator.reset_offsets({"r000": 3})
+    assert group.records().offsets == {"r000": 10}
+
+
+def test_who_held_it_before_can_neither_commit_nor_claim(group: Group) -> None:
+    """A frozen holder that wakes after the reset must not undo it, not even by way of a later loss of data."""
+    a, token = idle_group(group)
+    group.coordinator.reset_offsets({"r000": 3})
+    group.backend.identity = "another-redis"
+    a.holds["r000"] = Tenure(token, committed=10)
+    a.silent = a.is_over = False
+    back = a.rejoin("a2")
+    assert back.last.results == ("LOST",)
+    assert group.records().offsets == {"r000": 3}
+
+
+def test_a_resource_that_nobody_listed_yet_can_be_given_an_offset(group: Group) -> None:
+    """Where a new group begins is decided before its first member starts."""
+    group.coordinator.reset_offsets({"r000": 41})
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    assert a.holds["r000"].committed == 41
+
+
+def test_an_offset_of_a_resource_nobody_lists_is_dropped_in_the_end(group: Group) -> None:
+    """A mistyped name costs nothing for long."""
+    group.coordinator.reset_offsets({"typo": 41})
+    group.backend.now_ms += 8 * 24 * 3_600_000
+    group.tick()
+    assert group.records().offsets == {}
+
+
+def test_there_must_be_a_group(backend: Backend) -> None:
+    """A mistyped group is not made by resetting it."""
+    with pytest.raises(UnknownGroup):
+        Group(backend, create=False).coordinator.reset_offsets({"r000": 3})
+
+
+def offsets_known(group: Group) -> bool:
+    """What a member is told that finds no offset."""
+    return group.coordinator.state()["offsets_known"] == "1"
+
+
+def test_a_group_created_as_new_knows_its_offsets_until_redis_loses_data(group: Group) -> None:
+    """A missing offset then means that nothing was ever committed."""
+    assert offsets_known(group)
+    idle_group(group)
+    assert offsets_known(group)
+    group.backend.identity = "another-redis"
+    group.tick()
+    assert not offsets_known(group)
+
+
+def test_a_group_made_by_its_first_member_does_not(backend: Backend) -> None:
+    """An empty Redis cannot tell a new group from a lost one."""
+    group = Group(backend, create=False)
+    group.join("a")
+    assert not offsets_known(group)

@@ -1,0 +1,229 @@
+"""A TCP proxy that misbehaves on demand: delay, a black hole in either direction, RST, a cut in the middle of a message.
+
+It runs on a thread of its own, so that plain tests and a supervisor of processes use it alike: every method may be called
+from any thread, and has taken effect when it returns. A black hole holds bytes back and loses none, as TCP does when packets
+are dropped for a while; what `heal` lets through then comes late, and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Literal, Self, TypeVar
+
+HOST = "127.0.0.1"
+
+Direction = Literal["to_server", "to_client"]
+BOTH: tuple[Direction, Direction] = ("to_server", "to_client")
+
+_CHUNK = 65_536
+_RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, for no time: close() sends RST.
+_ANSWER_S = 10.0
+
+T = TypeVar("T")
+
+
+class FaultProxy:
+    """Listens on a free port of this machine and passes every connection on to a server there."""
+
+    def __init__(self, server_port: int) -> None:
+        """Starts it, without faults."""
+        self._server_port = server_port
+        self._loop = asyncio.new_event_loop()
+        self._links: set[_Link] = set()
+        self._delay_s = dict.fromkeys(BOTH, 0.0)
+        self._flowing = {direction: asyncio.Event() for direction in BOTH}
+        self._server: asyncio.Server | None = None
+        self._budget: tuple[Direction, int] | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self._thread.start()
+        self.port = 0
+        """Where clients connect."""
+        self.heal()
+
+    def through(self, url: str) -> str:
+        """The URL with this proxy's port in place of the server's."""
+        return url.replace(f":{self._server_port}", f":{self.port}")
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return self._do(lambda: len(self._links))
+
+    def delay(self, ms: float, *directions: Direction) -> None:
+        """Every byte takes so much longer from now on; order is kept."""
+        self._do(lambda: self._delay_s.update(dict.fromkeys(directions or BOTH, ms / 1000)))
+
+    def black_hole(self, *directions: Direction) -> None:
+        """Nothing gets through any more, in this direction or both, and nobody is told."""
+        self._do(lambda: self._stop_flowing(directions or BOTH))
+
+    def heal(self) -> None:
+        """No black hole, delay, cut or refusal any more. What was held back arrives."""
+        self._do(self._heal)
+        self._wait(self._listen())
+
+    def refuse(self) -> None:
+        """Nobody listens any more, as when a server is down; open connections stay."""
+        self._do(self._stop_listening)
+
+    def reset(self) -> None:
+        """RST to both ends of every connection."""
+        self._do(self._reset)
+
+    def cut_after(self, count: int, direction: Direction = "to_server") -> None:
+        """Resets each connection, open or new, when so many more bytes have passed: in the middle of a message, most likely."""
+        self._do(lambda: self._cut_after(count, direction))
+
+    def close(self) -> None:
+        """Ends every connection and the thread."""
+        if self._loop.is_closed():
+            return
+        self.refuse()
+        self.reset()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_ANSWER_S)
+        self._finish_tasks()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Everything below runs on the proxy's thread, but for the ways in.
+
+    def _do(self, change: Callable[[], T]) -> T:
+        async def run() -> T:
+            return change()
+
+        return self._wait(run())
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_S)
+
+    def _finish_tasks(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                self._loop.run_until_complete(task)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accept, HOST, self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _heal(self) -> None:
+        self._budget = None
+        for direction in BOTH:
+            self._delay_s[direction] = 0.0
+            self._flowing[direction].set()
+        for link in self._links:
+            link.budgets.clear()
+
+    def _stop_flowing(self, directions: tuple[Direction, ...]) -> None:
+        for direction in directions:
+            self._flowing[direction].clear()
+
+    def _reset(self) -> None:
+        for link in tuple(self._links):
+            link.reset()
+
+    def _cut_after(self, count: int, direction: Direction) -> None:
+        self._budget = direction, count
+        for link in self._links:
+            link.budgets[direction] = count
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_server, to_server = await asyncio.open_connection(HOST, self._server_port)
+        except OSError:
+            _reset(writer)
+            return
+        link = _Link(writer, to_server)
+        if self._budget is not None:
+            link.budgets.update([self._budget])
+        self._links.add(link)
+        try:
+            await asyncio.gather(
+                self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
+            )
+        finally:
+            link.close()
+            self._links.discard(link)
+
+    async def _pump(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
+    ) -> None:
+        """Reading goes on while bytes are delayed, so that a delay is a longer way and not a narrower one."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        sender = asyncio.create_task(self._send(link, queue, writer, direction))
+        data = b"-"
+        while data:
+            try:
+                data = await reader.read(_CHUNK)
+            except OSError:
+                link.reset()
+                data = b""
+            queue.put_nowait((self._loop.time() + self._delay_s[direction], data))
+        await sender
+
+    async def _send(
+        self,
+        link: _Link,
+        queue: asyncio.Queue[tuple[float, bytes]],
+        writer: asyncio.StreamWriter,
+        direction: Direction,
+    ) -> None:
+        while (item := await queue.get())[1]:
+            due, data = item
+            await asyncio.sleep(due - self._loop.time())
+            await self._flowing[direction].wait()
+            with suppress(OSError):
+                writer.write(link.spend(direction, data))
+                await writer.drain()
+            if link.budgets.get(direction) == 0:
+                link.reset()
+        await self._flowing[direction].wait()  # in a black hole nobody hears that the other end has hung up
+        with suppress(OSError):
+            writer.write_eof()
+
+
+class _Link:
+    """One connection's two ends."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self._ends = (client, server)
+        self.budgets: dict[Direction, int] = {}
+        """Bytes that may still pass before the link is cut; without an entry any number."""
+
+    def spend(self, direction: Direction, data: bytes) -> bytes:
+        left = self.budgets.get(direction)
+        if left is None:
+            return data
+        self.budgets[direction] = max(0, left - len(data))
+        return data[:left]
+
+    def reset(self) -> None:
+        for end in self._ends:
+            _reset(end)
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
+    writer.transport.abort()

@@ -1,0 +1,113 @@
+"""Streams, what is in them, and who reads them, for tests on a real RabbitMQ."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+from tests.names import unique
+
+from cobalance.rabbitmq import Queue, Retention
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.stream_probe import first_offset
+
+TINY = Retention(max_bytes=1_000, segment_bytes=500)
+"""A few messages."""
+
+
+class Stream:
+    """One stream, filled with numbered messages."""
+
+    def __init__(self, amqp_url: str, retention: Retention | None = None) -> None:
+        self.name = unique("stream")
+        self.amqp_url = amqp_url
+        self._arguments = {"x-queue-type": "stream", **(retention or Retention()).arguments}
+        self._published = 0
+        self.declare()
+
+    @property
+    def queue(self) -> Queue:
+        """As a consumer takes it."""
+        return Queue(self.name, self._arguments)
+
+    def declare(self) -> None:
+        """Makes it."""
+        with self._channel() as channel:
+            channel.queue_declare(self.name, durable=True, arguments=self._arguments)
+
+    def delete(self) -> None:
+        """Removes it."""
+        with self._channel() as channel:
+            channel.queue_delete(self.name)
+
+    def make_anew(self) -> None:
+        """An empty one of the same name."""
+        self.delete()
+        self._published = 0
+        self.declare()
+
+    def append(self, count: int, *, size: int = 0) -> None:
+        """So many more messages, numbered on; returns when RabbitMQ has them all."""
+        with self._channel() as channel:
+            for number in range(self._published, self._published + count - 1):
+                channel.basic_publish("", self.name, str(number).encode().ljust(size))
+            channel.confirm_delivery()
+            self._published += count
+            channel.basic_publish("", self.name, str(self._published - 1).encode().ljust(size))
+
+    def append_until_gone(self, offset: int) -> int:
+        """Appends until the retention has dropped the message of this offset; the offset of the oldest left."""
+        with connected(self.amqp_url) as connection:
+            for _ in range(200):
+                self.append(10, size=100)
+                first = first_offset(connection, self.name).result(10)
+                if first is not None and first > offset:
+                    return first
+        raise AssertionError("the retention drops nothing")
+
+    @contextmanager
+    def _channel(self) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+        connection = pika.BlockingConnection(pika.URLParameters(self.amqp_url))
+        try:
+            yield connection.channel()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def new_stream(amqp_url: str, count: int = 0, retention: Retention | None = None) -> Iterator[Stream]:
+    """A stream for one test, with so many messages."""
+    stream = Stream(amqp_url, retention)
+    try:
+        if count:
+            stream.append(count)
+        yield stream
+    finally:
+        stream.delete()
+
+
+@contextmanager
+def connected(amqp_url: str, name: str = "test") -> Iterator[BrokerConnection]:
+    """A connection for the length of a ``with``."""
+    connection = BrokerConnection(amqp_url, name)
+    connection.connect()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def cut(connection: BrokerConnection) -> None:
+    """Ends the TCP connection under it."""
+    transport = connection._pika._transport  # type: ignore[union-attr]
+    connection.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
+
+
+def wait_for_next_second() -> None:
+    """RabbitMQ takes whole seconds: what is written from now on is of another one."""
+    now = time.time()
+    threading.Event().wait(1.02 - now % 1)

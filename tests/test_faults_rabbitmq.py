@@ -1,0 +1,257 @@
+"""RabbitMQ restarts, its connections drop, its memory runs out: members and publishers pause, come back, and lose nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.faults.consuming import Received, a_topic, consumers, consuming, create_group, publish
+from tests.faults.eventually import eventually
+from tests.faults.proxy import FaultProxy
+from tests.faults.secured import Secured
+
+from cobalance import AsyncPublisher, Publisher, servers
+from cobalance.errors import PublishFailed, Unreachable
+from cobalance.rabbitmq.connection import BrokerConnection
+
+pytestmark = pytest.mark.anyio
+
+WITHIN_S = 30.0
+BEFORE = tuple(f"before-{number}" for number in range(20))
+AFTER = tuple(f"after-{number}" for number in range(20))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop: both have been through everything that does not need a fault."""
+    return "asyncio"
+
+
+def proxy_to(url: str) -> FaultProxy:
+    """In front of a server."""
+    port = urlsplit(url).port
+    assert port is not None
+    return FaultProxy(port)
+
+
+@pytest.fixture
+def amqp(amqp_url: str) -> Iterator[FaultProxy]:
+    """In front of the shared RabbitMQ."""
+    with proxy_to(amqp_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[FaultProxy]:
+    """In front of the shared Redis."""
+    with proxy_to(redis_url) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=True)
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+async def test_a_dropped_connection(amqp_url: str, redis_url: str, amqp: FaultProxy, queue_type: str) -> None:
+    """The member comes back to the same partitions under the same tokens, and nothing is lost."""
+    received = Received()
+    with a_topic(amqp_url, queue_type=queue_type) as topic:
+        async with consuming(create_group(redis_url), topic, amqp.through(amqp_url), redis_url, received) as group:
+            publish(amqp_url, topic, *BEFORE)
+            await received.wait(*BEFORE)
+            amqp.reset()
+            publish(amqp_url, topic, *AFTER)
+            await received.wait(*AFTER)
+            assert all(len(tokens) == 1 for tokens in received.tokens.values())
+            assert len(group.tenures) == topic.partitions
+
+
+async def test_a_connection_cut_in_the_middle_of_a_frame(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
+    """Half an ack, or half a delivery, is no ack and no delivery."""
+    received = Received()
+    with a_topic(amqp_url) as topic:
+        async with consuming(create_group(redis_url), topic, amqp.through(amqp_url), redis_url, received):
+            for direction in ("to_server", "to_client"):
+                amqp.cut_after(50, direction)
+                bodies = [f"{direction}-{number}" for number in range(20)]
+                publish(amqp_url, topic, *bodies)
+                await until_cut(amqp)
+                amqp.heal()
+                await received.wait(*bodies)
+
+
+async def until_cut(proxy: FaultProxy) -> None:
+    """Until the proxy has ended what it had."""
+    await eventually(lambda: not proxy.connections)
+
+
+async def test_a_connection_that_goes_silent_is_noticed_by_its_heartbeats(
+    amqp_url: str, redis_url: str, amqp: FaultProxy
+) -> None:
+    """One direction is black: nobody is told, and yet the member goes on once there is a way again."""
+    received = Received()
+    with a_topic(amqp_url) as topic:
+        async with consuming(create_group(redis_url), topic, amqp.through(amqp_url), redis_url, received) as group:
+            amqp.black_hole("to_client")
+            await until_closed(group.connection)
+            amqp.heal()
+            publish(amqp_url, topic, *AFTER)
+            await received.wait(*AFTER)
+
+
+async def until_closed(connection: BrokerConnection) -> None:
+    """Until it is known to be lost."""
+    await eventually(lambda: not connection.is_open)
+
+
+async def test_redis_confirms_before_anything_is_consumed_again(
+    amqp_url: str, redis_url: str, amqp: FaultProxy, redis: FaultProxy
+) -> None:
+    """While it is out of reach the connection is made again and waits; RabbitMQ has let go of the queues meanwhile."""
+    received = Received()
+    with a_topic(amqp_url, partitions=1) as topic:
+        name = create_group(redis_url)
+        async with consuming(name, topic, amqp.through(amqp_url), redis.through(redis_url), received) as group:
+            publish(amqp_url, topic, *BEFORE)
+            await received.wait(*BEFORE)
+            redis.black_hole()
+            amqp.reset()
+            await eventually(lambda: group._engine._unconfirmed)
+            assert group.connection.is_open
+            for _ in range(10):  # each a round trip to the broker, where a subscription takes one
+                assert await anyio.to_thread.run_sync(consumers, amqp_url, topic.queue_names[0]) == 0
+            redis.heal()
+            publish(amqp_url, topic, *AFTER)
+            await received.wait(*AFTER)
+
+
+async def test_a_partition_taken_during_the_outage_is_not_consumed_again(
+    amqp_url: str, redis_url: str, amqp: FaultProxy
+) -> None:
+    """Who is asked for a partition while it has no connection hands it over at once: it has nothing to finish."""
+    here, there = Received(), Received()
+    with a_topic(amqp_url, partitions=2) as topic:
+        name = create_group(redis_url)
+        async with consuming(name, topic, amqp.through(amqp_url), redis_url, here) as first:
+            amqp.refuse()
+            amqp.reset()
+            await until_closed(first.connection)
+            async with consuming(name, topic, amqp_url, redis_url, there, holds=1) as second:
+                (moved,) = second.tenures
+                await eventually(lambda: len(first.tenures) == 1)
+                amqp.heal()
+                publish(amqp_url, topic, *AFTER)
+                await eventually(lambda: set(AFTER) <= set(here.bodies + there.bodies))
+                assert set(there.tokens) == {moved}
+                assert moved not in here.tokens
+
+
+async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
+    """Hosts that are down are passed over, at first and when the one in use goes down; publishers do the same."""
+    received = Received()
+    parts = urlsplit(amqp_url)
+    with ExitStack() as stack, a_topic(amqp_url) as topic:
+        other, gone = stack.enter_context(proxy_to(amqp_url)), stack.enter_context(proxy_to(amqp_url))
+        gone.close()
+        hosts = ",".join(f"{parts.hostname}:{port}" for port in (gone.port, amqp.port, other.port))
+        url = f"amqp://{parts.netloc.rpartition('@')[0]}@{hosts}{parts.path}"
+        async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
+            for down, up in ((amqp, other), (other, amqp)):
+                up.heal()
+                down.refuse()
+                down.reset()
+                bodies = [f"without-{down.port}-{number}" for number in range(20)]
+                await anyio.to_thread.run_sync(publish, url, topic, *bodies)
+                await received.wait(*bodies)
+                assert str(up.port) in group.connection.place
+        down.heal()
+        up.refuse()
+        down.refuse()
+        with pytest.raises(Unreachable, match="None of the 3 hosts"):
+            await anyio.to_thread.run_sync(publish, url, topic, "nowhere")
+
+
+async def test_a_restart_of_rabbitmq(secured_rabbitmq: Secured, redis_url: str) -> None:
+    """Consumers and publishers go on by themselves; what the publisher was told is stored is delivered."""
+    server, received = secured_rabbitmq.server, Received()
+    url = server.url
+    with a_topic(url) as topic:
+        async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
+            tokens = {name: it.token for name, it in group.tenures.items()}
+            async with AsyncPublisher(url, topic) as publisher:
+                for body in BEFORE:
+                    await publisher.publish(body, body.encode())
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(restart, server)
+                    await until_closed(group.connection)
+                    await publish_somehow(publisher, *AFTER)
+                await received.wait(*BEFORE, *AFTER)
+            assert {name: it.token for name, it in group.tenures.items()} == tokens
+
+
+async def restart(server: servers.OwnRabbitMQ) -> None:
+    """Takes seconds."""
+    await anyio.to_thread.run_sync(server.restart)
+
+
+async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
+    """A publish whose outcome is unknown is repeated, as a program would; one that finds no connection waits for it."""
+    for body in bodies:
+        while True:
+            try:
+                await publisher.publish(body, body.encode())
+            except PublishFailed:
+                continue
+            break
+
+
+async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq: Secured, redis_url: str) -> None:
+    """A publish waits until the alarm is over; meanwhile what is queued is consumed, which is what ends most alarms."""
+    server, received = secured_rabbitmq.server, Received()
+    url = server.url
+    with a_topic(url) as topic, Publisher(url, topic) as publisher:
+        for body in BEFORE:
+            publisher.publish(body, body.encode())
+        server.control("set_vm_memory_high_watermark", "0.00000001")
+        try:
+            outcomes = [publisher.publish(body, body.encode(), wait=False) for body in AFTER]
+            async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
+                await received.wait(*BEFORE)
+                assert publisher._outlet._connection.blocked
+                assert not any(outcome.done() for outcome in outcomes)
+                assert group.connection.is_open
+                server.control("set_vm_memory_high_watermark", "0.4")
+                assert [await anyio.to_thread.run_sync(outcome.result, WITHIN_S) for outcome in outcomes]
+                await received.wait(*AFTER)
+        finally:
+            server.control("set_vm_memory_high_watermark", "0.4")
+
+
+async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(
+    amqp_url: str, redis_url: str, amqp: FaultProxy
+) -> None:
+    """A program can be ended while its connection is being tried for."""
+    with a_topic(amqp_url) as topic:
+        with anyio.fail_after(8):
+            name = create_group(redis_url)
+            async with consuming(name, topic, amqp.through(amqp_url), redis_url, Received()) as group:
+                amqp.refuse()
+                amqp.reset()
+                await until_closed(group.connection)
+        assert threading.active_count() < 20
+
+
+class Stumbling(BrokerConnection):
+    """pika as it is once in hundreds of times, when a server resets a connection between its being made and being looked at."""
+
+    def _start(self, *_: object) -> None:
+        raise ValueError("Expected connected socket, but getpeername() failed")
+
+
+def test_whatever_pika_stumbles_over_is_a_server_that_cannot_be_reached() -> None:
+    """Or a member that connects again would end with an error of pika's that it does not know."""
+    with pytest.raises(Unreachable, match="getpeername"):
+        Stumbling("amqp://guest:guest@127.0.0.1:1/", "group/member").connect()

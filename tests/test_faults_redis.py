@@ -1,0 +1,314 @@
+"""Redis loses its data, comes back older, freezes, fills up, or hands over to a stale replica: what was promised stays true.
+
+The team itself (tests/faults/teams.py) watches every tenure: its token must be higher than any before, and its committed offset
+no lower than what was ever acknowledged.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import pytest
+import redis as redis_py
+from redis.crc import key_slot
+from tests.faults import consuming as messages
+from tests.faults.eventually import WITHIN_S, eventually
+from tests.faults.proxy import FaultProxy
+from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, wait_for, watched
+from tests.faults.teams import PATIENT, SETTINGS, Team, team
+from tests.redis_user import as_published_user
+
+from cobalance import servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.redis_cluster import ClusterTransport
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import Unreachable, UsageError
+
+pytestmark = pytest.mark.anyio
+
+SESSION_S = SETTINGS.session_timeout_ms / 1000
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop: both have been through everything that does not need a fault."""
+    return "asyncio"
+
+
+async def in_thread(*steps: object) -> None:
+    """Steps that block, one after the other."""
+    for step in steps:
+        await anyio.to_thread.run_sync(step)  # type: ignore[arg-type]
+
+
+async def nothing_has_moved(us: Team, before: list[dict[str, int]]) -> None:
+    """Every claim was kept, with its offset: same owners, same tokens, nobody told of a loss; and commits are stored again."""
+    with anyio.fail_after(WITHIN_S):
+        for member in us.members:
+            await member.group._confirm_held()
+    assert us.stored() == us.committed
+    await us.commit_all(1_000)
+    assert us.held == before
+    assert [member.lost for member in us.members] == [[], []]
+
+
+async def everything_moves_on(us: Team) -> None:
+    """A third member gets its share: under higher tokens, from where the others left off. `Team` looks at each."""
+    await us.join()
+    await us.settle()
+    assert us.stored() == us.committed
+
+
+async def test_restarted_empty(private_redis: servers.OwnRedis) -> None:
+    """All data is gone; what the members know of it is enough."""
+    async with team(as_published_user(private_redis.url)) as us:
+        await us.commit_all(5)
+        before = us.held
+        await in_thread(private_redis.kill, private_redis.start)
+        await nothing_has_moved(us, before)
+        await everything_moves_on(us)
+
+
+async def test_restarted_from_an_old_snapshot(private_redis: servers.OwnRedis, tmp_path: Path) -> None:
+    """The data is from before a member came, before tokens were given out and offsets committed."""
+    assert isinstance(private_redis, servers.OwnRedis)
+    async with team(as_published_user(private_redis.url), size=1) as us:
+        await us.commit_all(5)
+        await in_thread(private_redis.save)
+        dump = private_redis.process.folder / "dump.rdb"  # type: ignore[union-attr]
+        shutil.copy(dump, tmp_path)
+        await us.join()
+        await us.settle()
+        await us.commit_all(9)
+        before = us.held
+        await in_thread(private_redis.kill)
+        shutil.copy(tmp_path / "dump.rdb", dump)
+        await in_thread(private_redis.start)
+        await nothing_has_moved(us, before)
+        await everything_moves_on(us)
+
+
+async def test_frozen_for_longer_than_a_session(private_redis: servers.OwnRedis) -> None:
+    """Everybody stops in time; when Redis goes on nobody is taken for dead, and work is taken up again."""
+    async with team(as_published_user(private_redis.url)) as us:
+        await us.commit_all(5)
+        private_redis.pause()
+        frozen_at = anyio.current_time()
+        working = [(member, name) for member in us.members for name in member.held]
+        await eventually(lambda: all(member.stopped_at.get(name, 0) > frozen_at for member, name in working))
+        assert all(member.stopped_at[name] < frozen_at + SESSION_S for member, name in working)
+        await anyio.sleep(frozen_at + 1.3 * SESSION_S - anyio.current_time())
+        private_redis.resume()
+        await us.settle()
+        await us.commit_all(9)
+        assert "expired_member" not in us.kinds()
+        await everything_moves_on(us)
+
+
+async def test_frozen_for_less_than_a_session(private_redis: servers.OwnRedis) -> None:
+    """A hiccup costs nothing."""
+    async with team(as_published_user(private_redis.url)) as us:
+        await us.commit_all(5)
+        before = us.held
+        private_redis.pause()
+        await anyio.sleep(0.6 * SESSION_S)
+        private_redis.resume()
+        await nothing_has_moved(us, before)
+
+
+async def test_out_of_memory(private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture) -> None:
+    """A full Redis refuses every verb before it wrote anything; with room again all goes on."""
+    async with team(as_published_user(private_redis.url)) as us:
+        await us.commit_all(5)
+        before = us.held
+        with redis_py.Redis.from_url(private_redis.url) as admin:
+            admin.config_set("maxmemory", "1")
+            await eventually(lambda: "is full" in caplog.text)
+            admin.config_set("maxmemory", "0")
+            await nothing_has_moved(us, before)
+            admin.config_set("maxmemory", "1")
+            await eventually(lambda: us.held == [{}, {}])
+            admin.config_set("maxmemory", "0")
+        await us.settle()
+        await us.commit_all(2_000)
+        await everything_moves_on(us)
+
+
+async def test_an_unreachable_redis_and_a_proven_guard(amqp_url: str, redis_url: str) -> None:
+    """Two sessions without Redis: RabbitMQ admits one consumer only, so messages go on being handled, and nothing moves."""
+    received, port = messages.Received(), urlsplit(redis_url).port
+    assert port is not None
+    with FaultProxy(port) as proxy, messages.a_topic(amqp_url) as topic:
+        name = messages.create_group(redis_url)
+        async with messages.consuming(name, topic, amqp_url, proxy.through(redis_url), received) as group:
+            messages.publish(amqp_url, topic, *(f"before-{n}" for n in range(20)))
+            await received.wait(*(f"before-{n}" for n in range(20)))
+            tokens = {it: tenure.token for it, tenure in group.tenures.items()}
+            proxy.black_hole()
+            await anyio.sleep(2 * messages.SETTINGS.session_timeout_ms / 1000)
+            messages.publish(amqp_url, topic, *(f"without-{n}" for n in range(20)))
+            await received.wait(*(f"without-{n}" for n in range(20)))
+            proxy.heal()
+            await group._confirm_held()
+            messages.publish(amqp_url, topic, *(f"after-{n}" for n in range(20)))
+            await received.wait(*(f"after-{n}" for n in range(20)))
+            assert {it: tenure.token for it, tenure in group.tenures.items()} == tokens
+            assert len(received.bodies) == 60, "a message was delivered twice, though nothing moved"
+
+
+async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_redis: servers.OwnRedis) -> None:
+    """No message is lost or comes twice, and no partition changes hands."""
+    received, url = messages.Received(), as_published_user(private_redis.url)
+    with messages.a_topic(amqp_url) as topic:
+        async with messages.consuming(messages.create_group(url), topic, amqp_url, url, received) as group:
+            tokens = {it: tenure.token for it, tenure in group.tenures.items()}
+            await in_thread(private_redis.kill)
+            messages.publish(amqp_url, topic, *(f"without-{n}" for n in range(20)))
+            await in_thread(private_redis.start)
+            await received.wait(*(f"without-{n}" for n in range(20)))
+            await group._confirm_held()
+            assert {it: tenure.token for it, tenure in group.tenures.items()} == tokens
+            assert len(received.bodies) == 20
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[Watched]:
+    """A master with a replica, watched."""
+    with watched() as servers_:
+        yield servers_
+
+
+async def test_failed_over_to_a_stale_replica(sentinels: Watched) -> None:
+    """The replica missed the last tokens and offsets, and is promoted; the old master comes back and is put in its place."""
+    async with team(sentinels.url, size=1, settings=PATIENT) as us:
+        await us.commit_all(5)
+        wait_for(lambda: ask(sentinels.master.port, "WAIT", 1, 100) == 1)
+        sentinels.replica.pause()
+        await us.join()
+        await us.settle()
+        await us.commit_all(9)
+        before = us.held
+        sentinels.master.kill()
+        sentinels.replica.resume()
+        await nothing_has_moved(us, before)
+        assert ask(sentinels.replica.port, "ROLE")[0] == "master"
+        await in_thread(sentinels.master.start)
+        await everything_moves_on(us)
+
+
+def test_sentinels_that_do_not_know_the_service(sentinels: Watched) -> None:
+    """The error names each Sentinel, and no password."""
+    url = sentinels.url.replace(f"/{SERVICE}", "/nothing")
+    transport = open_transport(url)
+    with pytest.raises(Unreachable, match="does not watch that service") as caught:
+        transport.list_groups()
+    assert "published" not in f"{caught.value} {transport!r}"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis+sentinel://:s3cret@host", "name of the service"),
+        ("redis+sentinel://:s3cret@host/service/0/more", "name of the service"),
+        ("redis+sentinel://:s3cret@/service", "no host"),
+        ("redis+cluster://:s3cret@host/3", "database 0 only"),
+        ("redis+cluster://:s3cret@host:port", "not valid"),
+        ("redis+sentinel://:s3cret@host/service?colour=s3cret", "unknown option"),
+    ],
+)
+def test_malformed_urls(url: str, words: str) -> None:
+    """What is wrong is said, and the password is not."""
+    with pytest.raises(UsageError, match=words) as caught:
+        open_transport(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """A cluster."""
+    with cluster() as started:
+        yield started
+
+
+async def test_a_cluster(nodes: Cluster) -> None:
+    """Groups spread over the nodes, and hints cross them; what ends at one node goes on at another."""
+    names = set()
+    for _ in range(3):
+        async with team(nodes.url) as us:
+            names.add(us.name)
+            await us.commit_all(5)
+            assert us.stored() == us.committed
+    transport = open_transport(nodes.url)
+    assert names <= set(transport.list_groups())
+    transport.close()
+
+
+def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
+    """What was learned may be out of date; the call is then made where it belongs, and every later one at once."""
+    transport = open_transport(nodes.url)
+    assert isinstance(transport, ClusterTransport)
+    coordinator = Coordinator(transport, "moved")
+    coordinator.create(SETTINGS)
+    slot = int(key_slot(b"cobalance:1:{moved}:state"))
+    right = transport._owner(slot)
+    wrong = next(node for _, node in transport._owners if node != right)
+    transport._put_in_charge(slot, wrong)
+    assert coordinator.settings() == SETTINGS
+    assert transport._owner(slot) == right
+    transport.close()
+
+
+async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
+    """Its replica is promoted; the members find it, claim what they hold, and nothing moves."""
+    async with team(nodes.url, settings=PATIENT) as us:
+        await us.commit_all(5)
+        before, owner = us.held, owner_of(us)
+        master = next(node for node in nodes.nodes if node.port == owner)
+        wait_for(lambda: ask(owner, "WAIT", 1, 100) == 1)
+        master.kill()
+        await nothing_has_moved(us, before)
+        assert owner_of(us) != owner
+        await in_thread(master.start)
+        await everything_moves_on(us)
+
+
+def owner_of(us: Team) -> int:
+    """The port of the node that has a team's keys, as its members know."""
+    transport = us.members[0].group._coordinator.transport
+    assert isinstance(transport, ClusterTransport)
+    return transport._owner(slot_of(us))[1]
+
+
+def slot_of(us: Team) -> int:
+    """Of its keys."""
+    return int(key_slot(f"cobalance:1:{{{us.name}}}:state".encode()))
+
+
+async def test_a_slot_that_moves(nodes: Cluster) -> None:
+    """While a cluster is resharded the group waits; then it goes on at the other node, from the same state."""
+    async with team(nodes.url) as us:
+        await us.commit_all(5)
+        before, slot = us.held, slot_of(us)
+        owners = [node for node in nodes.nodes if ask(node.port, "ROLE")[0] == "master"]
+        source = next(node for node in owners if node.port == owner_of(us))
+        target = next(node for node in owners if node is not source)
+        await in_thread(lambda: move(slot, source.port, target.port, [node.port for node in owners]))
+        await nothing_has_moved(us, before)
+        assert owner_of(us) == target.port
+        await everything_moves_on(us)
+
+
+def move(slot: int, source: int, target: int, owners: list[int]) -> None:
+    """What redis-cli --cluster reshard does."""
+    ids = {port: ask(port, "CLUSTER", "MYID") for port in (source, target)}
+    ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+        ask(source, "MIGRATE", "127.0.0.1", target, "", 0, 5000, "REPLACE", "KEYS", *keys)
+    for port in (target, source, *owners):
+        ask(port, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])

@@ -1,0 +1,203 @@
+"""A process frozen with SIGSTOP past its session: how soon the next owner has its partition, and how little it can do awake."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import attrs
+import pytest
+from tests.faults import consuming as messages
+from tests.faults.eventually import WITHIN_S
+
+from cobalance import ConsumerGroup, Delivery, MemberSettings, Topic, servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
+from cobalance.coordinator.transport import open_transport
+from cobalance.journal import Journal
+from cobalance.settings import GroupSettings
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=1_600, heartbeat_interval_ms=200, revocation_timeout_ms=3_200, gather_ms=0, rejoin_grace_ms=0
+)
+HOLDER = Path(__file__).parent / "faults" / "holder.py"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop will do."""
+    return "asyncio"
+
+
+class Holder:
+    """The process."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HOLDER), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    async def said(self, what: str) -> list[str]:
+        """The rest of the next line, which must begin so."""
+        with anyio.fail_after(WITHIN_S):
+            assert self._process.stdout is not None
+            words = (await anyio.to_thread.run_sync(self._process.stdout.readline)).split()
+        assert words[:1] == [what]
+        return words[1:]
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT, and the word on which its handler ends."""
+        self._process.send_signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        self._process.stdin.write("go on\n")
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Whatever its state."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Holder]]:
+    """Starts holders, and ends them."""
+    started: list[Holder] = []
+
+    def start(*arguments: str) -> Holder:
+        started.append(Holder(*arguments))
+        return started[-1]
+
+    yield start
+    for holder in started:
+        holder.end()
+
+
+class Successor:
+    """The next owner, in this process. Its handler does not end by itself, so that its message stays unacknowledged."""
+
+    def __init__(self) -> None:
+        self.got = anyio.Event()
+        self.token = 0
+        self.at_ms = 0.0
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Notes when the message came."""
+        self.at_ms, self.token = time.time() * 1000, delivery.token
+        self.got.set()
+        await anyio.sleep_forever()
+
+
+@attrs.frozen
+class Takeover:
+    """How long it took, in ms."""
+
+    after_freeze: float
+    after_expiry: float
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+async def test_with_the_management_api_the_next_owner_takes_over_at_once(
+    start: Callable[..., Holder],
+    rabbitmq_server: servers.RabbitMQServer,
+    redis_url: str,
+    queue_type: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """As soon as the session has expired, though the holder's heartbeats could go unanswered for three minutes.
+
+    The woken holder can neither ack, nor commit, nor release.
+    """
+    url, management = rabbitmq_server.url, rabbitmq_server.management_url
+    assert management is not None
+    with messages.a_topic(url, partitions=1, queue_type=queue_type) as topic:
+        took = await freeze_and_wake(start, topic, f"{url}?heartbeat=60", redis_url, management)
+    record_property("takeover", str(took))
+    print(f"{queue_type}, management API: {took}")  # noqa: T201
+    assert took.after_expiry < 1_000
+    assert took.after_freeze < 2 * SETTINGS.session_timeout_ms
+
+
+async def test_without_it_within_the_heartbeat_bound(
+    start: Callable[..., Holder], amqp_url: str, redis_url: str, record_property: Callable[[str, object], None]
+) -> None:
+    """RabbitMQ gives a silent client up after at most three heartbeats; here they are two seconds each."""
+    with messages.a_topic(amqp_url, partitions=1) as topic:
+        took = await freeze_and_wake(start, topic, f"{amqp_url}?heartbeat=2", redis_url, None)
+    record_property("takeover", str(took))
+    print(f"classic, heartbeats of 2 s: {took}")  # noqa: T201
+    assert took.after_freeze < 3 * 2_000 + 1_500
+
+
+async def freeze_and_wake(
+    start: Callable[..., Holder], topic: Topic, amqp_url: str, redis_url: str, management: str | None
+) -> Takeover:
+    """The whole story; returns how quick the takeover was."""
+    name = messages.create_group(redis_url, SETTINGS)
+    options = [management] if management else []
+    holder = start(name, topic.name, amqp_url, redis_url, str(SETTINGS.session_timeout_ms), *options)
+    member, token = await holder.said("holding")
+    successor = Successor()
+    async with ConsumerGroup(
+        name,
+        topic,
+        successor.handle,
+        amqp_url=amqp_url,
+        redis_url=redis_url,
+        settings=SETTINGS,
+        member=MemberSettings(drain_timeout_ms=300),
+        management_url=management,
+    ):
+        await anyio.to_thread.run_sync(messages.publish, amqp_url, topic, "work")
+        assert await holder.said("got") == ["work", token]
+        holder.freeze()
+        frozen_at_ms = time.time() * 1000
+        with anyio.fail_after(WITHIN_S):
+            await successor.got.wait()
+        holder.wake()
+        assert await holder.said("commit") in (["Fenced"], ["NotHeld"])
+        check_that_nothing_is_taken(redis_url, name, topic.queue_names[0], member, int(token))
+    # The successor has left without acknowledging. Had the holder's ack arrived, the message would be gone.
+    body, again = await holder.said("got")
+    assert body == "work"
+    assert int(again) > successor.token > int(token)
+    expired_at_ms = expiry(redis_url, name, member)
+    return Takeover(round(successor.at_ms - frozen_at_ms), round(successor.at_ms - expired_at_ms))
+
+
+def check_that_nothing_is_taken(redis_url: str, name: str, queue: str, member: str, token: int) -> None:
+    """Neither what the holder did itself, nor its old identity used as cunningly as can be."""
+    transport = open_transport(redis_url)
+    try:
+        coordinator = Coordinator(transport, name)
+        header = Header(member=member, number=1_000_000)
+        for payload in (Commit((CommitItem(queue, token, 99),)), Release((ReleaseItem(resource=queue, token=token),))):
+            assert coordinator.execute(Request(header, payload)).status != "OK"
+        (row,) = coordinator.resources()
+        assert row.committed is None
+        assert row.token > token
+        entries = list(Journal(transport, name).entries())
+        assert not [it for it in entries if it.token == token and it.kind in {"released", "abandoned"}]
+    finally:
+        transport.close()
+
+
+def expiry(redis_url: str, name: str, member: str) -> int:
+    """When the member's session was found to have expired, in ms since 1970."""
+    transport = open_transport(redis_url)
+    try:
+        entries = Journal(transport, name).entries()
+        return next(it.at_ms for it in entries if it.kind == "expired_member" and it.member == member)
+    finally:
+        transport.close()

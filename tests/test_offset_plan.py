@@ -1,0 +1,119 @@
+"""What ``reset-offsets`` would do: each of Kafka's flags, worked out for a real stream."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.streams import TINY, Stream, new_stream
+
+from cobalance.cli.offset_plan import Scenario, plan, read_plan
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.stream_extent import Extent
+
+COUNT, COMMITTED = 30, 19
+
+
+@pytest.fixture(scope="module")
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Thirty messages, of which twenty are processed."""
+    with new_stream(amqp_url, COUNT) as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("flags", "following", "asked"),
+    [
+        ({"to_earliest": True}, 0, 0),
+        ({"to_latest": True}, COUNT, COUNT),
+        ({"to_current": True}, 20, 20),
+        ({"to_offset": 7}, 7, 7),
+        ({"to_offset": 7_000}, COUNT, 7_000),
+        ({"shift_by": -5}, 15, 15),
+        ({"shift_by": -500}, 0, -480),
+        ({"shift_by": 500}, COUNT, 520),
+        ({"shift_by": 0}, 20, 20),
+        ({"to_datetime": "2020-01-01T00:00:00.000"}, 0, 0),
+        ({"to_datetime": "2999-01-01T00:00:00+02:00"}, COUNT, COUNT),
+        ({"by_duration": "P1DT1H1M1.5S"}, 0, 0),
+        ({"by_duration": "2h"}, 0, 0),
+    ],
+    ids=str,
+)
+def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], following: int, asked: int) -> None:
+    """The next message to be read, brought within what the stream has; one below is committed."""
+    (step,) = plan(Scenario(**flags), [stream.name], {stream.name: COMMITTED}, amqp_url)
+    assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
+
+
+def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: str) -> None:
+    """The retention has taken the ones before."""
+    with new_stream(amqp_url, 5, TINY) as stream:
+        first = stream.append_until_gone(5)
+        for flags in ({"to_offset": 2}, {"to_earliest": True}):
+            (step,) = plan(Scenario(**flags), [stream.name], {}, amqp_url)
+            assert step.next >= first
+
+
+def test_an_empty_stream(amqp_url: str) -> None:
+    """Begins and ends at 0."""
+    with new_stream(amqp_url) as stream:
+        (step,) = plan(Scenario(to_latest=True), [stream.name], {}, amqp_url)
+        assert (step.next, step.committed) == (0, -1)
+
+
+def test_extents() -> None:
+    """The arithmetic of ranges."""
+    assert [Extent(5, 9).nearest(it) for it in (0, 5, 9, 10, 99)] == [5, 5, 9, 10, 10]
+    assert [Extent(None, None).nearest(it) for it in (0, 9)] == [0, 0]
+
+
+@pytest.mark.parametrize("flags", [{}, {"to_earliest": True, "to_offset": 0}, {"shift_by": 0, "to_current": True}])
+def test_exactly_one_flag(flags: dict[str, Any]) -> None:
+    """Zero is a number like any other."""
+    with pytest.raises(UsageError, match="Give one of --to-earliest, --to-latest"):
+        Scenario(**flags)
+
+
+@pytest.mark.parametrize("flags", [{"to_current": True}, {"shift_by": 1}])
+def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) -> None:
+    """A stream of which nothing was committed has no current offset."""
+    with pytest.raises(UsageError, match="no committed offset"):
+        plan(Scenario(**flags), [stream.name], {}, amqp_url)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"to_datetime": "yesterday"}, "is no time"),
+        ({"by_duration": "P"}, "no duration"),
+        ({"by_duration": "x"}, "90s"),
+    ],
+    ids=str,
+)
+def test_times_that_are_none(flags: dict[str, Any], words: str) -> None:
+    """The message shows how to write one."""
+    with pytest.raises(UsageError, match=words):
+        _ = Scenario(**flags).time
+
+
+def test_a_file(tmp_path: Path) -> None:
+    """Topic, partition and offset a line; a stream that is no topic's has an empty topic."""
+    path = tmp_path / "plan.csv"
+    path.write_text('orders,0,7\n"orders",1,8\n,audit,9\n')
+    assert read_plan(path) == {"orders-0": 7, "orders-1": 8, "audit": 9}
+
+
+@pytest.mark.parametrize("line", ["orders,0", "orders,0,x", "orders,,3", "orders,0,-1"])
+def test_a_file_that_is_no_plan(tmp_path: Path, line: str) -> None:
+    """The line is named."""
+    path = tmp_path / "plan.csv"
+    path.write_text(f"orders,0,7\n{line}\n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_plan(path)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    """Said as what it is."""
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_plan(tmp_path / "none")

@@ -1,0 +1,175 @@
+"""Pausing and resuming what is held: plain groups, threads, and partitions of a consumer group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.names import unique
+
+from cobalance import BlockingGroup, BlockingTenure, Group, Tenure
+from cobalance.errors import NotHeld
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.batches import Batch
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+async def test_a_work_function_sees_that_it_is_paused() -> None:
+    """And can wait until it is resumed, or asked back."""
+    steps: list[str] = []
+    paused, waits, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        await paused.wait()
+        assert tenure.paused
+        waits.set()
+        await tenure.wait_resumed()
+        steps.append("resumed")
+        await tenure.wait_draining()
+        ended.set()
+
+    async with Group("g", ["r"], redis_url=f"memory://{unique('pausing')}", work=work) as group:
+        await group.wait_held("r")
+        group.pause("r")
+        assert group.paused == {"r"}
+        paused.set()
+        await waits.wait()
+        assert steps == []
+        group.resume("r")
+        with anyio.fail_after(10):
+            while not steps:
+                await anyio.lowlevel.checkpoint()
+        assert group.paused == frozenset()
+        with pytest.raises(NotHeld, match="'other'"):
+            group.pause("r", "other")
+        assert group.paused == frozenset()
+    assert ended.is_set()
+
+
+async def test_being_asked_back_ends_the_wait() -> None:
+    """A paused tenure does not hold up its handover."""
+
+    async def work(tenure: Tenure) -> None:
+        await tenure.wait_resumed()
+        await tenure.wait_draining()
+
+    with anyio.fail_after(10):
+        async with Group("g", ["r"], redis_url=f"memory://{unique('pausing')}", work=work) as group:
+            await group.wait_held("r")
+            group.pause("r")
+
+
+def test_threads_pause_too() -> None:
+    """Through the same methods."""
+    seen: list[bool] = []
+    go_on = threading.Event()
+
+    def work(tenure: BlockingTenure) -> None:
+        go_on.wait(10)
+        seen.append(tenure.paused)
+        tenure.wait_draining()
+
+    with BlockingGroup("g", ["r"], redis_url=f"memory://{unique('pausing')}", work=work) as group:
+        group.wait_held("r", timeout=10)
+        group.pause("r")
+        go_on.set()
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("batch", [None, Batch(3, within_ms=5)], ids=["single", "batch"])
+async def test_a_paused_partition_stops_after_the_running_message(here: Place, batch: Batch | None) -> None:
+    """Others go on; resumed, it goes on with the very next message."""
+    seen = Seen()
+
+    async def handle(what: Delivery | list[Delivery]) -> None:
+        for delivery in what if isinstance(what, list) else [what]:
+            if seen.note(delivery) == "2":
+                group.pause(delivery.queue)
+
+    with new_topic(here.amqp_url, 2) as topic:
+        first, second = topic.queue_names
+        here.publish(topic, *range(9))
+        group = here.member(topic, handle, batch=batch)
+        async with group:
+            await seen.wait(3)
+            here.publish(topic, "other", partition=1)
+            assert await seen.wait(4) == ["0", "1", "2", "other"]
+            assert group.paused == {first}
+            group.resume(first)
+            assert (await seen.wait(10))[4:] == [str(n) for n in range(3, 9)]
+        assert bodies_in(here.amqp_url, first) == []
+        assert bodies_in(here.amqp_url, second) == []
+
+
+async def test_a_pause_outlives_a_rebalance_that_leaves_the_partition_here(here: Place) -> None:
+    """And ends when it goes: the next holder is not paused, nor is this one when it comes back."""
+    mine, theirs = Seen(), Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        mine.note(delivery)
+
+    async def handle_there(delivery: Delivery) -> None:
+        theirs.note(delivery)
+
+    with new_topic(here.amqp_url, 2) as topic:
+        async with here.member(topic, handle) as group:
+            await group.wait_held(*topic.queue_names)
+            group.pause(*topic.queue_names)
+            here.publish(topic, "a")
+            here.publish(topic, "b", partition=1)
+            async with here.member(topic, handle_there) as other:
+                await other.wait_held()
+                (moved,) = other.tenures
+                (kept,) = set(topic.queue_names) - {moved}
+                body = {topic.queue_names[0]: "a", topic.queue_names[1]: "b"}
+                assert await theirs.wait(1) == [body[moved]]
+                assert group.paused == {kept}
+                assert mine.bodies == []
+            await group.wait_held(*topic.queue_names)
+            assert group.paused == {kept}
+            group.resume(kept)
+            assert await mine.wait(1) == [body[kept]]
+    assert here.journal("forced", "abandoned") == []
+
+
+async def test_a_paused_partition_whose_channel_is_lost_subscribes_when_it_is_resumed(here: Place) -> None:
+    """Messages sent ahead to a paused partition would time out, and be counted as tried in vain, again and again."""
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        (name,) = topic.queue_names
+        async with here.member(topic, handle) as group:
+            await group.wait_held(name)
+            here.publish(topic, 1)
+            await seen.wait(1)
+            worker = group._workers[name]
+            consumer = worker._consumer
+            assert consumer is not None
+            await until(lambda: consumer.progress.committed == 1)
+            group.pause(name)
+            here.publish(topic, 2)
+            group.connection.submit(lambda: consumer._cancelled(None))
+            await until(lambda: worker._consumer is None)
+            assert seen.bodies == ["1"]
+            group.resume(name)
+            assert await seen.wait(2) == ["1", "2"]

@@ -1,0 +1,395 @@
+"""Growing a topic: layouts at the broker, and every key's messages in order while publishers and consumers go on."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from pika.exceptions import UnroutableError
+from tests.consumers import Place, bodies_in, channel, new_topic, place, until
+
+from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.rabbitmq import (
+    Delivery,
+    Publisher,
+    Topic,
+    create_topic,
+    describe_topic,
+    grow_topic,
+    list_topics,
+    prune_topic,
+    read_topic,
+    verify_topic,
+)
+from cobalance.rabbitmq.admin import connected
+from cobalance.rabbitmq.broker import check_topic
+from cobalance.rabbitmq.growth import close_layout
+from cobalance.rabbitmq.layouts import LayoutSource, Look
+from cobalance.rabbitmq.outbox import Confirms
+from cobalance.servers import RabbitMQServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What happens at the broker is the same on both event loops."""
+    return "asyncio"
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """A topic with two partitions."""
+    with new_topic(amqp_url, 2) as it:
+        yield it
+
+
+# -- at the broker -----------------------------------------------------------------------------------------------------
+
+
+def test_a_grown_topic_reads_back_as_it_is(topic: Topic, amqp_url: str) -> None:
+    """To everybody: those who name it, and those who say how it was created, or how it is."""
+    grown = grow_topic(amqp_url, topic.name, 5)
+    assert (grown.partitions, grown.layout) == (5, 2)
+    assert grown.queue_names[0] == f"{topic.name}.v2-0"
+    assert read_topic(amqp_url, topic.name) == grown
+    for said in (topic, Topic(topic.name, 5), grown):
+        assert verify_topic(amqp_url, said) == grown
+        assert check_topic(amqp_url, said) == grown
+        assert create_topic(amqp_url, said) == grown
+    with pytest.raises(TopicMismatch, match="was grown to 5"):
+        check_topic(amqp_url, Topic(topic.name, 6))
+
+
+def test_growing_again_goes_on_from_there(topic: Topic, amqp_url: str) -> None:
+    """To a third layout; asking for what it has changes nothing, and fewer are refused."""
+    grow_topic(amqp_url, topic.name, 3)
+    again = grow_topic(amqp_url, topic.name, 4)
+    assert (again.partitions, again.layout) == (4, 3)
+    assert grow_topic(amqp_url, topic.name, 4) == again
+    with pytest.raises(TopicMismatch, match="not fewer"):
+        grow_topic(amqp_url, topic.name, 2)
+
+
+def test_nothing_enters_a_closed_layout(topic: Topic, amqp_url: str) -> None:
+    """Not even when a process that was started long ago creates the topic again."""
+    grown = grow_topic(amqp_url, topic.name, 3)
+    create_topic(amqp_url, topic)
+    with channel(amqp_url) as it, pytest.raises(UnroutableError):
+        it.basic_publish(topic.name, "0", b"", mandatory=True)
+    with Publisher(amqp_url, topic) as publisher:
+        partition = publisher.publish("key", b"x").result()
+        assert publisher.topic == grown
+    assert bodies_in(amqp_url, grown.queue_names[partition]) == ["x"]
+
+
+def test_an_interrupted_growth_goes_on(topic: Topic, amqp_url: str) -> None:
+    """Whatever it came to: here the old layout was closed and the new one not opened. Meanwhile publishers wait, and say so."""
+    with connected(amqp_url) as admin:
+        admin.declare(Topic(topic.name, 3, layout=2).queues[0])
+        close_layout(admin, topic)
+    with Publisher(amqp_url, topic, timeout_ms=700) as publisher:
+        with pytest.raises(PublishFailed, match="grown") as failure:
+            publisher.publish("key", b"x")
+        assert failure.value.outcome == "not_executed"
+    assert read_topic(amqp_url, topic.name) == topic
+    assert grow_topic(amqp_url, topic.name, 3).layout == 2
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"x")
+
+
+def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: Topic, amqp_url: str) -> None:
+    """By a publisher that was there before: what came back is sent again ahead of what came after."""
+    with Publisher(amqp_url, topic, timeout_ms=20_000) as publisher:
+        publisher.publish("key", b"0")
+        with connected(amqp_url) as admin:
+            admin.declare(Topic(topic.name, 3, layout=2).queues[0])
+            close_layout(admin, topic)
+        outcomes = [publisher.publish("key", str(n).encode(), wait=False) for n in range(1, 50)]
+        grown = grow_topic(amqp_url, topic.name, 3)
+        outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(50, 60)]
+        assert {outcome.result(20) for outcome in outcomes} == {grown.partition_of("key")}
+    queue = grown.queue_names[grown.partition_of("key")]
+    assert bodies_in(amqp_url, topic.queue_names[topic.partition_of("key")]) == ["0"]
+    assert bodies_in(amqp_url, queue) == [str(n) for n in range(1, 60)]
+
+
+def test_what_came_back_waits_for_what_is_under_way(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the old layout took may still be on its way there: the new layout is not even looked for before its confirm."""
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"0")
+        grow_topic(amqp_url, topic.name, 3)
+        outlet = publisher._outlet
+        with monkeypatch.context() as patch:
+            patch.setattr(Confirms, "outstanding", True)
+            outcome = publisher.publish("key", b"1", wait=False)
+            returned, looked = threading.Event(), outlet._look_for_layout
+
+            def look() -> None:
+                looked()
+                returned.set()
+
+            patch.setattr(outlet, "_look_for_layout", look)
+            assert returned.wait(20)
+            assert outlet._returned_messages
+            assert not outlet._looking
+            assert not outcome.done()
+        outlet._connection.submit(outlet._look_for_layout)
+        assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
+
+
+def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic, amqp_url: str) -> None:
+    """Nobody knows a smaller layout: publishing, consuming and growing are refused until the queue is back."""
+    grown = grow_topic(amqp_url, topic.name, 3)
+    with channel(amqp_url) as it:
+        it.queue_delete(grown.queue_names[2])
+        for refused in (
+            lambda: check_topic(amqp_url, topic),
+            lambda: read_topic(amqp_url, topic.name),
+            lambda: create_topic(amqp_url, topic),
+            lambda: grow_topic(amqp_url, topic.name, 4),
+        ):
+            with pytest.raises(QueueMissing, match=r"routing key, v2\.2"):
+                refused()
+        queue = grown.queues[2]
+        it.queue_declare(queue.name, durable=True, arguments=queue.declaration)
+        it.queue_bind(queue.name, topic.name, "v2.2")
+    assert check_topic(amqp_url, topic) == grown
+
+
+def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url: str) -> None:
+    """Its exchange was deleted, and with it all bindings: those of the closed layout do not come back."""
+    grown = grow_topic(amqp_url, topic.name, 3)
+    with channel(amqp_url) as it:
+        it.exchange_delete(topic.name)
+        assert create_topic(amqp_url, topic) == grown
+        for partition in range(2):
+            with pytest.raises(UnroutableError):
+                it.basic_publish(topic.name, str(partition), b"", mandatory=True)
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"x")
+
+
+def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them would bind what the other has closed."""
+    monkeypatch.setattr("cobalance.rabbitmq.admin.LOCK_PATIENCE_S", 0.2)
+    with connected(amqp_url) as admin, admin.changing(topic.name), pytest.raises(TopicInUse):
+        grow_topic(amqp_url, topic.name, 3)
+    assert grow_topic(amqp_url, topic.name, 3).partitions == 3
+
+
+def test_old_queues_are_pruned_once_they_are_empty(amqp_url: str) -> None:
+    """Never one with a message, nor one before it, which would hide it; describing the topic shows all layouts."""
+    with new_topic(amqp_url, 3) as topic:
+        with channel(amqp_url) as it:
+            it.basic_publish(topic.name, "1", b"left", mandatory=True)
+        grown = grow_topic(amqp_url, topic.name, 4)
+        first, second, third = topic.queue_names
+        assert prune_topic(amqp_url, topic.name) == {third: True, second: False, first: False}
+        described, rows, dead = describe_topic(amqp_url, topic.name)
+        assert (described, dead) == (grown, 0)
+        assert [(row.layout, row.queue, row.state.ready) for row in rows] == [
+            (1, first, 0),
+            (1, second, 1),
+            *((2, name, 0) for name in grown.queue_names),
+        ]
+        assert bodies_in(amqp_url, second) == ["left"]
+        assert prune_topic(amqp_url, topic.name) == {second: True, first: True}
+        assert read_topic(amqp_url, topic.name) == grown
+
+
+def test_what_cannot_be_grown(amqp_url: str) -> None:
+    """What is not there, and streams, which never become empty."""
+    with pytest.raises(TopicMissing):
+        grow_topic(amqp_url, "nothing", 3)
+    with new_topic(amqp_url, 1, "stream") as stream, pytest.raises(UsageError, match="streams"):
+        grow_topic(amqp_url, stream.name, 3)
+    with pytest.raises(UsageError, match="layouts"):
+        Topic("orders.v2", 3)
+
+
+def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:
+    """With the partitions that it has now."""
+    grow_topic(amqp_url, topic.name, 7)
+    listed = list_topics(amqp_url, rabbitmq_server.management_url)
+    assert [(it.name, it.partitions) for it in listed if it.name.startswith(topic.name)] == [(topic.name, 7)]
+
+
+# -- with publishers and consumers -------------------------------------------------------------------------------------
+
+KEYS = [f"key-{number}" for number in range(24)]
+
+
+class Publishers:
+    """Threads that publish numbered messages, each for keys of its own, until they are told to stop."""
+
+    def __init__(self, url: str, topic: Topic, count: int) -> None:
+        self.url, self.topic, self.count = url, topic, count
+        self.sent: dict[str, int] = defaultdict(int)
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(count)
+        self._runs = [self._pool.submit(self._run, KEYS[number::count]) for number in range(count)]
+
+    def _run(self, keys: list[str]) -> None:
+        with Publisher(self.url, self.topic, window=200) as publisher:
+            while not self._stop.is_set():
+                for key in keys:
+                    self.sent[key] += 1
+                    publisher.publish(key, f"{key} {self.sent[key]}".encode(), wait=False)
+                self._stop.wait(0.03)
+            assert publisher.flush()
+
+    def stop(self) -> None:
+        """Everything published is confirmed."""
+        self._stop.set()
+        for run in self._runs:
+            run.result(60)
+        self._pool.shutdown()
+
+
+class Ledger:
+    """What consumers have processed, per key, in order; redelivered messages are left out if their number is known."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = defaultdict(list)
+        self.queues: set[str] = set()
+        self.reordered: list[str] = []
+        self.count = 0
+
+    def note(self, delivery: Delivery) -> None:
+        """One more."""
+        key, _, number = delivery.body.decode().partition(" ")
+        seen, now = self.numbers[key], int(number)
+        self.queues.add(delivery.queue)
+        if seen and now <= seen[-1] and not delivery.redelivered:
+            self.reordered.append(f"{key}: {now} after {seen[-1]} in {delivery.queue}")
+        elif not seen or now > seen[-1]:
+            if now != (seen[-1] if seen else 0) + 1:
+                self.reordered.append(f"{key}: {now} after {seen[-1] if seen else 0} in {delivery.queue}")
+            seen.append(now)
+        self.count += 1
+
+
+def complete(ledger: Ledger, sent: dict[str, int]) -> bool:
+    """Whether everything sent was processed."""
+    return all(ledger.numbers[key] and ledger.numbers[key][-1] == sent[key] for key in sent)
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+async def test_every_key_stays_in_order_while_a_topic_grows_twice(
+    amqp_url: str, redis_url: str, queue_type: str
+) -> None:
+    """Three publishers, three consumers, of which one joins and one leaves on the way; nothing is lost, nothing overtakes."""
+    ledger = Ledger()
+
+    async def handle(delivery: Delivery) -> None:
+        await anyio.sleep(0.0005)
+        ledger.note(delivery)
+
+    with place(amqp_url, redis_url) as here, new_topic(amqp_url, 2, queue_type) as topic:
+        publishers = Publishers(amqp_url, topic, 3)
+        leaver = here.member(topic, handle, refresh_ms=200, prefetch=20)
+        async with here.member(topic, handle, refresh_ms=200, prefetch=20):
+            async with leaver:
+                await until(lambda: ledger.count > 500)
+                grown = await anyio.to_thread.run_sync(grow_topic, amqp_url, topic.name, 5)
+                async with here.member(topic.name, handle, refresh_ms=200, prefetch=20):
+                    await until(lambda: ledger.queues >= set(grown.queue_names), within_s=60)
+                    again = await anyio.to_thread.run_sync(grow_topic, amqp_url, topic.name, 7)
+                    await until(lambda: set(here.resources()) == set(again.queue_names), within_s=60)
+            await anyio.to_thread.run_sync(publishers.stop)
+            await until(lambda: complete(ledger, publishers.sent), within_s=60)
+        assert set(publishers.sent) == set(KEYS)
+        assert ledger.reordered == []
+        _, rows, dead = describe_topic(amqp_url, topic.name)
+        assert sum(row.state.ready for row in rows) == 0
+        assert dead in (0, None)
+        assert here.journal("forced") == []
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
+    """What the coordinator has found to be consumed, look by look."""
+    found: list[tuple[str, ...] | None] = []
+    look = LayoutSource.look
+
+    def noted(self: LayoutSource, listed: Any) -> Look:
+        it = look(self, listed)
+        found.append(it.resources)
+        return it
+
+    monkeypatch.setattr(LayoutSource, "look", noted)
+    return found
+
+
+async def test_the_new_layout_waits_for_what_is_still_being_processed(
+    here: Place, topic: Topic, looks: list[tuple[str, ...] | None]
+) -> None:
+    """The queue looks empty, but its last message is in a handler: nothing of the new layout is begun before it is done."""
+    log: list[str] = []
+    begun, finish = anyio.Event(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        body = delivery.body.decode()
+        if body == "old":
+            begun.set()
+            await finish.wait()
+        log.append(body)
+
+    here.publish(topic, "old")
+    async with here.member(topic, handle, refresh_ms=100):
+        with anyio.fail_after(20):
+            await begun.wait()
+        grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
+        here.publish(grown, "new")
+        await until(lambda: sum(it is not None for it in looks) > 15)  # for longer than it takes to settle
+        assert not any(set(it or ()) & set(grown.queue_names) for it in looks)
+        assert log == []
+        finish.set()
+        await until(lambda: log == ["old", "new"])
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+async def test_a_message_that_comes_late_is_not_lost(here: Place, topic: Topic, caplog: Any) -> None:
+    """Should RabbitMQ, or somebody else, put one into a closed layout after the switch, it is processed and reported."""
+    processed: list[str] = []
+
+    async def handle(delivery: Delivery) -> None:
+        processed.append(delivery.body.decode())
+
+    async with here.member(topic, handle, refresh_ms=100):
+        grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
+        await until(lambda: set(here.resources()) == set(grown.queue_names))
+        here.publish(topic, "late")
+        await until(lambda: processed == ["late"])
+        await until(lambda: set(here.resources()) == set(grown.queue_names))
+    assert "late" in caplog.text
+
+
+async def test_a_new_group_begins_with_what_an_old_layout_holds(here: Place, topic: Topic) -> None:
+    """It has never consumed the old layout, and does so first."""
+    processed: list[str] = []
+
+    async def handle(delivery: Delivery) -> None:
+        processed.append(delivery.body.decode())
+
+    here.publish(topic, "old")
+    grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
+    here.publish(grown, "new")
+    async with here.member(topic, handle, refresh_ms=100):
+        await until(lambda: len(processed) == 2)
+    assert processed == ["old", "new"]

@@ -1,0 +1,240 @@
+"""Messages whose handler fails: tried again in order, then dead-lettered, or their partition halted, or the membership ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.retries import Retries
+
+pytestmark = pytest.mark.anyio
+
+SOON = Retries(2, first_ms=5, last_ms=10)
+LATE = Retries(2, first_ms=600_000, last_ms=600_000)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+Wrap = Callable[[Callable[[Delivery], Any]], Any]
+
+
+def as_function(handle: Callable[[Delivery], Any]) -> Any:
+    """Runs it in a thread; what it notes is noted on the event loop."""
+
+    def handler(delivery: Delivery) -> None:
+        anyio.from_thread.run_sync(handle, delivery)
+
+    return handler
+
+
+def as_coroutine(handle: Callable[[Delivery], Any]) -> Any:
+    """Runs it on the event loop."""
+
+    async def handler(delivery: Delivery) -> None:
+        handle(delivery)
+
+    return handler
+
+
+@pytest.fixture(params=[as_coroutine, as_function], ids=["async", "sync"])
+def wrap(request: pytest.FixtureRequest) -> Wrap:
+    """Both kinds of handlers."""
+    return request.param  # type: ignore[no-any-return]
+
+
+async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap: Wrap) -> None:
+    """In place, so that order holds; each message has all its retries."""
+    seen = Seen()
+
+    def handle(delivery: Delivery) -> None:
+        body = seen.note(delivery)
+        if seen.bodies.count(body) < 3:
+            raise ValueError(body)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, wrap(handle), retries=SOON):
+            assert await seen.wait(9) == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
+    here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says which message it was, and never what was in it."""
+    seen = Seen()
+
+    def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "2":
+            raise ValueError("a secret")
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        with caplog.at_level(logging.WARNING):
+            async with here.member(topic, wrap(handle), retries=SOON, on_error="dead_letter"):
+                assert await seen.wait(5) == ["1", "2", "2", "2", "3"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert "message m2 of" in caplog.text
+    assert "ValueError" in caplog.text
+    assert "a secret" not in caplog.text
+
+
+async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here: Place, wrap: Wrap) -> None:
+    """The message goes to the next holder, first in line as it was."""
+    first, second = Seen(), Seen()
+    broken = True
+
+    def fail(delivery: Delivery) -> None:
+        if first.note(delivery) == "1" and broken:
+            raise ValueError
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, wrap(fail), retries=LATE):
+            await first.wait(1)
+        with anyio.fail_after(10):
+            async with here.member(topic, wrap(second.note)):
+                assert await second.wait(3) == ["1", "2", "3"]
+    assert first.bodies == ["1"]
+    assert here.journal("forced", "abandoned") == []
+
+
+async def test_a_halted_partition_waits_for_an_operator(
+    here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No other member runs into the same message, the other partitions go on, and it resumes at that very message."""
+    seen, other = Seen(), Seen()
+    broken = threading.Event()
+    broken.set()
+
+    def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "2" and broken.is_set():
+            raise ValueError("a secret")
+
+    with new_topic(here.amqp_url, 2) as topic:
+        halted = topic.queue_names[0]
+        here.publish(topic, 1, 2, 3)
+        options = {"retries": SOON, "on_error": "halt"}
+        async with here.member(topic, wrap(handle), **options), here.member(topic, wrap(handle), **options):
+            await until(lambda: here.resources()[halted].halted)
+            assert seen.bodies == ["1", "2", "2", "2"]
+            assert here.resources()[halted].halted == "ValueError"
+            assert here.resources()[halted].owner is None
+            here.publish(topic, 4, partition=1)
+            assert await seen.wait(5) == ["1", "2", "2", "2", "4"]
+            broken.clear()
+            assert here.coordinator.resume(halted) == {halted: "OK"}
+            assert (await seen.wait(7))[5:] == ["2", "3"]
+        assert bodies_in(here.amqp_url, halted) == []
+    assert [entry.reason for entry in here.journal("abandoned")] == ["halted:ValueError"]
+    assert f"cobalance group resume {here.group} {halted}" in caplog.text
+    assert "a secret" not in caplog.text
+    assert other.bodies == []
+
+
+async def test_raising_ends_the_membership_and_keeps_the_message(here: Place, wrap: Wrap) -> None:
+    """The default: nothing is given up without being asked for."""
+    seen = Seen()
+
+    def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "2":
+            raise ValueError("two")
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        with pytest.raises(ValueError, match="two"):
+            async with here.member(topic, wrap(handle), retries=SOON) as member:
+                await member.wait_left()
+        assert seen.bodies == ["1", "2", "2", "2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2", "3"]
+
+
+def as_batches(wrap: Wrap, handle: Callable[[list[Delivery]], Any]) -> Any:
+    """The same for lists; the functions above do not look at what they pass on."""
+    return wrap(handle)  # type: ignore[arg-type]
+
+
+async def test_a_batch_is_in_order_and_no_longer_than_asked(here: Place, wrap: Wrap) -> None:
+    """Full ones come at once, the rest when its time is up."""
+    seen, sizes = Seen(), []
+
+    def handle(deliveries: list[Delivery]) -> None:
+        sizes.append(len(deliveries))
+        for delivery in deliveries:
+            seen.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(10))
+        async with here.member(topic, as_batches(wrap, handle), batch=Batch(4, within_ms=2_000)):
+            assert await seen.wait(10) == [str(number) for number in range(10)]
+        assert sizes == [4, 4, 2]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wrap: Wrap) -> None:
+    """Only the one that fails is given up; the others are processed, in order."""
+    processed: list[str] = []
+    lists = Seen()
+
+    def handle(deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            lists.note(delivery)
+        bodies = [delivery.body.decode() for delivery in deliveries]
+        if "2" in bodies:
+            raise ValueError
+        processed.extend(bodies)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(4), 9)
+        options = {"retries": Retries(1, first_ms=1), "on_error": "dead_letter"}
+        async with here.member(topic, as_batches(wrap, handle), batch=Batch(4, within_ms=50), **options):
+            await lists.wait(4 + 4 + 4 + 1)
+        assert processed == ["0", "1", "3", "9"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
+    """And acknowledges it as a whole; what was not begun stays."""
+    begun, finish = anyio.Event(), anyio.Event()
+    seen = Seen()
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        begun.set()
+        await finish.wait()
+        for delivery in deliveries:
+            seen.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 0, 1, 2)
+        group = here.member(topic, handle, batch=Batch(3), prefetch=3)
+        async with anyio.create_task_group() as tasks, group:
+            await begun.wait()
+            tasks.start_soon(group.leave)
+            await group.tenures[topic.queue_names[0]].wait_draining()
+            finish.set()
+            await group.wait_left()
+        assert seen.bodies == ["0", "1", "2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert [entry.kind for entry in here.journal("released", "abandoned", "forced")] == ["released"]

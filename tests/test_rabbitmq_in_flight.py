@@ -1,0 +1,162 @@
+"""Room for unfinished messages: of a process and of a partition, first come first served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.in_flight import Room, Share
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+def test_who_comes_first_is_let_in_first() -> None:
+    """Also where a smaller one behind would fit, or it might never be the bigger one's turn."""
+    room = Room(3)
+    first, big, small = room.enter(2), room.enter(3), room.enter(1)
+    assert (first.done(), big.done(), small.done()) == (True, False, False)
+    room.leave(2)
+    assert (big.done(), small.done()) == (True, False)
+    room.leave(3)
+    assert small.done()
+
+
+def test_who_gives_up_makes_way() -> None:
+    """For those behind, whether it was waiting or had just been let in."""
+    room = Room(2)
+    room.enter(1)
+    big, small = room.enter(2), room.enter(1)
+    room.give_up(2, big)
+    assert small.done()
+    room.give_up(1, small)
+    assert room.enter(1).done()
+    assert not room.enter(1).done()
+
+
+def test_a_share_gives_back_no_more_than_it_has() -> None:
+    """What a lost channel left unfinished is counted once, whatever is settled late."""
+    room = Room(3)
+    share = Share(None, room)
+    for turn in share.turns(3):
+        turn.queue(lambda: None)
+    share.entered(3)
+    share.leave(1)
+    share.leave()
+    share.leave(1)
+    assert room.enter(3).done()
+    assert not room.enter(1).done()
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["async", "sync"])
+async def test_no_more_handlers_run_at_a_time_than_the_process_may(here: Place, in_thread: bool) -> None:
+    """Though all partitions have messages; and each has its turn."""
+    running = most = 0
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.lowlevel.checkpoint()
+        seen.note(delivery)
+        running -= 1
+
+    def handle_in_thread(delivery: Delivery) -> None:
+        anyio.from_thread.run(handle, delivery)
+
+    with new_topic(here.amqp_url, 4) as topic:
+        for partition in range(4):
+            here.publish(topic, *range(10), partition=partition)
+        async with here.member(topic, handle_in_thread if in_thread else handle, max_in_flight=2):
+            await seen.wait(40)
+        assert [bodies_in(here.amqp_url, name) for name in topic.queue_names] == [[]] * 4
+    assert most <= 2
+
+
+async def test_unfinished_messages_of_a_partition_are_bounded(here: Place) -> None:
+    """With manual acks: the next is handed over when one is finished, in this partition, however many were sent ahead."""
+    handed: list[Delivery] = []
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        handed.append(delivery)
+        seen.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(6))
+        group = here.member(topic, handle, ack="manual", max_in_flight_per_partition=2)
+        async with group:
+            await seen.wait(2)
+            for finished in range(4):
+                assert len(handed) == finished + 2
+                group.ack(handed[finished])
+                await seen.wait(finished + 3)
+            group.ack(handed[4])
+            group.ack(handed[5])
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+async def test_who_waits_for_room_lets_its_partition_go(here: Place) -> None:
+    """A handler hangs in one partition; another partition's messages, waiting in line, go to a second member at once."""
+    hold, seen, others = anyio.Event(), Seen(), Seen()
+
+    async def hang(delivery: Delivery) -> None:
+        seen.note(delivery)
+        await hold.wait()
+
+    async def handle(delivery: Delivery) -> None:
+        others.note(delivery)
+
+    with new_topic(here.amqp_url, 2) as topic:
+        async with here.member(topic, hang, max_in_flight=1) as member:
+            await member.wait_held(*topic.queue_names)
+            here.publish(topic, "a", "b", partition=0)
+            await seen.wait(1)
+            here.publish(topic, "c", "d", partition=1)
+            async with here.member(topic, handle):
+                assert await others.wait(2) == ["c", "d"]
+            hold.set()
+    assert here.journal("forced", "abandoned") == []
+
+
+async def test_a_failing_message_leaves_its_room_between_tries(here: Place) -> None:
+    """Others work while it waits to be tried again."""
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "bad":
+            raise ValueError
+
+    with new_topic(here.amqp_url, 2) as topic:
+        async with here.member(topic, handle, max_in_flight=1, retries=1_000) as member:
+            await member.wait_held(*topic.queue_names)
+            here.publish(topic, "bad")
+            await until(lambda: "bad" in seen.bodies)
+            here.publish(topic, *range(5), partition=1)
+            await until(lambda: [it for it in seen.bodies if it != "bad"] == list("01234"))
+
+
+@pytest.mark.parametrize("limit", ["prefetch", "max_in_flight", "max_in_flight_per_partition"])
+def test_limits_below_a_batch_are_refused(limit: str) -> None:
+    """The batch would wait for ever."""
+    with place("amqp://nowhere") as here, pytest.raises(UsageError, match=limit):
+        here.member("topic", print, batch=Batch(10), **{limit: 9})

@@ -1,0 +1,80 @@
+"""Which layout's queues are consumed, given what is in RabbitMQ and in the group: the table in `layouts`, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from cobalance.coordinator.client import ResourceRow
+from cobalance.rabbitmq.admin import QueueState
+from cobalance.rabbitmq.layouts import decide
+
+NEW = ("t.v2-0", "t.v2-1")
+EMPTY = QueueState(ready=0, consumers=0)
+
+
+def row(name: str, *, rank: str = "2", removing: bool = False) -> ResourceRow:
+    """A resource of the group."""
+    return ResourceRow(name, "held", "m", 1, 0, 0, rank, removing, "-", None)
+
+
+def ask(old: dict[str, QueueState], *listed: ResourceRow, settled: bool = True) -> tuple[str, ...]:
+    """What is to be declared."""
+    return decide(NEW, old, {it.name: it for it in listed}, settled=settled)
+
+
+def test_old_queues_are_consumed_while_one_has_messages() -> None:
+    """All that are held stay with their holders; those that nobody holds come in only for their messages."""
+    old = {"t-0": QueueState(5, 1), "t-1": QueueState(0, 1), "t-2": QueueState(3, 0), "t-3": EMPTY}
+    assert ask(old, row("t-0"), row("t-1")) == ("t-0", "t-1", "t-2")
+
+
+def test_a_busy_holder_is_left_alone() -> None:
+    """Asked back, it would return what was sent ahead to it, which counts as tried in vain."""
+    old = {"t-0": QueueState(0, 1), "t-1": QueueState(0, 1)}
+    assert ask(old, row("t-0", rank="1"), row("t-1")) == ("t-0", "t-1")
+
+
+def test_idle_holders_are_asked_to_let_go() -> None:
+    """Nothing is ready and nobody is at it: now it must be proven that nothing is unacknowledged."""
+    assert ask({"t-0": QueueState(0, 1)}, row("t-0")) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "listed", "settled"),
+    [
+        ({"t-0": EMPTY}, [row("t-0", removing=True)], True),
+        ({"t-0": QueueState(0, 1)}, [], True),
+        ({"t-0": EMPTY}, [], False),
+    ],
+    ids=["still held", "a consumer is left", "not settled"],
+)
+def test_nothing_is_consumed_before_the_old_layout_is_proven_empty(
+    old: dict[str, QueueState], listed: list[ResourceRow], settled: bool
+) -> None:
+    """Whoever holds one may yet return messages, a consumer's channel too, and one may still be on its way."""
+    assert ask(old, *listed, settled=settled) == ()
+
+
+def test_the_new_layout_is_consumed_when_the_old_one_is_empty() -> None:
+    """Also when its queues are gone."""
+    assert ask({"t-0": EMPTY}) == NEW
+    assert ask({}) == NEW
+
+
+def test_a_returned_message_brings_its_queue_back_first() -> None:
+    """A holder gave back what it could not finish in time."""
+    assert ask({"t-0": QueueState(2, 0), "t-1": EMPTY}) == ("t-0",)
+
+
+def test_after_the_switch_there_is_no_way_back() -> None:
+    """A message that comes late is processed besides; the new layout is not taken from anybody."""
+    late = {"t-0": QueueState(1, 0), "t-1": EMPTY}
+    assert ask(late, *(row(name) for name in NEW)) == ("t-0", *NEW)
+    assert ask({"t-0": QueueState(0, 1)}, row("t-0"), *(row(name) for name in NEW)) == NEW
+
+
+def test_the_next_growth_empties_the_layout_before() -> None:
+    """What was the newest is an old one then."""
+    assert decide(("t.v3-0",), {"t-0": EMPTY, "t.v2-0": QueueState(1, 1)}, {"t.v2-0": row("t.v2-0")}, settled=True) == (
+        "t.v2-0",
+    )

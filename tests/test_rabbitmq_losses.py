@@ -1,0 +1,232 @@
+"""Channels that end by themselves: consumer timeouts, cancelled consumers, deleted and changed queues, on a real RabbitMQ."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+
+from cobalance import servers
+from cobalance.errors import PermissionMissing, QueueMismatch, QueueMissing
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.failures import channel_lost
+from cobalance.rabbitmq.losses import LAST_MS, Losses, Verdict
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What happens at the broker is the same on both event loops."""
+    return "asyncio"
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def impatient_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
+    """A RabbitMQ that gives a consumer two seconds to acknowledge a message, and looks twice a second."""
+    server = servers.private_rabbitmq(settings={"consumer_timeout": "2000"})
+    server.control("eval", "application:set_env(rabbit, channel_tick_interval, 500).")  # rabbitmq.conf cannot say it
+    yield server
+    server.close()
+
+
+def handler_of(seen: Seen) -> object:
+    """Notes what it is given."""
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    return handle
+
+
+def take_in_vain(url: str, queue: str) -> None:
+    """Is given the first message of a queue, and goes without acknowledging it."""
+    with channel(url) as it:
+        it.basic_qos(prefetch_count=1)
+        next(it.consume(queue))
+
+
+def crash(connection: BrokerConnection) -> None:
+    """The TCP connection ends."""
+    connection._pika._transport._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
+
+# -- the table, without a broker ---------------------------------------------------------------------------------------
+
+
+def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> None:
+    """One that brings nothing is tried again less and less often; one that worked has its first pause back."""
+    losses = Losses("g", "q")
+
+    def lose(delivered: int) -> Verdict:
+        return losses.judge(channel_lost("q", "x"), consumed=True, delivered=delivered, connected=True)
+
+    assert lose(7) == Verdict(0)
+    pauses = [lose(0).pause_ms for _ in range(12)]
+    assert pauses[0] == 0
+    assert pauses[1:] == sorted(pauses[1:])
+    assert pauses[1] > 0
+    assert pauses[-1] == LAST_MS
+    assert lose(1) == Verdict(0)
+
+
+def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
+    """Who was given it without having seen it keeps it; nobody else could do better."""
+    losses = Losses("g", "q")
+    missing = QueueMissing("gone")
+    assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
+    losses.judge(channel_lost("q", "cancelled"), consumed=True, delivered=0, connected=True)
+    assert losses.judge(missing, consumed=False, delivered=0, connected=True) == Verdict(give_up="queue_missing")
+
+
+def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
+    """The one concerns the partition, the other the member."""
+    losses = Losses("g", "q")
+    verdict = losses.judge(QueueMismatch("other"), consumed=False, delivered=0, connected=True)
+    assert verdict == Verdict(give_up="halted:QueueMismatch")
+    with pytest.raises(PermissionMissing):
+        losses.judge(PermissionMissing("no"), consumed=False, delivered=0, connected=True)
+
+
+# -- on a real RabbitMQ ------------------------------------------------------------------------------------------------
+
+
+async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_handler(
+    impatient_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RabbitMQ closes the channel; the same tenure consumes again, never while the old handler runs, and in order."""
+    seen, running, most_running = Seen(), 0, 0
+    go_on = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        nonlocal running, most_running
+        running += 1
+        most_running = max(most_running, running)
+        if len(seen.bodies) == 0:
+            seen.note(delivery)
+            await go_on.wait()
+        else:
+            seen.note(delivery)
+        running -= 1
+
+    with place(impatient_rabbitmq.url) as here, new_topic(here.amqp_url) as topic, caplog.at_level(logging.WARNING):
+        here.publish(topic, 1, 2)
+        async with here.member(topic, handle) as member:
+            await seen.wait(1)
+            await until(lambda: "acknowledge" in caplog.text)
+            token = member.tenures[topic.queue_names[0]].token
+            go_on.set()
+            assert await seen.wait(3) == ["1", "1", "2"]
+            assert member.tenures[topic.queue_names[0]].token == token
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert most_running == 1
+    assert "consumer_timeout" in caplog.text
+
+
+async def test_a_deleted_queue_is_reported_given_up_and_picked_up_when_it_is_back(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each member tells it once, nobody's membership ends, the other partitions go on, and the journal says why."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 2) as topic, caplog.at_level(logging.WARNING):
+        gone, stays = topic.queue_names
+        async with here.member(topic, handler_of(seen)), here.member(topic, handler_of(seen)):
+            here.publish(topic, 1)
+            await seen.wait(1)
+            with channel(here.amqp_url) as it:
+                it.queue_delete(gone)
+            (abandoned,) = await until(lambda: here.journal("abandoned"))
+            assert (abandoned.resource, abandoned.reason) == (gone, "queue_missing")
+            await until(lambda: "Looking again" in caplog.text)
+            here.publish(topic, 2, partition=1)
+            await seen.wait(2)
+            with channel(here.amqp_url) as it:
+                queue = topic.queues[0]
+                it.queue_declare(gone, durable=True, arguments=queue.declaration)
+            here.publish(topic, 3)
+            assert await seen.wait(3) == ["1", "2", "3"]
+            assert len(here.journal("abandoned")) == 1
+            assert {row.name for row in here.resources().values() if row.owner} == {gone, stays}
+    assert caplog.text.count("was deleted") == 1
+
+
+async def test_a_queue_that_comes_back_as_another_halts_its_partition(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its guard is not what it was, so nobody consumes it until an operator has looked at it."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 2) as topic, caplog.at_level(logging.WARNING):
+        gone = topic.queue_names[0]
+        async with here.member(topic, handler_of(seen)) as member:
+            here.publish(topic, 1)
+            await seen.wait(1)
+            with channel(here.amqp_url) as it:
+                it.queue_delete(gone)
+                it.queue_declare(gone, durable=True, arguments={"x-queue-type": "quorum"})
+            row = await until(lambda: [row for row in here.resources().values() if row.halted])
+            assert (row[0].name, row[0].halted) == (gone, "QueueMismatch")
+            here.publish(topic, 2, partition=1)
+            await seen.wait(2)
+            with channel(here.amqp_url) as it:
+                it.queue_delete(gone)
+                it.queue_declare(gone, durable=True, arguments=topic.queues[0].declaration)
+            here.publish(topic, 3)
+            assert here.coordinator.resume(gone) == {gone: "OK"}
+            assert await seen.wait(3) == ["1", "2", "3"]
+            assert not member.paused
+
+
+async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ cancels consumers for reasons of its own; the queue is there, so the tenure goes on."""
+    seen = Seen()
+    with new_topic(here.amqp_url) as topic, caplog.at_level(logging.WARNING):
+        name = topic.queue_names[0]
+        async with here.member(topic, handler_of(seen)) as member:
+            here.publish(topic, 1)
+            await seen.wait(1)
+            token = member.tenures[name].token
+            with channel(here.amqp_url) as it:  # at once there again: all that the consumer sees is its cancellation
+                it.queue_delete(name)
+                it.queue_declare(name, durable=True, arguments=topic.queues[0].declaration)
+            await until(lambda: "cancelled the consumer" in caplog.text)
+            here.publish(topic, 2)
+            await seen.wait(2)
+            assert member.tenures[name].token == token
+    assert here.journal("abandoned") == []
+
+
+async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_letters(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message that kills every process it meets ends among the dead letters, and the log of its last one says so."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 1, "quorum", delivery_limit=2) as topic, caplog.at_level(logging.WARNING):
+        name = topic.queue_names[0]
+        here.publish(topic, "poison", "next")
+        for _ in range(2):
+            take_in_vain(here.amqp_url, name)
+
+        async def handle(delivery: Delivery) -> None:
+            if seen.note(delivery) == "poison":
+                group.connection.submit(lambda: crash(group.connection))
+            else:
+                group.ack(delivery)
+
+        group = here.member(topic, handle, ack="manual", prefetch=1)
+        async with group:
+            assert await seen.wait(2) == ["poison", "next"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["poison"]
+    assert "message mpoison of" in caplog.text
+    assert "for the last time (try 3)" in caplog.text

@@ -1,0 +1,213 @@
+"""Queues that somebody else declares: found, added and removed while a group consumes them, on a real RabbitMQ."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.consumers import Place, Seen, bodies_in, channel, place, until
+from tests.names import unique
+
+from cobalance import servers
+from cobalance.errors import AuthenticationRefused, TopicMissing, UsageError
+from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
+from cobalance.rabbitmq.management import bound_queues, message_counts
+from cobalance.rabbitmq.sources import ManagedSource
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What happens at the broker is the same on both event loops."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def hashing_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
+    """A RabbitMQ with consistent-hash and modulus-hash exchanges, which counts messages often."""
+    server = servers.private_rabbitmq(
+        management=True,
+        plugins=["rabbitmq_consistent_hash_exchange", "rabbitmq_sharding"],
+        settings={"collect_statistics_interval": "500", "management_agent.disable_metrics_collector": "false"},
+    )
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def here(hashing_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
+    """That RabbitMQ and a group in memory."""
+    with place(hashing_rabbitmq.url) as it:
+        yield it
+
+
+def handler_of(seen: Seen) -> Any:
+    """Notes what it is given."""
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    return handle
+
+
+def held(here: Place) -> set[str]:
+    """The resources that somebody holds."""
+    return {name for name, row in here.resources().items() if row.owner and not row.removing}
+
+
+def clean_up(it: Any, exchange: str, *queues: str) -> None:
+    """Nothing is left."""
+    for name in queues:
+        it.queue_delete(name)
+    it.exchange_delete(exchange)
+
+
+def publish_keys(it: Any, exchange: str) -> None:
+    """Forty messages, each of a key of its own."""
+    for number in range(40):
+        it.basic_publish(exchange, f"key-{number}", str(number).encode(), mandatory=True)
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
+async def test_queues_bound_to_an_exchange_come_and_go(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, kind: str
+) -> None:
+    """Each is shared out when it is bound; unbound, it is consumed until it is empty, and only then given up."""
+    exchange, seen, slow = unique("exchange"), Seen(), anyio.Event()
+    first, second, third = (f"{exchange}.{name}" for name in "abc")
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "stop":
+            await slow.wait()
+
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 300, "prefetch": 1}
+    with channel(here.amqp_url) as it:
+        it.exchange_declare(exchange, kind, durable=True)  # type: ignore[arg-type]  # pika knows no plugin's
+        for name in (first, second):
+            it.queue_declare(name, durable=True)
+            it.queue_bind(name, exchange, "1")
+        source = BoundQueues(exchange)
+        async with here.member(source, handle, **options), here.member(source, handle, **options):
+            await until(lambda: held(here) == {first, second})
+            publish_keys(it, exchange)
+            assert sorted(await seen.wait(40), key=int) == [str(number) for number in range(40)]
+            it.queue_declare(
+                third, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True}
+            )
+            it.queue_bind(third, exchange, "1")
+            await until(lambda: held(here) == {first, second, third})
+            here.publish(third, "stop", "last")
+            await seen.wait(41)
+            it.queue_unbind(third, exchange, "1")
+            await until(lambda: here.resources()[first].status == "held")
+            assert third in held(here)
+            slow.set()
+            assert (await seen.wait(42))[-2:] == ["stop", "last"]
+            await until(lambda: set(here.resources()) == {first, second})
+        assert [bodies_in(here.amqp_url, name) for name in (first, second)] == [[], []]
+        clean_up(it, exchange, first, second, third)
+    assert here.journal("abandoned", "forced") == []
+
+
+async def test_queues_that_match_come_and_go(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """A deleted one is removed from the group; another coordinator goes on looking when the first one leaves."""
+    prefix, seen = unique("match"), Seen()
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200}
+    source = MatchingQueues(f"{prefix}-[0-9]+")
+    with channel(here.amqp_url) as it:
+        for name in (f"{prefix}-1", f"{prefix}-2", f"{prefix}-other"):
+            it.queue_declare(name, durable=True)
+        async with here.member(source, handler_of(seen), **options) as first:
+            await until(lambda: held(here) == {f"{prefix}-1", f"{prefix}-2"})
+            async with here.member(source, handler_of(seen), **options) as second:
+                await second.wait_held()
+                await first.leave()
+                it.queue_declare(f"{prefix}-3", durable=True)
+                await until(lambda: held(here) == {f"{prefix}-{n}" for n in (1, 2, 3)})
+                here.publish(f"{prefix}-3", "x")
+                await seen.wait(1)
+                it.queue_delete(f"{prefix}-1")
+                await until(lambda: set(here.resources()) == {f"{prefix}-2", f"{prefix}-3"})
+        for name in (f"{prefix}-2", f"{prefix}-3", f"{prefix}-other"):
+            it.queue_delete(name)
+
+
+async def test_an_unguarded_queue_that_turns_up_is_halted(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody's membership ends over it, and the others are consumed."""
+    prefix, seen = unique("unguarded"), Seen()
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200}
+    with channel(here.amqp_url) as it:
+        it.queue_declare(f"{prefix}-1", durable=True)
+        async with here.member(MatchingQueues(f"{prefix}-."), handler_of(seen), **options):
+            await until(lambda: held(here) == {f"{prefix}-1"})
+            it.queue_declare(f"{prefix}-2", durable=True, arguments={"x-queue-type": "quorum"})
+            await until(lambda: [row.halted for row in here.resources().values() if row.halted] == ["Unguarded"])
+            here.publish(f"{prefix}-1", "x")
+            await seen.wait(1)
+        for name in (f"{prefix}-1", f"{prefix}-2"):
+            it.queue_delete(name)
+    assert "group resume" in caplog.text
+
+
+async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
+    hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told once; what is consumed goes on."""
+    prefix, seen = unique("silent"), Seen()
+    with place(hashing_rabbitmq.url) as here, channel(here.amqp_url) as it, caplog.at_level(logging.WARNING):
+        it.queue_declare(f"{prefix}-1", durable=True)
+        group = here.member(
+            MatchingQueues(f"{prefix}-."),
+            handler_of(seen),
+            management_url=hashing_rabbitmq.management_url,
+            refresh_ms=50,
+        )
+        async with group:
+            await until(lambda: held(here) == {f"{prefix}-1"})
+            source = group._discovers
+            assert isinstance(source, ManagedSource)
+            source._management_url = "http://guest:guest@127.0.0.1:1"
+            await until(lambda: "could not be looked for" in caplog.text)
+            here.publish(f"{prefix}-1", "x")
+            await seen.wait(1)
+            it.queue_delete(f"{prefix}-1")  # all that match are gone: more likely a mistake than a wish
+            it.queue_declare(f"{prefix}-2", durable=True)
+            source._management_url = hashing_rabbitmq.management_url
+            await until(lambda: set(here.resources()) == {f"{prefix}-2"})
+            it.queue_delete(f"{prefix}-2")
+            await until(lambda: "there are no queues" in caplog.text)
+            assert set(here.resources()) == {f"{prefix}-2"}
+    assert caplog.text.count("could not be looked for") == 1
+
+
+def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """Bindings and counts, page by page; what is missing or refused is told as it is."""
+    url, exchange = hashing_rabbitmq.management_url, unique("api")
+    with channel(here.amqp_url) as it:
+        it.exchange_declare(exchange)
+        assert bound_queues(here.amqp_url, exchange, url) == set()
+        names = {f"{exchange}-{number}" for number in range(4)}
+        for name in names:
+            it.queue_declare(name, durable=True)
+        it.queue_bind(f"{exchange}-1", exchange, "x")
+        assert bound_queues(here.amqp_url, exchange, url) == {f"{exchange}-1"}
+        assert names <= set(message_counts(here.amqp_url, url))
+        with pytest.raises(TopicMissing, match="no exchange"):
+            bound_queues(here.amqp_url, "nothing", url)
+        with pytest.raises(AuthenticationRefused):
+            message_counts(here.amqp_url, str(url).replace("guest:guest", "guest:wrong"))
+        for name in names:
+            it.queue_delete(name)
+        it.exchange_delete(exchange)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    """Before anything is asked."""
+    with pytest.raises(UsageError, match="regular expression"):
+        MatchingQueues("(")

@@ -1,0 +1,312 @@
+"""One stream for one tenure, on a real RabbitMQ: offsets, positions, proofs that it is the stream it was, and the lock queue."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+from tests.streams import TINY, Stream, connected, cut, new_stream
+
+from cobalance.errors import ChannelLost, OffsetUnknown, UsageError
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.partition import Event, State
+from cobalance.rabbitmq.stream_consumer import StreamConsumer
+
+WAIT_S = 20
+
+
+class Reader:
+    """A stream consumer with a thread's view of it."""
+
+    def __init__(self, connection: BrokerConnection, stream: Stream, after: int, **options: Any) -> None:
+        self.connection = connection
+        self.events = queue.SimpleQueue[Event]()
+        self.ready = threading.Event()
+        self.consumer = StreamConsumer(
+            connection,
+            stream.queue,
+            token=1,
+            after=after,
+            on_ready=self.ready.set,
+            on_event=self.events.put,
+            **options,
+        )
+
+    def start(self) -> Reader:
+        """Starts and waits until it consumes."""
+        self.consumer.start()
+        assert self.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
+        return self
+
+    def take(self, count: int) -> list[Delivery]:
+        """Exactly so many messages, waiting for them."""
+        taken: list[Delivery] = []
+        while len(taken) < count:
+            self.ready.clear()
+            taken += (more := self.consumer.take(count - len(taken)))
+            assert more or self.ready.wait(WAIT_S)
+        return taken
+
+    def offsets(self, count: int) -> list[int | None]:
+        """Takes and finishes so many; their offsets."""
+        offsets = []
+        for _ in range(count):
+            (delivery,) = self.take(1)
+            self.consumer.done(delivery)
+            offsets.append(delivery.offset)
+        return offsets
+
+
+@pytest.fixture
+def reader(amqp_url: str) -> Iterator[Callable[..., Reader]]:
+    """Makes readers, each on a connection of its own."""
+    connections: list[BrokerConnection] = []
+
+    def make(stream: Stream, after: int, **options: Any) -> Reader:
+        connection = BrokerConnection(amqp_url, "test")
+        connection.connect()
+        connections.append(connection)
+        return Reader(connection, stream, after, **options)
+
+    yield make
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Twenty messages."""
+    with new_stream(amqp_url, 20) as it:
+        yield it
+
+
+@pytest.mark.parametrize("after", [-1, 0, 7, 18])
+@pytest.mark.parametrize("prefetch", [1, 100])
+def test_it_begins_behind_an_offset(reader: Callable[..., Reader], stream: Stream, after: int, prefetch: int) -> None:
+    """Exactly there, though RabbitMQ keeps messages in chunks, and with the least credit, too."""
+    it = reader(stream, after, prefetch=prefetch).start()
+    assert it.offsets(19 - after) == list(range(after + 1, 20))
+    assert it.consumer.position == 19
+
+
+def test_at_the_end_it_waits_for_more(reader: Callable[..., Reader], stream: Stream) -> None:
+    """Nothing that was read comes again."""
+    it = reader(stream, 19).start()
+    stream.append(2)
+    assert it.offsets(2) == [20, 21]
+
+
+def test_the_position_is_behind_the_oldest_unfinished_message(reader: Callable[..., Reader], stream: Stream) -> None:
+    """In whatever order they are finished."""
+    it = reader(stream, 4).start()
+    taken = it.take(5)
+    positions = []
+    for number in (1, 3, 0, 2, 4):
+        it.consumer.done(taken[number])
+        positions.append(it.consumer.position)
+    assert positions == [4, 4, 6, 8, 9]
+
+
+def test_everything_up_to_an_offset_can_be_finished_at_once(reader: Callable[..., Reader], stream: Stream) -> None:
+    """And may be finished again one by one; what was not handed out is not touched."""
+    it = reader(stream, -1).start()
+    taken = it.take(5)
+    it.consumer.done(taken[1])
+    assert it.consumer.done_up_to(2) == 2
+    assert it.consumer.position == 2
+    it.consumer.done(taken[2])
+    assert it.consumer.done_up_to(1_000) == 2
+    assert it.consumer.position == 4
+    assert it.offsets(15) == list(range(5, 20))
+
+
+def test_acks_give_credit(reader: Callable[..., Reader], stream: Stream) -> None:
+    """More than the prefetch comes, as fast as it is finished."""
+    stream.append(980)
+    it = reader(stream, -1, prefetch=10).start()
+    assert it.offsets(1_000) == list(range(1_000))
+
+
+def test_a_release_leaves_the_connection_and_its_other_consumers_alone(amqp_url: str, stream: Stream) -> None:
+    """basic.cancel, or a reject, would end the whole connection."""
+    with connected(amqp_url) as connection, new_stream(amqp_url, 20) as other:
+        first, second = Reader(connection, stream, -1).start(), Reader(connection, other, -1).start()
+        first.offsets(3)
+        first.consumer.release().result(WAIT_S)
+        assert first.consumer.position == 2
+        assert second.offsets(20) == list(range(20))
+        again = Reader(connection, stream, 2).start()
+        assert again.offsets(17) == list(range(3, 20))
+
+
+def test_a_message_of_a_stream_cannot_be_rejected(reader: Callable[..., Reader], stream: Stream) -> None:
+    """RabbitMQ would end the connection; the user is told what to do instead."""
+    it = reader(stream, -1).start()
+    (delivery,) = it.take(1)
+    with pytest.raises(UsageError, match="cannot dead-letter"):
+        it.consumer.reject(delivery)
+
+
+def test_a_stream_that_was_made_anew_is_not_waited_for(reader: Callable[..., Reader], stream: Stream) -> None:
+    """Otherwise its messages up to the old offset would be skipped in silence."""
+    stream.make_anew()
+    stream.append(5)
+    it = reader(stream, 19).start()
+    event = it.events.get(timeout=WAIT_S)
+    assert event.state is State.ENDED
+    assert isinstance(event.error, OffsetUnknown)
+    assert "ends before offset 19" in str(event.error)
+    assert isinstance(it.consumer.closed.exception(WAIT_S), OffsetUnknown)
+
+
+def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
+    reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one proves nothing yet; the first message in it does."""
+    monkeypatch.setattr("cobalance.rabbitmq.stream_consumer.DOUBT_MS", 100.0)
+    monkeypatch.setattr("cobalance.rabbitmq.stream_probe.SILENCE_MS", 100.0)
+    stream.make_anew()
+    it = reader(stream, 19).start()
+    with pytest.raises(queue.Empty):
+        it.events.get(timeout=2)
+    stream.append(5)
+    assert isinstance(it.events.get(timeout=WAIT_S).error, OffsetUnknown)
+
+
+@pytest.mark.parametrize("go_on", [True, False])
+def test_messages_that_are_gone_are_told_of(reader: Callable[..., Reader], amqp_url: str, *, go_on: bool) -> None:
+    """The retention was quicker than the group: whoever knows the policy says whether the oldest left is good enough."""
+    told: list[int] = []
+
+    def on_gap(first: int) -> bool:
+        told.append(first)
+        return go_on
+
+    with new_stream(amqp_url, 5, TINY) as stream:
+        first = stream.append_until_gone(4)
+        it = reader(stream, 2, on_gap=on_gap).start()
+        if go_on:
+            assert it.offsets(1) == [first]
+        else:
+            assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
+        assert told == [first]
+
+
+def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
+    reader: Callable[..., Reader], amqp_url: str
+) -> None:
+    """The oldest message left is the last one processed: no alarm."""
+    with new_stream(amqp_url, 5, TINY) as stream:
+        first = stream.append_until_gone(4)
+        it = reader(stream, first, on_gap=lambda _: False).start()
+        stream.append(1)
+        assert it.offsets(1)
+        assert it.events.empty()
+
+
+def test_a_lost_connection_ends_it_where_it_was(reader: Callable[..., Reader], stream: Stream) -> None:
+    """The position is known without RabbitMQ."""
+    it = reader(stream, -1).start()
+    it.offsets(5)
+    cut(it.connection)
+    with pytest.raises(ChannelLost):
+        it.consumer.closed.result(WAIT_S)
+    assert it.consumer.position == 4
+
+
+# -- the lock queue ------------------------------------------------------------------------------------------------------
+
+
+def try_lock(amqp_url: str, stream: Stream) -> bool:
+    """Whether the lock is free."""
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    try:
+        connection.channel().queue_declare(f"lock.{stream.name}", exclusive=True)
+    except ChannelClosedByBroker as error:
+        return error.reply_code != 405
+    else:
+        return True
+    finally:
+        connection.close()
+
+
+def test_the_lock_lets_one_consume_at_a_time(reader: Callable[..., Reader], stream: Stream) -> None:
+    """The second waits, and is told why, until the first has released; then it begins by itself."""
+    first = reader(stream, -1, lock=True).start()
+    first.offsets(5)
+    second = reader(stream, 4, lock=True)
+    second.consumer.start()
+    waiting = second.events.get(timeout=WAIT_S)
+    assert waiting.state is State.WAITING
+    assert "RESOURCE_LOCKED" in str(waiting.error)
+    assert second.consumer.take() == []
+    first.consumer.release().result(WAIT_S)
+    assert second.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
+    assert second.offsets(15) == list(range(5, 20))
+
+
+def test_the_lock_is_free_when_the_release_is_done(
+    reader: Callable[..., Reader], stream: Stream, amqp_url: str
+) -> None:
+    """Not a moment later: the next holder may come at once, and one that is refused would have to wait and try again."""
+    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as other:
+        for _ in range(30):
+            channel = other.channel()
+            it = reader(stream, -1, lock=True).start()
+            assert not try_lock(amqp_url, stream)
+            it.consumer.release().result(WAIT_S)
+            channel.queue_declare(f"lock.{stream.name}", exclusive=True)
+            channel.queue_delete(f"lock.{stream.name}")
+            channel.close()
+
+
+def test_the_lock_goes_with_the_connection(reader: Callable[..., Reader], stream: Stream, amqp_url: str) -> None:
+    """A process that dies leaves nothing locked."""
+    it = reader(stream, -1, lock=True).start()
+    it.connection.close()
+    it.consumer.closed.exception(WAIT_S)
+    assert try_lock(amqp_url, stream)
+
+
+def test_ending_while_the_lock_is_asked_for(amqp_url: str, stream: Stream) -> None:
+    """The answer is waited for, and the lock freed: else it would stay with a process that does not know that it has it, or a late
+    delete would silently free the lock of the next tenure in the same process.
+    """
+    with connected(amqp_url) as connection:
+        for _ in range(10):
+            early = Reader(connection, stream, -1, lock=True)
+            early.consumer.start()
+            early.consumer.abort().result(WAIT_S)
+            assert try_lock(amqp_url, stream)
+            it = Reader(connection, stream, -1, lock=True).start()
+            it.offsets(1)
+            assert not try_lock(amqp_url, stream)
+            it.consumer.release().result(WAIT_S)
+
+
+def test_giving_up_on_the_lock(reader: Callable[..., Reader], stream: Stream, amqp_url: str) -> None:
+    """A tenure that ends while it waits leaves nothing behind."""
+    first = reader(stream, -1, lock=True).start()
+    second = reader(stream, -1, lock=True)
+    second.consumer.start()
+    assert second.events.get(timeout=WAIT_S).state is State.WAITING
+    second.consumer.release().result(WAIT_S)
+    first.consumer.release().result(WAIT_S)
+    assert try_lock(amqp_url, stream)
+
+
+def test_a_queue_of_that_name_that_is_no_lock(reader: Callable[..., Reader], stream: Stream, amqp_url: str) -> None:
+    """RabbitMQ does not tell it from a lock that is held; the tenure waits until somebody has removed it."""
+    it = reader(stream, -1, lock=True)
+    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
+        connection.channel().queue_declare(f"lock.{stream.name}", durable=True)
+        it.consumer.start()
+        assert "RESOURCE_LOCKED" in str(it.events.get(timeout=WAIT_S).error)
+        connection.channel().queue_delete(f"lock.{stream.name}")
+    assert it.events.get(timeout=WAIT_S) == Event(State.CONSUMING)

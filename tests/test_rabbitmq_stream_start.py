@@ -1,0 +1,149 @@
+"""Where a stream begins, ends and was at a time, asked of a real RabbitMQ; and what a start comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from tests.streams import TINY, Stream, connected, new_stream, wait_for_next_second
+
+from cobalance.errors import ChannelLost, QueueMissing, UsageError
+from cobalance.rabbitmq import StreamSettings
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.start import offset_before
+from cobalance.rabbitmq.stream_probe import first_offset, last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.stream_settings import Start
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def connection(amqp_url: str) -> Iterator[BrokerConnection]:
+    """To ask with."""
+    with connected(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """An empty one."""
+    with new_stream(amqp_url) as it:
+        yield it
+
+
+def before(connection: BrokerConnection, stream: Stream, start: Start) -> int:
+    """The offset after which reading begins."""
+    return anyio.run(offset_before, connection, stream.name, start)
+
+
+def test_an_empty_stream_has_no_offsets(connection: BrokerConnection, stream: Stream) -> None:
+    """Neither a first nor a last; whatever the start is, it is before the first."""
+    assert first_offset(connection, stream.name).result(WAIT_S) is None
+    assert last_offset(connection, stream.name).result(WAIT_S) is None
+    starts: list[Start] = ["first", "last", "next", 7, datetime.now(UTC)]
+    assert [before(connection, stream, start) for start in starts] == [-1] * 5
+
+
+@pytest.mark.parametrize("count", [1, 499, 500, 501, 12_345])
+def test_the_end_is_exact(connection: BrokerConnection, stream: Stream, count: int) -> None:
+    """Chunks hold as many messages as came together: the last one is read to its end, however long."""
+    stream.append(count)
+    assert first_offset(connection, stream.name).result(WAIT_S) == 0
+    assert last_offset(connection, stream.name).result(WAIT_S) == count - 1
+    chunk = last_chunk(connection, stream.name).result(WAIT_S)
+    assert chunk is not None
+    assert 0 <= chunk < count
+
+
+def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, amqp_url: str) -> None:
+    """The oldest message there is, not the oldest there ever was."""
+    with new_stream(amqp_url, 5, TINY) as stream:
+        first = stream.append_until_gone(4)
+        assert first > 4
+        end = last_offset(connection, stream.name).result(WAIT_S)
+        assert end is not None
+        assert end >= first
+
+
+def test_starts(connection: BrokerConnection, stream: Stream) -> None:
+    """Words and numbers; a number behind the end is the end."""
+    stream.append(10)
+    assert before(connection, stream, "first") == -1
+    assert before(connection, stream, "next") == 9
+    assert before(connection, stream, 0) == -1
+    assert before(connection, stream, 4) == 3
+    assert before(connection, stream, 10) == 9
+    assert before(connection, stream, 1_000) == 9
+    assert -1 <= before(connection, stream, "last") < 9
+
+
+def test_times(connection: BrokerConnection, stream: Stream) -> None:
+    """What was written before, what was written since, and what is still to come."""
+    stream.append(10)
+    wait_for_next_second()
+    between = datetime.now(UTC)
+    stream.append(10)
+    hour = timedelta(hours=1)
+    assert offset_at(connection, stream.name, between).result(WAIT_S) == 10
+    assert before(connection, stream, between) == 9
+    assert before(connection, stream, between - hour) == -1
+    assert before(connection, stream, between + hour) == 19
+
+
+def test_a_time_in_another_time_zone_is_the_same_time(connection: BrokerConnection, stream: Stream) -> None:
+    """Aware times are told apart by what they mean, not by what they read."""
+    from datetime import timezone
+
+    stream.append(10)
+    wait_for_next_second()
+    between = datetime.now(timezone(timedelta(hours=5)))
+    stream.append(10)
+    assert before(connection, stream, between) == 9
+
+
+def test_a_stream_that_is_not_there(connection: BrokerConnection) -> None:
+    """Said by its name."""
+    with pytest.raises(QueueMissing, match="no-such-stream"):
+        last_offset(connection, "no-such-stream").result(WAIT_S)
+
+
+def test_without_a_connection(amqp_url: str, stream: Stream) -> None:
+    """The question is not left hanging."""
+    connection = BrokerConnection(amqp_url, "test")
+    with pytest.raises(ChannelLost):
+        first_offset(connection, stream.name).result(WAIT_S)
+
+
+def test_a_connection_lost_on_the_way(amqp_url: str, stream: Stream) -> None:
+    """The same; an empty stream would have been waited for."""
+    with connected(amqp_url) as connection:
+        asked = first_offset(connection, stream.name)
+        connection.close()
+        with pytest.raises(ChannelLost):
+            asked.result(WAIT_S)
+
+
+@pytest.mark.parametrize("start", ["latest", "", -1, 1.5, True, None, datetime(2026, 1, 1)])  # noqa: DTZ001
+def test_what_is_no_start(start: object) -> None:
+    """Told at once, and what there is instead; a time without a zone means something else on every machine."""
+    with pytest.raises(UsageError, match=r"time zone"):
+        StreamSettings(start=start)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "option", [{"commit_every": 0}, {"commit_interval_ms": 0}, {"on_unknown_offset": "next"}], ids=str
+)
+def test_settings_are_checked(option: dict[str, object]) -> None:
+    """Never "next" for an unknown offset: it would skip messages in silence."""
+    with pytest.raises(UsageError, match=next(iter(option))):
+        StreamSettings(**option)  # type: ignore[arg-type]
+
+
+def test_the_policy_follows_from_the_start_unless_it_is_given() -> None:
+    """Who begins at the first message anyway repeats some at worst; who begins elsewhere is asked."""
+    assert not StreamSettings().stops_on_unknown_offset
+    assert StreamSettings(start="next").stops_on_unknown_offset
+    assert StreamSettings(on_unknown_offset="stop").stops_on_unknown_offset
+    assert not StreamSettings(start="next", on_unknown_offset="first").stops_on_unknown_offset

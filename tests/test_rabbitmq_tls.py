@@ -1,0 +1,84 @@
+"""amqps:// is verified: by the authority that the URL names, and for the name that it says; nothing less is accepted."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from tests.faults.consuming import Received, a_topic, consuming, create_group, publish
+from tests.faults.secured import Secured
+
+from cobalance.errors import NotRabbitMQ, Unreachable, UsageError
+from cobalance.rabbitmq.broker import read_topic
+from cobalance.rabbitmq.connection import BrokerConnection
+
+SECRET = "s3cret-p4ssword"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop will do."""
+    return "asyncio"
+
+
+def refusal(url: str) -> str:
+    """Why a URL is refused, once it has been made sure that nothing shows its password."""
+    with pytest.raises((Unreachable, UsageError, NotRabbitMQ)) as caught:
+        BrokerConnection(url, "group/member").connect()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
+    return str(caught.value)
+
+
+@pytest.mark.anyio
+async def test_a_group_and_a_publisher_over_tls(secured_rabbitmq: Secured, redis_url: str) -> None:
+    """With the authority named in the URL, everything works as it does without TLS."""
+    received, url = Received(), secured_rabbitmq.url()
+    with a_topic(url) as topic:
+        assert read_topic(url, topic.name).partitions == topic.partitions
+        async with consuming(create_group(redis_url), topic, url, redis_url, received):
+            publish(url, topic, "one", "two")
+            await received.wait("one", "two")
+
+
+def test_an_unknown_authority_is_refused(secured_rabbitmq: Secured) -> None:
+    """The system's own authorities do not know it, and another private one has not signed it."""
+    user = f"guest:{SECRET}"
+    for url in (
+        secured_rabbitmq.url(user=user, authority=secured_rabbitmq.files.stranger),
+        secured_rabbitmq.url(user=user).partition("?")[0],
+    ):
+        assert "certificate is not trusted" in refusal(url)
+        assert "cacertfile" in refusal(url)
+
+
+def test_a_certificate_for_another_name_is_refused(secured_rabbitmq: Secured) -> None:
+    """It was issued to localhost; by its number the same server is somebody else."""
+    assert "certificate is not trusted" in refusal(secured_rabbitmq.url(host="127.0.0.1", user=f"guest:{SECRET}"))
+
+
+def test_another_name_can_be_expected(secured_rabbitmq: Secured) -> None:
+    """RabbitMQ's own option, for servers reached by an address."""
+    connection = BrokerConnection(f"{secured_rabbitmq.url(host='127.0.0.1')}&server_name_indication=localhost", "g/m")
+    connection.connect()
+    connection.close()
+
+
+@pytest.mark.filterwarnings("ignore:ssl.PROTOCOL_TLS:DeprecationWarning")  # the very thing that is refused
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("verify=verify_none", "without verification"),
+        ("cacertfile=/nowhere.pem", "No such file"),
+        ("ssl_options={'protocol':2,'ca_certs':'AUTHORITY'}", "without verification"),
+    ],
+)
+def test_less_than_verification_is_refused(secured_rabbitmq: Secured, options: str, words: str) -> None:
+    """There is no easy way to trust everybody, pika's own included."""
+    options = options.replace("AUTHORITY", str(secured_rabbitmq.files.authority))
+    assert words in refusal(f"amqps://guest:{SECRET}@localhost:{secured_rabbitmq.port}/?{options}")
+
+
+def test_tls_options_need_tls(secured_rabbitmq: Secured) -> None:
+    """Or somebody would believe to be safe who is not."""
+    assert "amqps://" in refusal(secured_rabbitmq.url(user=f"guest:{SECRET}").replace("amqps", "amqp"))

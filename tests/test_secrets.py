@@ -1,0 +1,184 @@
+"""No password of any URL shows: in logs, reprs, tracebacks with their causes, the journal, or what the commands print."""
+
+from __future__ import annotations
+
+import logging
+import pprint
+import traceback
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from urllib.parse import quote, urlsplit
+
+import pytest
+from tests.cli_process import cobalance
+from tests.redis_user import PASSWORD, as_published_user, published_user
+
+from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettings, Publisher, Topic, servers
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import CobalanceError
+from cobalance.rabbitmq import list_topics
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.redact import redact
+from cobalance.servers.ports import free_port
+
+PLAIN = "s3cret/p@ss:w0rd,;%"
+SECRET = quote(PLAIN, safe="")
+QUICK = GroupSettings(session_timeout_ms=500, heartbeat_interval_ms=100, revocation_timeout_ms=1_000)
+
+REDIS_URLS = [
+    "redis://:{secret}@127.0.0.1:{port}/0",
+    "redis://user:{secret}@127.0.0.1:{port}",
+    "redis://127.0.0.1:{port}?password={secret}",
+    "rediss://user:{secret}@127.0.0.1:{port}/1",
+    "unix://user:{secret}@/nowhere/{port}.sock",
+    "redis+sentinel://:{secret}@127.0.0.1:{port},localhost:{port}/service/0",
+    "redis+sentinel://127.0.0.1:{port}/service?sentinel_username=u&sentinel_password={secret}",
+    "rediss+sentinel://u:{secret}@127.0.0.1:{port}/service?sentinel_password={secret}",
+    "redis+cluster://user:{secret}@127.0.0.1:{port},localhost:{port}",
+    "rediss+cluster://:{secret}@127.0.0.1:{port}",
+    "redis://:{secret}@127.0.0.1:notaport",
+    "redis://:{secret}@127.0.0.1:{port}?colour={secret}",
+    "redis+sentinel://:{secret}@127.0.0.1:{port}",
+    "redis+nonsense://:{secret}@127.0.0.1:{port}",
+]
+AMQP_URLS = [
+    "amqp://user:{secret}@127.0.0.1:{port}/%2F",
+    "amqps://user:{secret}@127.0.0.1:{port}/%2F?cacertfile=/nowhere.pem",
+    "amqps://user:{secret}@127.0.0.1:{port}",
+    "amqp://user:{secret}@127.0.0.1:{port},localhost:{port}/%2F",
+    "amqp://user:{secret}@127.0.0.1:{port}/a;amqp://user:{secret}@localhost:{port}/a",
+    "amqp://user:{secret}@127.0.0.1:{port}/a;amqp://user:{secret}@localhost:{port}/b",
+    "amqp://user:{secret}@127.0.0.1:{port}?heartbeat={secret}",
+    "amqp://user:{secret}@127.0.0.1:notaport/",
+]
+HTTP_URLS = ["http://user:{secret}@127.0.0.1:{port}", "https://user:{secret}@127.0.0.1:{port}", "ftp://u:{secret}@h"]
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Where nobody listens."""
+    return free_port()
+
+
+def hidden(*shown: object) -> bool:
+    """Neither as it was written nor as it was meant."""
+    text = " ".join(map(str, shown))
+    return not any(secret in text for secret in (SECRET, PLAIN, "s3cret", "w0rd"))
+
+
+def everything_of(error: BaseException) -> str:
+    """All that a logger or a debugger might show of it."""
+    parts: list[str] = []
+    chain: BaseException | None = error
+    while chain is not None:
+        parts += [*traceback.format_exception(chain), repr(chain), repr(chain.args), pprint.pformat(vars(chain))]
+        chain = chain.__cause__ or chain.__context__
+    return "\n".join(parts)
+
+
+def ignore(delivery: Delivery) -> None:
+    """A handler."""
+
+
+def use_redis(url: str) -> object:
+    """Whatever takes such a URL."""
+    with closing(open_transport(url, call_timeout_ms=300)) as transport:
+        assert hidden(repr(transport))
+        transport.list_groups()
+    return None
+
+
+def enter_group(url: str) -> object:
+    """As a member."""
+    group = BlockingGroup("g", ["r"], redis_url=url)
+    assert hidden(repr(group), repr(Group("g", ["r"], redis_url=url)))
+    with group:
+        return None
+
+
+def use_rabbitmq(url: str) -> object:
+    """As a member's connection, a publisher and a consumer."""
+    assert hidden(repr(Publisher(url, Topic("t", 1))), repr(ConsumerGroup("g", "t", ignore, amqp_url=url)))
+    connection = BrokerConnection(url, "g/m")
+    assert hidden(repr(connection), connection.place)
+    connection.connect(300)
+    return None
+
+
+def publish(url: str) -> object:
+    """What a program does first."""
+    with Publisher(url, Topic("t", 1)):
+        return None
+
+
+def manage(url: str) -> object:
+    """The management API's."""
+    return list_topics("amqp://127.0.0.1", url, timeout_ms=300)
+
+
+CASES = [
+    *((use, url) for url in REDIS_URLS for use in (use_redis, enter_group)),
+    *((use, url) for url in AMQP_URLS for use in (use_rabbitmq, publish)),
+    *((manage, url) for url in HTTP_URLS),
+]
+
+
+@pytest.mark.parametrize(("use", "url"), CASES)
+def test_what_fails_does_not_tell_the_password(
+    use: Callable[[str], object], url: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error, everything it was caused by, and every log, pika's at its most talkative included."""
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(CobalanceError) as caught:
+        use(url.format(secret=SECRET, port=port))
+    assert hidden(everything_of(caught.value))
+    assert hidden(caplog.text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [url for url in (*REDIS_URLS, *AMQP_URLS, *HTTP_URLS) if "colour" not in url and "heartbeat" not in url],
+)
+def test_one_redactor_knows_all_forms(url: str, port: int) -> None:
+    """Alone, in a sentence, in a mapping's repr."""
+    whole = url.format(secret=SECRET, port=port)
+    for text in (whole, f"cannot reach {whole}, giving up", repr({"url": whole})):
+        assert hidden(redact(text))
+
+
+@pytest.mark.parametrize(
+    ("option", "url", "command"),
+    [
+        ("--redis-url", REDIS_URLS[2], ("group", "list")),
+        ("--redis-url", REDIS_URLS[6], ("group", "list")),
+        ("--redis-url", REDIS_URLS[8], ("group", "list")),
+        ("--redis-url", REDIS_URLS[-1], ("group", "list")),
+        ("--amqp-url", AMQP_URLS[5], ("publish", "t", "x")),
+        ("--management-url", HTTP_URLS[0], ("topic", "list")),
+    ],
+)
+def test_commands_do_not_print_it(option: str, url: str, command: tuple[str, ...], port: int) -> None:
+    """Nor does a traceback, when one is asked for."""
+    outcome = cobalance(
+        *command, option, url.format(secret=SECRET, port=port), environment={"COBALANCE_TRACEBACK": "1"}
+    )
+    assert outcome.code != 0
+    assert hidden(outcome.out, outcome.err)
+
+
+def test_a_member_at_work_writes_no_password_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither its logs, through an outage and back, nor anything in Redis, the journal included."""
+    caplog.set_level(logging.DEBUG)
+    with servers.private_redis(published_user()) as server:
+        url = as_published_user(server.url)
+        with BlockingGroup(f"g-{uuid.uuid4().hex[:8]}", ["r"], redis_url=url, settings=QUICK) as group:
+            (tenure,) = group.wait_held()
+            tenure.commit(1)
+            server.restart()
+            tenure.commit(2)
+            server.save()
+            dump = (server.process.folder / "dump.rdb").read_bytes()  # type: ignore[union-attr]
+    assert "cannot be reached" in caplog.text or "did not answer" in caplog.text
+    assert PASSWORD not in caplog.text.replace(urlsplit(url).netloc, "")
+    assert PASSWORD.encode() not in dump

@@ -1,0 +1,123 @@
+"""How a process ends, as whoever stopped it sees it: drained, given up, or at once; its exit code says which."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.cli_process import Outcome, cobalance, running
+from tests.names import unique
+
+from cobalance import Group, GroupSettings, MemberSettings, Tenure, run, servers
+from cobalance.errors import DrainTimedOut
+from cobalance.rabbitmq import delete_topic
+from cobalance.rabbitmq.broker import ready_messages
+
+HANDLER = """
+import anyio
+
+async def hang(delivery):
+    print("began", flush=True)
+    await anyio.sleep_forever()
+"""
+
+SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
+
+
+@pytest.fixture
+def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
+    """The environment that names the servers."""
+    return {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
+
+
+@pytest.fixture
+def topic(urls: dict[str, str]) -> Iterator[str]:
+    """One partition with one message."""
+    name = unique("shutdown")
+    assert cobalance("topic", "create", name, "--partitions", "1", environment=urls) == Outcome(0, "", "")
+    assert cobalance("publish", name, "endless", environment=urls).code == 0
+    yield name
+    delete_topic(urls["COBALANCE_AMQP_URL"], name, force=True)
+
+
+@pytest.fixture
+def command(topic: str, urls: dict[str, str], tmp_path: Path) -> tuple[str, ...]:
+    """Consumes it, with a handler that never returns."""
+    (tmp_path / "shop.py").write_text(HANDLER)
+    group = unique("shutdown")
+    timeouts = ("--session-timeout", "1500ms", "--heartbeat-interval", "300ms", "--revocation-timeout", "3s")
+    assert cobalance("group", "create", group, *timeouts, environment=urls) == Outcome(0, "", "")
+    return ("consume", topic, "--group", group, "--handler", "shop:hang")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_does_not_end_within_the_drain_timeout_is_given_up(
+    number: int, command: tuple[str, ...], topic: str, urls: dict[str, str], tmp_path: Path
+) -> None:
+    """The exit code is 4, the message says how to wait longer, and the unfinished message is in its queue again."""
+    with running(*command, "--drain-timeout", "300ms", folder=tmp_path, environment=urls) as consumer:
+        consumer.wait_for("began")
+        outcome = consumer.end(number)
+    assert outcome.code == 4
+    assert "drain_timeout_ms" in outcome.err
+    assert "Traceback" not in outcome.err
+    queue = f"{topic}-0"
+    assert ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(
+    number: int, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
+) -> None:
+    """Long before the drain timeout; its exit code is that of the signal."""
+    with running(*command, "--drain-timeout", "10m", folder=tmp_path, environment=urls) as consumer:
+        consumer.wait_for("began")
+        consumer.process.send_signal(number)
+        consumer.wait_for("finishing")
+        outcome = consumer.end(number)
+    assert outcome.code == 128 + number
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.anyio
+async def test_an_embedded_member_installs_no_signal_handlers(redis_url: str) -> None:
+    """Signals belong to the program around it."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    async with Group(unique("shutdown"), ["r"], redis_url=redis_url, settings=SETTINGS):
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_run_says_what_was_given_up() -> None:
+    """`run` raises it, once everything is closed; a program that does not catch it ends with 1."""
+
+    async def work(_: Tenure) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await anyio.sleep_forever()
+
+    group = Group(
+        "g",
+        ["r"],
+        redis_url=f"memory://{unique('run')}",
+        settings=SETTINGS,
+        member=MemberSettings(drain_timeout_ms=100),
+        work=work,
+    )
+    with pytest.raises(DrainTimedOut, match="r; what was not acknowledged"):
+        run(group)
+    assert group.given_up == ("r",)
+
+
+def test_run_returns_after_a_clean_end() -> None:
+    """Everything was finished in time."""
+
+    async def work(tenure: Tenure) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await tenure.wait_draining()
+
+    group = Group("g", ["r"], redis_url=f"memory://{unique('run')}", settings=SETTINGS, work=work)
+    run(group)
+    assert group.given_up == ()

@@ -1,0 +1,141 @@
+"""Members with an instance id: a rolling restart of every process moves nothing and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.names import unique
+from tests.programs import Programs, create_group, programs
+
+from cobalance import GroupSettings, Publisher, Topic
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.journal import Journal, JournalEntry
+from cobalance.rabbitmq import create_topic, delete_topic
+
+PROGRAM = """
+import os
+import sys
+
+from cobalance import ConsumerGroup, run
+
+instance, group, topic = sys.argv[1:]
+os.environ["COBALANCE_INSTANCE_ID"] = instance
+
+def show(delivery):
+    print(instance, delivery.queue, delivery.body.decode(), flush=True)
+
+urls = {"redis_url": os.environ["COBALANCE_REDIS_URL"], "amqp_url": os.environ["COBALANCE_AMQP_URL"]}
+run(ConsumerGroup(group, topic, show, **urls))
+"""
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=3_000,
+    heartbeat_interval_ms=500,
+    revocation_timeout_ms=6_000,
+    rejoin_grace_ms=60_000,
+    gather_ms=0,
+)
+INSTANCES = ("shop-0", "shop-1")
+KEYS = tuple(f"customer-{number}" for number in range(12))
+
+
+@pytest.fixture
+def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
+    """Programs that find the tests' servers."""
+    with programs(redis_url, amqp_url) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """Four partitions."""
+    made = Topic(unique("static"), 4)
+    create_topic(amqp_url, made)
+    yield made
+    delete_topic(amqp_url, made.name, force=True)
+
+
+class Record:
+    """What Redis has on a group."""
+
+    def __init__(self, redis_url: str, group: str) -> None:
+        self._transport = open_transport(redis_url)
+        self.group = group
+
+    def owners(self) -> dict[str, str]:
+        """Resource → instance id."""
+        coordinator = Coordinator(self._transport, self.group)
+        instances = {row.id: row.instance_id or "" for row in coordinator.members()}
+        return {row.name: instances.get(row.owner or "", "") for row in coordinator.resources()}
+
+    def entries(self) -> list[JournalEntry]:
+        """The journal."""
+        return list(Journal(self._transport, self.group).entries())
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._transport.close()
+
+
+@pytest.fixture
+def record(redis_url: str) -> Iterator[Record]:
+    """Of a group known to be new."""
+    name = unique("static")
+    create_group(redis_url, name, SETTINGS)
+    found = Record(redis_url, name)
+    yield found
+    found.close()
+
+
+def test_a_rolling_restart_of_every_process_moves_nothing(
+    run: Programs, topic: Topic, record: Record, amqp_url: str, tmp_path: Path
+) -> None:
+    """Each is stopped by SIGTERM and started again, while messages come: every partition stays with its instance, every message
+    is handled once and in order, and nothing was asked back.
+    """
+    program = tmp_path / "shop.py"
+    program.write_text(PROGRAM)
+    processes = {instance: run.start(program, instance, record.group, topic.name) for instance in INSTANCES}
+    published = _publish(amqp_url, topic)
+    _wait_for(run, published)
+    while sorted(record.owners().values()) != sorted(INSTANCES * 2):  # the second one joins in its own time
+        published += _publish(amqp_url, topic)
+        _wait_for(run, published)
+    before, seq = record.owners(), record.entries()[-1].seq
+
+    for instance in INSTANCES:
+        run.stop(processes[instance])
+        published += _publish(amqp_url, topic)
+        processes[instance] = run.start(program, instance, record.group, topic.name)
+        _wait_for(run, published)
+
+    assert record.owners() == before
+    kinds = {entry.kind for entry in record.entries() if entry.seq > seq}
+    assert {"graced", "inherited"} <= kinds
+    assert not {"revoking", "forced", "expired", "released"} & kinds
+    for process in processes.values():
+        run.stop(process)
+    assert run.rest() == []
+    for key in KEYS:
+        numbers = [int(line.split()[3]) for line in run.lines if line.split()[2] == key]
+        assert numbers == sorted(set(numbers))
+
+
+def _wait_for(run: Programs, count: int) -> None:
+    """Until so many messages were handled in all."""
+    run.read_until(lambda: len(run.lines) == count)
+
+
+_numbers = iter(range(1_000_000))
+
+
+def _publish(amqp_url: str, topic: Topic) -> int:
+    """One message for each customer, with rising numbers; how many that are."""
+    number = next(_numbers)
+    with Publisher(amqp_url, topic) as publisher:
+        for key in KEYS:
+            publisher.publish(key, f"{key} {number}".encode())
+    return len(KEYS)

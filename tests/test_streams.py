@@ -1,0 +1,246 @@
+"""Streams as a group's partitions, on real servers: handing them over, and what is committed, with nothing lost in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import attrs
+import pytest
+import redis as redis_client
+from tests.consumers import SETTINGS, Place, new_topic, place, until
+from tests.reading import WITHIN_S, Reading, committed, member, settings
+from tests.streams import Stream, cut, new_stream
+
+from cobalance import ConsumerGroup, Delivery, Publisher, Tenure
+from cobalance.coordinator.keys import group_keys
+from cobalance.errors import NotHeld
+from cobalance.settings import MemberSettings
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """A group that is known to be new."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Ten messages."""
+    with new_stream(amqp_url, 10) as it:
+        yield it
+
+
+# -- handing over ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_url: str) -> None:
+    """Members come and go under load: every message is handled once, in order within its stream, by one member at a time."""
+    reading, total = Reading(), 3_000
+    with new_topic(amqp_url, 4, "stream") as topic:
+        members = [here.member(topic, reading.handle) for _ in range(3)]
+        with Publisher(amqp_url, topic) as publisher:
+            for number in range(total):
+                publisher.publish(f"key-{number}", b"", wait=False)
+                if number == total // 2:
+                    publisher.flush()
+            publisher.flush()
+        async with members[0]:
+            await reading.wait(total // 10)
+            async with members[1]:
+                await members[1].wait_held()
+                await reading.wait(total // 2)
+            async with members[2]:
+                await members[2].wait_held()
+                await reading.wait(total)
+    assert sum(map(len, reading.offsets.values())) == total
+    assert all(offsets == list(range(len(offsets))) for offsets in reading.offsets.values())
+    assert any(len(tokens) > 1 for tokens in reading.tokens.values())
+    assert here.journal("refused") == []
+
+
+async def test_a_revocation_that_is_cancelled_goes_on_where_it_was(here: Place, amqp_url: str) -> None:
+    """Who asked for the partition leaves before it is handed over: the same tenure subscribes again, and repeats nothing."""
+    reading, gate, begun = Reading(), anyio.Event(), anyio.Event()
+
+    async def hold(delivery: Delivery) -> None:
+        begun.set()
+        await gate.wait()
+        await reading.handle(delivery)
+
+    with new_topic(amqp_url, 2, "stream") as topic:
+        async with here.member(topic, hold) as first:
+            with Publisher(amqp_url, topic) as publisher:
+                for number in range(200):
+                    publisher.publish(f"key-{number}", b"")
+            await begun.wait()
+            async with here.member(topic, hold):
+                await until(lambda: here.journal("revoking"))
+            await until(lambda: here.journal("cancelled", "released"))
+            gate.set()
+            await reading.wait(200)
+            assert set(first.tenures) == set(topic.queue_names)
+    assert all(offsets == list(range(len(offsets))) for offsets in reading.offsets.values())
+    assert here.journal("cancelled")
+
+
+async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) -> None:
+    """What is finished is known without RabbitMQ, so reading goes on right behind it."""
+    reading = Reading()
+    async with member(here, stream, reading) as group:
+        await reading.wait(10)
+        cut(group.connection)
+        await until(lambda: not group.connection.is_open)
+        stream.append(10)
+        assert await reading.wait(20) == list(range(20))
+
+
+# -- committing ------------------------------------------------------------------------------------------------------------
+
+
+async def test_commits_by_count(here: Place, stream: Stream) -> None:
+    """Every so many messages; the rest goes with the release, in the same step."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=12):
+        await reading.wait(10)
+        assert committed(here, stream) == -1
+        stream.append(2)
+        await until(lambda: committed(here, stream) == 11)
+        stream.append(3)
+        await reading.wait(15)
+        assert committed(here, stream) == 11
+    assert committed(here, stream) == 14
+    assert here.journal("released")[-1].committed == 14
+    assert here.journal("refused") == []
+
+
+async def test_commits_by_time(here: Place, stream: Stream) -> None:
+    """So long after the first message that is not committed."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_interval_ms=50):
+        await until(lambda: committed(here, stream) == 9)
+        stream.append(1)
+        await until(lambda: committed(here, stream) == 10)
+
+
+async def test_without_either_the_release_commits(here: Place, stream: Stream) -> None:
+    """And before that nothing but where the first holder began."""
+    reading = Reading()
+    async with member(here, stream, reading):
+        await reading.wait(10)
+        assert committed(here, stream) == -1
+    assert committed(here, stream) == 9
+
+
+async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: Stream) -> None:
+    """A process with an instance id leaves and comes back: its stream is not released in between, and yet nothing comes twice."""
+    kept = attrs.evolve(SETTINGS, rejoin_grace_ms=20_000)
+    own = MemberSettings(instance_id="pod-0", drain_timeout_ms=5_000)
+    reading = Reading()
+    async with member(here, stream, reading, settings=kept, member=own):
+        await reading.wait(10)
+    assert here.journal("graced")
+    assert here.journal("released") == []
+    assert committed(here, stream) == 9
+    stream.append(3)
+    async with member(here, stream, reading, settings=kept, member=own):
+        assert await reading.wait(13) == list(range(13))
+
+
+async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
+    """In any order: the oldest message that is not acknowledged holds back all behind it."""
+    reading = Reading()
+    async with member(here, stream, reading, ack="manual", commit_every=1) as group:
+        await reading.wait(10)
+        for number in (9, 3, 1, 2):
+            group.ack(reading.deliveries[number])
+        assert committed(here, stream) == -1
+        group.ack(reading.deliveries[0])
+        await until(lambda: committed(here, stream) == 3)
+        for number in (8, 7, 6, 5, 4):
+            group.ack(reading.deliveries[number])
+        await until(lambda: committed(here, stream) == 9)
+
+
+async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
+    """Everything up to it is processed, then: it need not be acknowledged, and the release does not wait for it."""
+    reading = Reading()
+    async with member(here, stream, reading, ack="manual") as group:
+        await reading.wait(10)
+        await group.commit(stream.name, 4)
+        assert committed(here, stream) == 4
+        for delivery in reading.deliveries:
+            group.ack(delivery)  # harmless for those that were committed
+    assert committed(here, stream) == 9
+
+
+async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream) -> None:
+    """As Kafka's users do, though it would be committed by itself."""
+    group: ConsumerGroup
+    reading = Reading()
+
+    async def handle(delivery: Delivery) -> None:
+        await group.commit(delivery.queue, delivery.offset or 0)
+        await reading.handle(delivery)
+
+    group = here.member([stream.name], handle, streams=settings())
+    async with group:
+        await reading.wait(10)
+        assert committed(here, stream) == 9
+    assert here.journal("refused") == []
+
+
+async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: Stream) -> None:
+    """on_revoked may commit, and the release does not get in its way."""
+    reading = Reading()
+
+    async def on_revoked(tenures: list[Tenure]) -> None:
+        for tenure in tenures:
+            await tenure.commit(9)
+
+    async with member(here, stream, reading, on_revoked=on_revoked):
+        await reading.wait(10)
+    assert committed(here, stream) == 9
+    assert here.journal("refused") == []
+
+
+async def test_a_fenced_commit_ends_the_tenure_as_lost(amqp_url: str, redis_url: str, stream: Stream) -> None:
+    """Somebody else has the stream, and has begun at the committed offset: nothing more is handled here, nor stored."""
+    reading, lost = Reading(), anyio.Event()
+
+    async def on_lost(tenures: list[Tenure]) -> None:
+        assert [it.resource for it in tenures] == [stream.name]
+        lost.set()
+
+    with place(amqp_url, redis_url) as here:
+        own = MemberSettings(drain_timeout_ms=500)
+        async with member(here, stream, reading, commit_every=1, on_lost=on_lost, member=own) as group:
+            await until(lambda: committed(here, stream) == 9)
+            steal(redis_url, here.group, stream.name)
+            stream.append(1)
+            with anyio.fail_after(WITHIN_S):
+                await lost.wait()
+            assert group.tenures == {}
+            with pytest.raises(NotHeld):
+                await group.commit(stream.name, 10)
+        assert committed(here, stream) == 9
+        assert {it.reason for it in here.journal("refused")} >= {"commit FENCED"}
+
+
+def steal(redis_url: str, group: str, resource: str) -> None:
+    """The token on record rises, as it does when a holder that was not heard of is replaced."""
+    client = redis_client.Redis.from_url(redis_url, decode_responses=True)
+    key = next(it for it in group_keys(group) if it.endswith(":resources"))
+    words = str(client.hget(key, resource)).split()
+    words[2] = str(int(words[2]) + 1)
+    client.hset(key, resource, " ".join(words))
+    client.close()

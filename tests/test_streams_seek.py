@@ -1,0 +1,177 @@
+"""Moving the position of a stream while it is read, and the lock queue that guards one; on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+from tests.consumers import Place, new_topic, place, until
+from tests.reading import Reading, committed, member, settings
+from tests.streams import Stream, connected, new_stream
+
+from cobalance import ConsumerGroup, Delivery
+from cobalance.errors import NotHeld, UsageError
+from cobalance.rabbitmq.connection import BrokerConnection
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """A group that is known to be new."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Ten messages."""
+    with new_stream(amqp_url, 10) as it:
+        yield it
+
+
+# -- seeking -------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_seek_back_repeats_messages_but_not_commits(here: Place, stream: Stream) -> None:
+    """The committed offset stays until the position has passed it, so a handover then resumes behind it."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=1) as group:
+        await until(lambda: committed(here, stream) == 9)
+        await group.seek(stream.name, 7)
+        assert await reading.wait(13) == [*range(10), 7, 8, 9]
+        assert committed(here, stream) == 9
+        stream.append(2)
+        assert await reading.wait(15) == [*range(10), 7, 8, 9, 10, 11]
+        await until(lambda: committed(here, stream) == 11)
+    assert here.journal("refused") == []
+    assert len(reading.tokens[stream.name]) == 1
+
+
+async def test_a_seek_back_that_is_handed_over(here: Place, stream: Stream) -> None:
+    """Released below the committed offset: that one counts."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=1) as group:
+        await until(lambda: committed(here, stream) == 9)
+        await group.seek(stream.name, "first")
+        await reading.wait(12)
+    assert committed(here, stream) == 9
+    assert here.journal("refused") == []
+
+
+async def test_a_seek_forward_passes_over_messages(here: Place, amqp_url: str) -> None:
+    """In the middle of a burst: what was handed out behind the running message is not handled, and not committed before."""
+    reading, began, gate = Reading(), anyio.Event(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        began.set()
+        await gate.wait()
+        await reading.handle(delivery)
+
+    with new_stream(amqp_url, 100) as stream:
+        async with here.member([stream.name], handle, streams=settings()) as group:
+            await began.wait()
+            await group.seek(stream.name, 95)
+            gate.set()
+            assert await reading.wait(6) == [0, 95, 96, 97, 98, 99]
+        assert committed(here, stream) == 99
+
+
+async def test_a_seek_forgets_what_was_not_acknowledged(here: Place, stream: Stream) -> None:
+    """With manual acks it does not wait, and acks that come late are of no effect."""
+    reading = Reading()
+    async with member(here, stream, reading, ack="manual", commit_every=1) as group:
+        await reading.wait(10)
+        old = list(reading.deliveries)
+        await group.seek(stream.name, 8)
+        await reading.wait(12)
+        for delivery in old:
+            group.ack(delivery)
+        assert committed(here, stream) == -1
+        for delivery in reading.deliveries[10:]:
+            group.ack(delivery)
+        await until(lambda: committed(here, stream) == 9)
+
+
+async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None:
+    """Though the first is under way."""
+    reading = Reading()
+    async with member(here, stream, reading) as group:
+        await reading.wait(10)
+        await group.seek(stream.name, "next")
+        await group.seek(stream.name, 8)
+        assert await reading.wait(12) == [*range(10), 8, 9]
+
+
+async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str) -> None:
+    """Queues, what is not held, and places that are none."""
+    with new_topic(amqp_url, 1) as topic:
+        async with here.member([stream.name, *topic.queue_names], Reading().handle) as group:
+            await group.wait_held(stream.name, *topic.queue_names)
+            with pytest.raises(UsageError, match="queue"):
+                await group.seek(topic.queue_names[0], "first")
+            with pytest.raises(UsageError, match="time zone"):
+                await group.seek(stream.name, "latest")  # type: ignore[arg-type]
+            with pytest.raises(NotHeld):
+                await group.seek("another", 0)
+
+
+# -- guard and limits ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_url: str) -> None:
+    """Only once it is held; and nothing is read before."""
+    reading = Reading()
+
+    def guarded(group: ConsumerGroup) -> bool:
+        held = group._engine.session.holdings._by_name.get(stream.name)
+        return held is not None and held.guarded
+
+    def occupy(connection: BrokerConnection) -> None:
+        connection.open_channel(lambda it: it.queue_declare(f"lock.{stream.name}", exclusive=True))
+
+    with connected(amqp_url, "another") as other:
+        other.submit(lambda: occupy(other))
+        await until(lambda: lock_is_taken(amqp_url, stream))
+        async with member(here, stream, reading, lock=True) as group:
+            await until(lambda: committed(here, stream) == -1)
+            assert not guarded(group)
+            assert reading.deliveries == []
+            other.close()
+            await reading.wait(10)
+            await until(lambda: guarded(group))
+    assert not lock_is_taken(amqp_url, stream)
+
+
+def lock_is_taken(amqp_url: str, stream: Stream) -> bool:
+    """Whether another connection has the lock queue."""
+    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
+        try:
+            connection.channel().queue_declare(f"lock.{stream.name}", exclusive=True)
+        except ChannelClosedByBroker:
+            return True
+    return False
+
+
+async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:
+    """RabbitMQ would let anybody read, so who is cut off from Redis has to stop."""
+    reading = Reading()
+    async with member(here, stream, reading) as group:
+        await reading.wait(10)
+        assert not group._engine.session.holdings._by_name[stream.name].guarded
+
+
+async def test_streams_have_no_dead_letters(here: Place, stream: Stream) -> None:
+    """Said before anything is consumed."""
+    with pytest.raises(UsageError, match="dead-letter"):
+        async with member(here, stream, Reading(), on_error="dead_letter"):
+            pass

@@ -1,0 +1,191 @@
+"""Where a group begins in a stream, and what happens when nobody knows where to go on; on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.consumers import SETTINGS, Place, place, until
+from tests.names import unique
+from tests.reading import Reading, committed, member
+from tests.streams import TINY, Stream, new_stream
+
+from cobalance.rabbitmq.stream_settings import Start
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """A group that is known to be new."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Ten messages."""
+    with new_stream(amqp_url, 10) as it:
+        yield it
+
+
+# -- where it begins ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("first", 0),
+        ("next", 10),
+        (4, 4),
+        (10, 10),
+        (1_000, 10),
+        (datetime.now(UTC) - timedelta(days=1), 0),
+        (datetime.now(UTC) + timedelta(days=1), 10),
+    ],
+    ids=str,
+)
+async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Start, first: int) -> None:
+    """As it was told to; and at the end where there is nothing yet."""
+    reading = Reading()
+    async with member(here, stream, reading, start=start):
+        await until(lambda: committed(here, stream) == first - 1)
+        stream.append(5)
+        assert await reading.wait(15 - first) == list(range(first, 15))
+
+
+async def test_the_last_chunk(here: Place, stream: Stream) -> None:
+    """The last message comes, and all that lie in its chunk."""
+    reading = Reading()
+    async with member(here, stream, reading, start="last"):
+        await until(lambda: reading.deliveries and reading.deliveries[-1].offset == 9)
+        offsets = reading.offsets[stream.name]
+        assert offsets == list(range(offsets[0], 10))
+
+
+async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> None:
+    """The first holder leaves before anything came: what comes then is not skipped by the next one, who would begin at "next" too."""
+    reading = Reading()
+    async with member(here, stream, reading, start="next"):
+        await until(lambda: committed(here, stream) == 9)
+    stream.append(3)
+    async with member(here, stream, reading, start="next"):
+        assert await reading.wait(3) == [10, 11, 12]
+
+
+# -- offsets that are not known ------------------------------------------------------------------------------------------------
+
+
+def grown_by_itself(here: Place) -> None:
+    """The group was made by its first member: nobody knows whether there was one before."""
+    here.group = unique("grown")
+    here.coordinator = type(here.coordinator)(here.coordinator.transport, here.group)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize(
+    "options", [{}, {"start": "next", "on_unknown_offset": "first"}], ids=["by default", "by choice"]
+)
+async def test_an_unknown_offset_can_mean_the_first(
+    amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
+) -> None:
+    """Some messages may come again; none is skipped."""
+    with place(amqp_url, redis_url) as here:
+        grown_by_itself(here)
+        reading = Reading()
+        async with member(here, stream, reading, **options):
+            assert await reading.wait(10) == list(range(10))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("options", [{"on_unknown_offset": "stop"}, {"start": "next"}, {"start": 5}], ids=str)
+async def test_an_unknown_offset_can_stop_the_stream(
+    amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
+) -> None:
+    """Nobody works it until an operator has said where to go on, and then somebody does."""
+    with place(amqp_url, redis_url) as here:
+        grown_by_itself(here)
+        reading = Reading()
+        async with member(here, stream, reading, **options):
+            halted = (await until(lambda: here.journal("halted")))[0]
+            assert (halted.resource, halted.reason) == (stream.name, "halted:OffsetUnknown")
+            assert committed(here, stream) is None
+            here.coordinator.reset_offsets({stream.name: 6})
+            here.coordinator.resume(stream.name)
+            assert await reading.wait(3) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream: Stream) -> None:
+    """Everybody stopped and Redis was emptied: a group that was known to be new is not any more."""
+    with place(amqp_url, private_redis.url) as here:
+        async with member(here, stream, Reading(), start="next"):
+            await until(lambda: committed(here, stream) == 9)
+        private_redis.restart(empty=True)
+        async with member(here, stream, Reading(), start="next"):
+            assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: Any, stream: Stream) -> None:
+    """Redis was emptied while a member was at work: it brings the committed offset back, and reading goes on."""
+    reading = Reading()
+    with place(amqp_url, private_redis.url) as here:
+        async with member(here, stream, reading, start="next", commit_every=1):
+            await until(lambda: committed(here, stream) == 9)
+            stream.append(5)
+            await until(lambda: committed(here, stream) == 14)
+            private_redis.restart(empty=True)
+            await until(lambda: here.journal("claimed"))
+            assert committed(here, stream) == 14
+            stream.append(5)
+            assert await reading.wait(10) == list(range(10, 20))
+        assert committed(here, stream) == 19
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis: Any) -> None:
+    """Nothing was processed yet when Redis was emptied: the first message must not count as processed afterwards."""
+    with place(amqp_url, private_redis.url) as here, new_stream(amqp_url) as stream:
+        async with member(here, stream, Reading()):
+            await until(lambda: committed(here, stream) == -1)
+            private_redis.restart(empty=True)
+            await until(lambda: here.journal("claimed"))
+            assert committed(here, stream) == -1
+
+
+async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream) -> None:
+    """It ends before the committed offset; that never falls by itself, whatever the policy is."""
+    async with member(here, stream, Reading()):
+        await until(lambda: committed(here, stream) == -1)
+    here.coordinator.reset_offsets({stream.name: 9})
+    stream.make_anew()
+    stream.append(3)
+    async with member(here, stream, Reading(), on_unknown_offset="first"):
+        assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
+    assert committed(here, stream) == 9
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("policy", ["stop", "first"])
+async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str, policy: str) -> None:
+    """They are gone; the user chose whether that is to be noticed, or only logged."""
+    with new_stream(amqp_url, 5, TINY) as stream:
+        here.coordinator.create(SETTINGS)
+        here.coordinator.reset_offsets({stream.name: 2})
+        first = stream.append_until_gone(5)
+        reading = Reading()
+        async with member(here, stream, reading, on_unknown_offset=policy):
+            if policy == "stop":
+                assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
+            else:
+                assert (await reading.wait(1))[0] == first
