@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import anyio.lowlevel
+import attrs
 import pika
 import pytest
 
@@ -38,14 +39,19 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def url() -> str:
+def new_url(settings: GroupSettings) -> str:
     """A coordinator in this process, whose group is known to be new."""
     made = f"memory://kept-{next(_count)}"
     transport = open_transport(made)
-    Coordinator(transport, "g").create(FAST)
+    Coordinator(transport, "g").create(settings)
     transport.close()
     return made
+
+
+@pytest.fixture
+def url() -> str:
+    """A coordinator whose revocations end soon."""
+    return new_url(FAST)
 
 
 @pytest.fixture
@@ -136,3 +142,36 @@ async def test_a_partition_whose_handler_was_slow_is_consumed_on(
             queues(f"round {rounds}")
             await until(lambda: len(handled) == 2 + 2 * rounds)  # noqa: B023
     assert sorted(handled[-2:]) == [(name, f"round {rounds}") for name in QUEUES]
+
+
+async def test_a_partition_that_was_kept_is_let_go_when_it_is_asked_back_again(
+    amqp_url: str, queues: Callable[[str], None]
+) -> None:
+    """At once, however far off the deadline is that was called off while its handler ran."""
+    settings = attrs.evolve(FAST, revocation_timeout_ms=4 * int(WITHIN_S) * 1_000)
+    url, handled, may_go_on = new_url(settings), [], anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        handled.append(delivery.queue)
+        await may_go_on.wait()
+
+    def group() -> ConsumerGroup:
+        return ConsumerGroup(
+            "g",
+            [Queue(name) for name in QUEUES],
+            handle,
+            amqp_url=amqp_url,
+            redis_url=url,
+            settings=settings,
+            member=OWN,
+        )
+
+    queues("first")
+    async with group() as holder:
+        await until(lambda: len(handled) == 2)
+        await ask_back_and_keep(holder, group())
+        may_go_on.set()
+        queues("second")
+        await until(lambda: len(handled) == 4)
+        async with group() as newcomer:
+            await until(lambda: len(newcomer.tenures) == 1)

@@ -501,6 +501,46 @@ def test_threads_take_turns(store: MemoryStore) -> None:
     assert run(store, "return redis.call('GET', KEYS[2])") == b"2000"
 
 
+@given(steps=st.lists(st.tuples(st.sampled_from(["on", "off", "publish"]), st.integers(0, 2), st.integers(0, 1))))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_messages_go_to_whoever_listens_then(store: MemoryStore, steps: list[tuple[str, int, int]]) -> None:
+    """As often as it subscribed, in that order; ending it ends all of them; PUBLISH counts the same."""
+    heard: list[tuple[int, str, bytes]] = []
+    receivers = [lambda channel, message, who=who: heard.append((who, channel, message)) for who in range(3)]
+    listening: dict[str, list[int]] = {channel: [] for channel in ("{t}:é", "{t}:n")}
+    for step, who, number in [*steps, *(("off", who, number) for who in range(3) for number in range(2))]:
+        channel = sorted(listening)[number]
+        heard.clear()
+        if step == "on":
+            store.subscribe(channel, receivers[who])
+            listening[channel].append(who)
+        elif step == "off":
+            store.unsubscribe(channel, receivers[who])
+            listening[channel] = [it for it in listening[channel] if it != who]
+        count = run(store, "return redis.call('PUBLISH', ARGV[1], ARGV[2])", channel, "é")
+        assert count == len(listening[channel])
+        assert heard == [(it, channel, "é".encode()) for it in listening[channel]]
+
+
+def test_listening_may_end_while_a_message_is_delivered(store: MemoryStore) -> None:
+    """Whoever listened when it was published hears it, and nobody hears the next one."""
+    heard: list[bytes] = []
+
+    def first(channel: str, message: bytes) -> None:
+        heard.append(message)
+        store.unsubscribe(channel, first)
+        store.unsubscribe(channel, second)
+
+    def second(_: str, message: bytes) -> None:
+        heard.append(message)
+
+    store.subscribe("{t}:n", first)
+    store.subscribe("{t}:n", second)
+    for message, receivers in (("1", 2), ("2", 0)):
+        assert run(store, "return redis.call('PUBLISH', ARGV[1], ARGV[2])", "{t}:n", message) == receivers
+    assert heard == [b"1", b"1"]
+
+
 def test_the_lua_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """By argument or by COBALANCE_LUA; a name that does not exist is told with those that do."""
     monkeypatch.setenv("COBALANCE_LUA", "lua54")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -14,6 +15,9 @@ from cobalance_sims.network import SOUND
 from cobalance_sims.reached import Reached
 from cobalance_sims.scenario import At, Every, Scenario
 from cobalance_sims.world import World
+
+if TYPE_CHECKING:
+    from cobalance_sims.process import Process
 
 SETTLING_MS = 120_000
 """Until everybody of a large group is there, before speed is measured."""
@@ -151,8 +155,8 @@ class Run:
         world.clock.run(5_000)
         self._heal()  # what was scheduled to end only now, and successors that had still to start
         for process in list(world.living.values()):
-            if process.session.phase is Phase.JOINING and process.member_settings.instance_id is not None:
-                process.kill()  # it wanted the instance id of another
+            if process.session.phase is Phase.JOINING and self._is_double(process):
+                process.kill()  # it wants the instance id of another
         if not world.living:
             world.start()
         took = self._l1.converge()
@@ -160,6 +164,12 @@ class Run:
         self._l1.stay(3 * self.scenario.settings.heartbeat_interval_ms)
         world.watch.settled()
         return took
+
+    def _is_double(self, process: Process) -> bool:
+        instance, others = process.member_settings.instance_id, self.world.living.values()
+        return instance is not None and any(
+            it is not process and it.member_settings.instance_id == instance for it in others
+        )
 
     def _heal(self) -> None:
         world = self.world

@@ -10,7 +10,7 @@
 (* history that is followed to its end is accepted and says so; one that   *)
 (* is not contains an event which the protocol does not allow.             *)
 (***************************************************************************)
-EXTENDS Cobalance, Sequences, TLC
+EXTENDS Promises, Sequences, TLC
 
 CONSTANT Recorded            \* the histories
 

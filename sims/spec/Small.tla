@@ -5,7 +5,7 @@
 (* tick; lateness is a fault.  Of what disturbs a group, only so much      *)
 (* happens; what follows from it happens in every order there is.          *)
 (***************************************************************************)
-EXTENDS Cobalance
+EXTENDS Promises
 
 CONSTANTS
     Trouble,     \* how many disturbances there are altogether

@@ -41,6 +41,7 @@ class Tenure:
     """For the worker: called when ``paused`` has changed."""
     _unpaused: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _kept: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _users: int = attrs.field(default=0, repr=False)
@@ -70,6 +71,10 @@ class Tenure:
         this is another one.
         """
         return self._draining
+
+    async def wait_kept(self) -> None:
+        """Returns when the resource may be kept after all, the next time."""
+        await self._kept.wait()
 
     async def commit(self, offset: int) -> None:
         """Stores an offset for good; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource has
@@ -125,6 +130,8 @@ class Tenure:
     def keep(self) -> None:
         """It is not asked back any more."""
         self._draining = anyio.Event()
+        self._kept.set()
+        self._kept = anyio.Event()
 
     def end(self) -> None:
         """It is over."""

@@ -61,6 +61,7 @@ def test_an_unfinished_drain_ends_at_the_deadline_and_not_before(group: Group) -
     newcomer = group.join("b")
     owner.hear()
     late = {name: owner.holds[name].token for name in owner.pending}
+    others = {name: it for name, it in tokens(owner).items() if name not in late}
     group.run(SETTINGS.revocation_timeout_ms - 1)
     assert newcomer.holds == {}
     group.run(1)
@@ -71,6 +72,7 @@ def test_an_unfinished_drain_ends_at_the_deadline_and_not_before(group: Group) -
         assert owner.commit(name, 1, token) == "FENCED"
     owner.hear()
     assert sorted(change.resource for change in owner.lost) == sorted(late)
+    assert tokens(owner) == others
     check_shared(group, owner, newcomer)
     messages.poll_all()
     assert messages.again == [(name, 0) for name in sorted(late)], "what nobody had committed, and nothing else"

@@ -8,6 +8,7 @@ import attrs
 import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, names
+from tests.coordinator.sharing import tokens
 
 
 def revoked(group: Group) -> int:
@@ -133,11 +134,13 @@ def test_nothing_moves_when_nothing_has_changed(group: Group) -> None:
     a, b, c = group.joined("abc")
     group.set_resources(a, names(11))
     group.drain()
-    moves = revoked(group)
+    held, moves, heard = tokens(a, b, c), revoked(group), [len(member.heard) for member in (a, b, c)]
     group.run(60_000)
     group.set_resources(a, names(11))
+    group.beat()
     assert revoked(group) == moves
-    assert len({member.cursor for member in (a, b, c)}) > 0
+    assert tokens(a, b, c) == held
+    assert [len(member.heard) for member in (a, b, c)] == heard
 
 
 def test_one_resource_and_many_members_is_active_and_standby(group: Group) -> None:

@@ -9,7 +9,7 @@ from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import Describe, Header, Heartbeat, Request, Tick
-from cobalance.coordinator.scripts import load
+from cobalance.coordinator.scripts import VERBS, load
 from cobalance.errors import ProtocolMismatch
 
 
@@ -159,18 +159,7 @@ def test_another_protocol_is_refused_by_every_verb(backend: Backend) -> None:
     """Scripts of an incompatible version write nothing."""
     Group(backend)
     before = backend.dump()
-    for verb in (
-        "join",
-        "heartbeat",
-        "release",
-        "commit",
-        "tick",
-        "set_resources",
-        "configure",
-        "resume",
-        "reset_offsets",
-        "describe",
-    ):
+    for verb in VERBS:
         reply = backend.call(load(verb), group_keys("g"), ["2", "a", "1", "0", "0", "0", "x", "y", "z"])
         assert isinstance(reply, list)
         assert reply[0] == b"PROTOCOL"

@@ -15,6 +15,9 @@ from cobalance_sims.explore.tier import complaints
 from cobalance_sims.explore.world import World
 
 
+pytestmark = pytest.mark.timeout(300)  # whole explorations: some seconds each on an idle machine
+
+
 @pytest.fixture(scope="module")
 def explored() -> Result:
     """Two members and one resource, with any one fault."""

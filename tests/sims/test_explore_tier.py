@@ -12,6 +12,8 @@ from cobalance_sims.explore.reached import REQUIRED
 from cobalance_sims.explore.scope import SCOPES
 from cobalance_sims.explore.tier import TIERS
 
+pytestmark = pytest.mark.timeout(600)  # a minute and a half on two idle cores
+
 SAMPLE = 10
 """Every so manieth execution is replayed, on each engine; all of them, by `make explore ARGS=--replay`."""
 
@@ -26,7 +28,6 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return reports
 
 
-@pytest.mark.timeout(600)
 def test_every_scope_is_complete_and_nothing_is_found(tier: list[dict[str, Any]]) -> None:
     """Safety in every state, and an even group from every state, whoever never drains."""
     assert [it["result"]["scope"] for it in tier] == list(TIERS["ci"])

@@ -40,7 +40,7 @@ def defined(module: str) -> set[str]:
 
 def test_the_document_defines_every_promise_it_is_checked_for() -> None:
     """A configuration that names a promise which is gone would stop TLC."""
-    promises = defined("Cobalance")
+    promises = defined("Promises")
     assert {"S1", "S2", "S3", "S4", "S5", "S6", "L1", "L2", "L3"} <= promises
     for name in MODELS:
         for line in re.findall(r"^(?:INVARIANTS|PROPERTIES) (.*)$", model(name), re.MULTILINE):
@@ -56,7 +56,7 @@ def test_rebalansers_invariants_are_there_by_name() -> None:
         "NoImbalancedAllocations",
         "RRInvariant",
     }
-    assert theirs <= defined("Cobalance")
+    assert theirs <= defined("Promises")
     assert "RRAdminRemoveResourceWithViolation" in defined("Bugs")
 
 
@@ -215,7 +215,7 @@ def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsy
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the names there are."""
     assert cli.main(["proofs"]) == 2
-    assert "models, mistakes, histories" in capsys.readouterr().err
+    assert "there are histories, mistakes, models, Delays" in capsys.readouterr().err
 
 
 def test_a_part_that_fails_fails_the_command(
@@ -224,7 +224,7 @@ def test_a_part_that_fails_fails_the_command(
     """And TLC's output, with its counterexample, is shown."""
     bad = Outcome(part="models", name="Safety", summary="", passed=False, broken="S2", steps=19, output="State 19")
     monkeypatch.setattr(tlc.Tlc, "obtain", lambda: None)
-    monkeypatch.setitem(cli.PARTS, "models", lambda _: iter([bad]))
+    monkeypatch.setitem(cli.PARTS, "models", lambda _tlc, _only: iter([bad]))
     assert cli.main(["models"]) == 1
     out = capsys.readouterr().out
     assert "BAD models    Safety: S2 after 19 steps" in out

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from cobalance_sims.spec.corrupt import CORRUPTIONS, corrupted
+from cobalance_sims.spec.figures import tables
 from cobalance_sims.spec.history import FIELDS, History, module, settings, value
 from cobalance_sims.spec.sightings import Sighting
 from cobalance_sims.spec.stories import SEEDS, STORIES, recorded
@@ -121,3 +122,21 @@ def test_what_must_have_happened_to_a_process(
 ) -> None:
     """Between two looks at it; an answer that came too late was not heard."""
     assert list(after.since(before)) == expected
+
+
+def test_the_figures_become_tables() -> None:
+    """What is not as it should be stands out."""
+    row = {"broken": "", "steps": 0, "generated": 5714, "distinct": 2182, "depth": 25, "seconds": 3.2, "passed": True}
+    rows = [
+        row | {"part": "models", "name": "Safety", "summary": "small"},
+        row | {"part": "mistakes", "name": "NoFence", "summary": "goes on", "broken": "RAInvariant", "steps": 14},
+        row | {"part": "mistakes", "name": "Harmless", "summary": "nothing", "passed": False},
+        row | {"part": "histories", "name": "recorded", "summary": "3 histories"},
+        row | {"part": "histories", "name": "forged", "summary": "corrupted", "steps": 9, "passed": False},
+    ]
+    lines = list(tables(rows))
+    assert "| Safety | small | complete, every promise holds | 5,714 | 2,182 | 25 | 3 |" in lines
+    assert "| NoFence | goes on | RAInvariant | 14 |" in lines
+    assert "| Harmless | nothing | **not found** (every promise holds) | 0 |" in lines
+    assert "| recorded: 3 histories | all accepted, every promise holds | all |" in lines
+    assert "| forged | **accepted** | 9 |" in lines

@@ -23,9 +23,10 @@ Asked = tuple[str, int, int]
 
 
 class S4Told(Check):
-    """A commit reported as stored is stored; one reported as fenced was not. A tenure is released as finished when its work has
-    finished, and what that ended with is stored then, or when it is kept for the rejoin grace. In the end every commit has been answered. Exempt are two session timeouts after a
-    loss of data, in which what was stored may be gone when its answer comes.
+    """A commit reported as stored is stored; one reported as fenced was not; one reported as regressed is behind what is. A tenure
+    is released as finished when its work has finished, and what that ended with is stored then, or when it is kept for the rejoin
+    grace. In the end every commit has been answered. Exempt are two session timeouts after a loss of data, in which what was
+    stored may be gone when its answer comes.
     """
 
     promise = "S4"
@@ -51,10 +52,11 @@ class S4Told(Check):
         del process
         if not isinstance(request.payload, Commit | Release):
             return
-        for item, result in zip(request.payload.items, reply.results, strict=True):
-            if result == "OK" and item.offset is not None:
-                self._stored[item.resource] = max(item.offset, self._stored.get(item.resource, 0))
-                self._unheard[item.resource, item.token, item.offset] += isinstance(request.payload, Commit)
+        items = [(item.resource, item.token, item.offset) for item in request.payload.items]
+        for (resource, token, offset), result in zip(items, reply.results, strict=True):
+            if result == "OK" and offset is not None:
+                self._stored[resource] = max(offset, self._stored.get(resource, 0))
+                self._unheard[resource, token, offset] += isinstance(request.payload, Commit)
 
     def committed(self, process: Process, asked: Asked, outcome: CommitOutcome) -> None:
         """What the user is told."""
@@ -65,6 +67,11 @@ class S4Told(Check):
         if outcome == "OK" and offset > self._stored.get(resource, 0):
             self.broken(
                 f"{process.name} is told that {offset} is stored for {resource}, but {self._known(resource)} is"
+            )
+        unknown = offset if self.world.redis.lost_data else 0  # what a stale Redis still has stored is known to nobody
+        if outcome == "REGRESSED" and offset > self._stored.get(resource, unknown):
+            self.broken(
+                f"{process.name} is told that {offset} for {resource} is behind what is stored, but {self._known(resource)} is"
             )
         if outcome == "FENCED" and was_unheard:
             self.broken(
@@ -87,7 +94,9 @@ class S4Told(Check):
             self._ended_at[tenure.resource, tenure.token] = tenure.done
 
     def journal(self, entry: JournalEntry) -> None:
-        """A tenure that ends well, or a member whose tenures are kept."""
+        """What claims bring back; a tenure that ends well, or a member whose tenures are kept."""
+        if entry.kind == "claimed" and entry.resource in self._stored and entry.committed is not None:
+            self._stored[entry.resource] = max(entry.committed, self._stored[entry.resource])
         if entry.kind == "released" and (entry.resource, entry.token) in self._begun:
             self.broken(f"{entry.resource} is released by {entry.member} as finished, and its work is not")
         if entry.kind == "released" and (entry.committed or 0) < self._end_of(entry.resource or "", entry.token or 0):

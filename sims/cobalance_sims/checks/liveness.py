@@ -155,6 +155,10 @@ class L3(Check):
                 self.broken(f"{name} was killed at {at} ms and {owner} still holds something")
 
     def journal(self, entry: JournalEntry) -> None:
-        """A member buried is a crash healed."""
-        if entry.kind == "expired_member" and entry.member:
-            self._crashed.pop(entry.member.rpartition(".")[0], None)
+        """A member buried is a crash healed, unless its process had another one since."""
+        if entry.kind != "expired_member" or not entry.member:
+            return
+        name = entry.member.rpartition(".")[0]
+        others = self.world.redis.ledger.members.keys() - {entry.member}
+        if name not in {other.rpartition(".")[0] for other in others}:
+            self._crashed.pop(name, None)

@@ -27,10 +27,11 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 class S6Returns(Check):
     """Nothing else is interrupted.
 
-    Whoever leaves has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
+    Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
     What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
-    loss of data until everybody had the time to claim what it holds. Whoever drains something hears within a session timeout that it may keep it, or is cut off.
+    loss of data until everybody had the time to claim what it holds. Whoever drains something hears within a session timeout that it may keep it, or is cut off; whoever has
+    lost something to a better claim hears of that, within two.
     """
 
     promise = "S6"
@@ -39,6 +40,8 @@ class S6Returns(Check):
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
         self._list_version = 0
+        self._losers: dict[tuple[str, str, int], int] = {}
+        """Process, resource and token of whoever lost it to a better claim: since when."""
         self._is_unaware = self._is_stopping = False
         """Whether data was lost and nobody has noticed; whether an eager barrier stands."""
         self._asked: dict[str, Process] = {}
@@ -52,7 +55,7 @@ class S6Returns(Check):
         self._givers.clear()
         self._draining.clear()
         self._list_version = 0
-        self._is_unaware = True
+        self._is_unaware, self._is_stopping = True, False
 
     def journal(self, entry: JournalEntry) -> None:
         """Ends of members and of tenures, and what must not happen at certain times."""
@@ -68,6 +71,7 @@ class S6Returns(Check):
             self._givers[entry.resource or ""] = (entry.member, entry.at_ms + avoided_ms)
         elif entry.kind in ("removed", "claimed"):
             self._givers.pop(entry.resource or "", None)
+            self._note_loser(entry.resource or "", entry.member or "")
         elif entry.kind == "granted":
             self._check_giver(entry)
             self._check_taker(entry)
@@ -81,6 +85,25 @@ class S6Returns(Check):
             self.broken(
                 f"{entry.kind} {entry.resource} although data was lost and not everybody has claimed what it holds"
             )
+
+    def _note_loser(self, resource: str, claimer: str) -> None:
+        it = self.world.redis.ledger.resources.get(resource)
+        loser = self._process(it.owner) if it is not None else None
+        if it is not None and loser is not None and loser is not self._process(claimer):
+            self._losers[loser.name, resource, it.token] = self.world.now
+
+    def _check_losers(self) -> None:
+        for (name, resource, token), since in list(self._losers.items()):
+            process = self.world.living.get(name)
+            held = {} if process is None else process.session.holdings.snapshot()
+            if held.get(resource) != (token, "held"):
+                del self._losers[name, resource, token]
+            elif (
+                self.world.now - max(since, self.world.redis.disturbed_at) > 2 * self.world.settings.session_timeout_ms
+            ):
+                self.broken(
+                    f"{name} still believes to hold {resource}, which a better claim took from it at {since} ms"
+                )
 
     def _check_taker(self, entry: JournalEntry) -> None:
         ledger = self.world.redis.ledger
@@ -147,13 +170,19 @@ class S6Returns(Check):
                 self.broken(f"list {version} of {process.name} is taken after list {self._list_version}")
             self._list_version = max(version, self._list_version)
 
+    def started(self, process: Process, action: act.Start) -> None:
+        """Somebody begins."""
+        if process.session.leaving.asked_at is not None:
+            self.broken(f"{process.name} is leaving, and begins to work {action.resource}")
+
     def asked_back(self, process: Process, action: act.Drain) -> None:
         """Somebody begins to drain."""
         del action
         self._asked[process.name] = process
 
     def second(self) -> None:
-        """Who has not heard of a cancellation."""
+        """Who has not heard of a cancellation, or of a better claim."""
+        self._check_losers()
         found = {key for process in list(self._asked.values()) for key in self._unheard(process)}
         self._draining = {key: self._draining.get(key, self.world.now) for key in found}
         for (resource, _), since in self._draining.items():

@@ -22,7 +22,7 @@ class S1(Check):
     """A (resource, token) has at most one holder; tokens only rise, over data loss too.
 
     Every grant's token is above every token ever granted or started for that resource, whatever Redis has forgotten since; and
-    no two processes ever start the same (resource, token). No exemptions.
+    no (resource, token) is ever started twice, by two processes or by one. No exemptions.
     """
 
     promise = "S1"
@@ -50,9 +50,10 @@ class S1(Check):
 
     def started(self, process: Process, action: act.Start) -> None:
         """One holder a token."""
-        holder = self._holders.setdefault((action.resource, action.token), process.name)
-        if holder != process.name:
+        holder = self._holders.get((action.resource, action.token))
+        if holder is not None:
             self.broken(f"{process.name} starts {action.resource} under token {action.token}, which {holder} has had")
+        self._holders[action.resource, action.token] = process.name
         self._highest[action.resource] = max(action.token, self._highest.get(action.resource, 0))
 
 
@@ -200,8 +201,9 @@ class S7(Check):
     """Identity reuse is harmless.
 
     A member id joins once, unless Redis forgot the first time; and no two processes with one instance id are members at the
-    same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss of data: in the first,
-    another may come first, and a member that was on its way may hear of it during the second.
+    same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss of data (after Redis can
+    be reached again, if that is later): in the first, another may come first, and a member that was on its way may hear of it
+    during the second.
     """
 
     promise = "S7"
@@ -209,6 +211,20 @@ class S7(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._joined: dict[str, int] = {}
+        self._unsure_until = 0
+
+    def data_lost(self, known_from: int) -> None:
+        """Nobody remembers who is whom."""
+        del known_from
+        self._be_unsure()
+
+    def second(self) -> None:
+        """While Redis cannot be reached, nobody can find out."""
+        if self.world.now < self._unsure_until and not self.world.redis.up:
+            self._be_unsure()
+
+    def _be_unsure(self) -> None:
+        self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
 
     def journal(self, entry: JournalEntry) -> None:
         """Member ids."""
@@ -222,11 +238,7 @@ class S7(Check):
     def joined(self, process: Process) -> None:
         """Instance ids."""
         instance = process.member_settings.instance_id
-        recently_lost = (
-            self.world.redis.lost_data
-            and self.world.now - self.world.redis.disturbed_at < 2 * self.world.settings.session_timeout_ms
-        )
-        if instance is None or recently_lost:
+        if instance is None or self.world.now < self._unsure_until:
             return
         for other in self.world.running():
             if other is not process and other.member_settings.instance_id == instance and _is_member(other):

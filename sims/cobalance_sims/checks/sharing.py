@@ -90,7 +90,7 @@ class S6(Check):
     """Balanced within one, moves minimal, nothing else interrupted.
 
     From one quiet moment to the next, if exactly one member came or went in between, as many revocations were begun as must
-    be for the loads to be even again, and not one more. Nobody drains what was not asked back, and nobody goes on draining
+    be for the loads to be even again, and not one more; if nothing changed, none was. Nobody drains what was not asked back, and nobody goes on draining
     while it keeps less than its share. Exempt from the count: members of unequal capacity, eager mode, changes of the resource
     list, loss of data, and resources given up unfinished, for as long as their giver is avoided.
     """
@@ -147,6 +147,8 @@ class S6(Check):
         ledger = self.world.redis.ledger
         self._look_for_needless()
         nothing_new = self._kept is not None and not self._changes and not self._uncountable
+        if nothing_new and self._revoked and self.world.settings.mode != "eager" and self._equal():
+            self.broken(f"{self._revoked} resources move although nobody came or went")
         if nothing_new or ledger.pending or ledger.free or ledger.recovering:
             return
         kept = {member: ledger.kept[member] for member, status in ledger.members.items() if status == "active"}

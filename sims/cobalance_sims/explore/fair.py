@@ -42,18 +42,32 @@ class Fair:
         return next((("wake", at) for at, it in running if self._world.has_news(state[STORE], it)), None)
 
     def is_even(self, state: Ids) -> bool:
-        """Everything is held, known to its holder, and shared within one; nothing is pending, nobody else is left."""
+        """Everything is known, held, known to its holder, and shared within one; nothing is pending, whoever runs is a member."""
         records = self._world.checks.facts(state[STORE]).records
         working: dict[str, int] = {}
+        running: set[str] = set()
         for _, it in self._world.slots(state):
             working |= it.working()
+            running |= {it.session.member} if it.session is not None else set()
         kept = loads(records)
-        if not kept or max(kept.values()) - min(kept.values()) > 1:
+        if not kept or max(kept.values()) - min(kept.values()) > 1 or kept.keys() != running or not records.resources:
             return False
-        return not records.number("recovering") and all(
-            it.status == "held" and not it.removing and working.get(name) == it.token
-            for name, it in records.resources.items()
+        return (
+            not records.number("recovering")
+            and self._is_listed(state)
+            and all(
+                it.status == "held" and not it.removing and working.get(name) == it.token
+                for name, it in records.resources.items()
+            )
         )
+
+    def _is_listed(self, state: Ids) -> bool:
+        """Whether the group has the newest list of those who run, unless somebody who is gone had a newer one."""
+        lists = [it.session.declaration for _, it in self._world.slots(state) if it.session is not None]
+        newest = max(lists, key=lambda it: it._declared[0])  # noqa: SLF001  # nobody else needs to know
+        records = self._world.checks.facts(state[STORE]).records
+        version, declared = records.number("list_version"), newest._declared[0]  # noqa: SLF001
+        return version > declared or (version == declared and records.resources.keys() == set(newest._names))  # noqa: SLF001
 
 
 def beginning(world: World) -> Ids:

@@ -36,6 +36,8 @@ class Process:
     is_calling: bool = False
     """Its session waits for somebody to carry out its call."""
     session: Session | None = None
+    begun: dict[str, int] = attrs.field(factory=dict)
+    """The tenures whose on_revoked has run, by token."""
     aborted: dict[str, int] = attrs.field(factory=dict)
     """The last tenure of each resource that it stopped unfinished, by token."""
 
@@ -161,6 +163,7 @@ class _Run:
         it = self._it
         held = it.tenures
         it.aborted = {name: at for name, at in it.aborted.items() if name in held and held[name].token == at}
+        it.begun = {name: at for name, at in it.begun.items() if name in held and held[name].token == at}
 
     # -- what surrounds the session ----------------------------------------------------------------------------------
 
@@ -222,8 +225,15 @@ class _Run:
         session = self._it.session
         if session is None:
             return
+        if isinstance(event, ev.DrainBegun):
+            self._it.begun[event.resource] = event.token
+        waiting = None if isinstance(event, ev.Replied) else session.line.outstanding
         for action in session.handle(event, MEMBER_MS):
             self._carry_out(action)
+            if isinstance(action, act.Call) and waiting is not None:
+                self._check_repeat(waiting, action.request)
+            if isinstance(action, act.Resume) and self._it.begun.get(action.resource) == action.token:
+                self._wrong = f"takes {action.resource} up again, although on_revoked has run"
 
     def _carry_out(self, action: act.Action) -> None:
         match action:
@@ -243,6 +253,11 @@ class _Run:
                 self._end("left")
             case _:
                 pass
+
+    def _check_repeat(self, waiting: Request, request: Request) -> None:
+        """What waits for an answer is repeated as it is; only another member begins anew."""
+        if request.header.member == waiting.header.member and request != waiting:
+            self._wrong = f"repeats its {waiting.payload.verb} as another request"
 
     def _check_claims(self, request: Request) -> None:
         if isinstance(request.payload, Join):

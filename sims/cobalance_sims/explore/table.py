@@ -12,7 +12,10 @@ Reports = Sequence[dict[str, Any]]
 
 
 def explored(reports: Reports) -> Iterator[str]:
-    """One row a scope."""
+    """One row a scope, and what was followed from its states."""
+    if not reports:
+        yield "No figures yet."
+        return
     yield "| scope | verdict | states | transitions | depth | distinct executions | CPU seconds |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for it in (report["result"] for report in reports):

@@ -27,7 +27,7 @@ class Mutant:
     @property
     def digest(self) -> str:
         """Of the change itself: a score is of this one, and of no other."""
-        return sha256("\0".join((self.file, self.old, self.new)).encode()).hexdigest()[:16]
+        return sha256(f"{self.file}\0{self.old}\0{self.new}".encode()).hexdigest()[:16]
 
 
 def lua(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:

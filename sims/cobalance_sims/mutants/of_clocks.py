@@ -46,14 +46,6 @@ CLOCKS: tuple[Mutant, ...] = (
         "tiny",
     ),
     lua(
-        "no-deadline-in-due",
-        "80_settle",
-        "return min(tonumber(timer[2] or '9007199254740991'), tonumber(deadline[2] or '9007199254740991'))",
-        "return tonumber(timer[2] or '9007199254740991')",
-        "The fast heartbeat does not see that a deadline has come.",
-        "tiny",
-    ),
-    lua(
         "deadlines-before-expiries",
         "80_settle",
         "  fire_timers()\n  if G.recovering > 0 then return end\n",
@@ -131,14 +123,6 @@ RECOVERY: tuple[Mutant, ...] = (
         "2x1",
     ),
     lua(
-        "any-claim",
-        "join",
-        "if G.recovering == 0 then return false end",
-        "if G.recovering == 0 then return true end",
-        "A claim of a tenure that has ended long ago is kept.",
-        "rival_claims@1..5",
-    ),
-    lua(
         "claims-refused",
         "join",
         "return token > r.token or (token == r.token and not has_returned(r.owner))",
@@ -169,15 +153,6 @@ RECOVERY: tuple[Mutant, ...] = (
         "if (G.version < SEEN",
         "A Redis that is another one, but looks as far on, is taken for the same.",
         "stale_replica@1..6",
-    ),
-    lua(
-        "version-behind-what-was-seen",
-        "90_request",
-        "  G.version = max(G.version, SEEN)\n",
-        "",
-        "After a loss of data versions begin below what members have seen.",
-        "2x1",
-        "redis_emptied@1..3",
     ),
     lua(
         "removal-while-recovering",

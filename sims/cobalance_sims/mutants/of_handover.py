@@ -47,6 +47,9 @@ TELLING: tuple[Mutant, ...] = (
         "",
         "A holder does not hear that it was too late.",
         "2x1",
+        equivalent="Whoever has heard of the revocation aborts by its own clock before the deadline; whoever has not heard anything "
+        "since has fenced itself by then, for the revocation timeout is not below the session timeout. Either way the member ends "
+        "the tenure itself, and its release is refused as FENCED: nothing waits for being told that it is lost.",
     ),
     lua(
         "loser-not-told",
@@ -54,7 +57,7 @@ TELLING: tuple[Mutant, ...] = (
         "if loser ~= '-' then tell(loser, name) end",
         "",
         "Who loses something to a better claim does not hear of it.",
-        "rival_claims@1..6",
+        "rival_claims@6..9",
     ),
     lua(
         "page-skips",

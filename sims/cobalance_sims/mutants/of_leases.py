@@ -56,7 +56,7 @@ LEASES: tuple[Mutant, ...] = (
         "if self.lease.over(self._now):  # too old",
         "if False:  # too old",
         "A member begins work on the strength of an answer that came after its lease.",
-        "slow_lines@1..3",
+        "slow_lines@1..5",
     ),
     python(
         "no-heartbeats",
@@ -72,7 +72,7 @@ LEASES: tuple[Mutant, ...] = (
         "return self.retry_at is not None and now >= self.retry_at",
         "return self.retry_at is not None and now >= self.retry_at and self._failures < 2",
         "A member stops asking when Redis was unreachable twice.",
-        "2x1",
+        "1x1-lost",
     ),
 )
 
@@ -83,7 +83,7 @@ LINE: tuple[Mutant, ...] = (
         "self._out.append(act.Call(self.line.outstanding))",
         "self._out.append(act.Call(self.line.send(self.line.outstanding.payload)))",
         "A repeat is a new request: what was done is done, and answered, once more.",
-        "2x1",
+        "1x1-lost",
     ),
     python(
         "number-used-again",
@@ -91,16 +91,7 @@ LINE: tuple[Mutant, ...] = (
         "        self._number += 1\n",
         "        self._number = 1\n",
         "A new request looks like a repeat of an old one.",
-        "2x1",
-    ),
-    python(
-        "any-answer-will-do",
-        "line",
-        "return request is self.outstanding",
-        "return self.outstanding is not None",
-        "The answer to a request that was given up counts for another one.",
-        "bad_network@1..3",
-        "cut_off@1..3",
+        "1x1",
     ),
     python(
         "cursor-runs-ahead",
@@ -127,14 +118,6 @@ LINE: tuple[Mutant, ...] = (
         "2x1",
     ),
     python(
-        "seen-version-forgotten",
-        "line",
-        "self._seen = max(self._seen, reply.version)",
-        "self._seen = 0",
-        "Nobody can tell that Redis has come back older than it was.",
-        "stale_replica@1..3",
-    ),
-    python(
         "floor-token-forgotten",
         "session",
         "self.line.previous, self.holdings.highest_token, ",
@@ -159,7 +142,7 @@ JOINS: tuple[Mutant, ...] = (
         "if it.state is not State.ABORTED and not it.reason}",
         "if True}",
         "A member that fenced itself claims the tenure all the same.",
-        "2x1-lost",
+        "1x1-lost",
     ),
     python(
         "aborted-while-joining",
@@ -167,8 +150,7 @@ JOINS: tuple[Mutant, ...] = (
         "        if self.phase is Phase.JOINING:  # what was aborted is not claimed",
         "        if False:  # what was aborted is not claimed",
         "A join under way claims what was aborted since.",
-        "2x1",
-        "redis_emptied@1..5",
+        "1x1-lost",
     ),
     python(
         "refused-claim-is-kept",
@@ -185,7 +167,8 @@ JOINS: tuple[Mutant, ...] = (
         "            self.holdings.lose_all()\n            self._out += self.commits.drop_all()\n            self.lease.forget()",
         "            self._out += self.commits.drop_all()\n            self.lease.forget()",
         "A member whose session has ended does not let go of what it held.",
-        "2x1",
+        "redis_outage@1..3",
+        "rival_claims@6..9",
     ),
     python(
         "list-not-declared-again",
@@ -193,7 +176,7 @@ JOINS: tuple[Mutant, ...] = (
         "        self.declaration.forget()\n",
         "",
         "After a loss of data the group knows only what was claimed.",
-        "2x1-lost",
+        "1x1-lost",
     ),
     python(
         "list-done-while-recovering",
@@ -201,7 +184,7 @@ JOINS: tuple[Mutant, ...] = (
         'if result == "RECOVERING":',
         "if False:",
         "A list that could not be compared while the group recovered is never compared.",
-        "everything@1..5",
+        "1x2-lists",
     ),
 )
 

@@ -30,14 +30,6 @@ QUOTAS: tuple[Mutant, ...] = (
         "standby@1..2",
     ),
     lua(
-        "standby-works",
-        "80_settle",
-        "    if c.class > 0 then\n      local low = lowest(LOAD",
-        "    if c.class >= 0 then\n      local low = lowest(LOAD",
-        "A standby, and a member that leaves, is given resources.",
-        "never_draining@1..5",
-    ),
-    lua(
         "grants-to-the-fullest",
         "80_settle",
         "if not best or deficit > best_deficit then",
@@ -88,7 +80,7 @@ BUDGETS: tuple[Mutant, ...] = (
         "    if G.budget <= 0 then return end",
         "local names = call('ZRANGE', FREE, '0', '-1')\n  for i = 1, #names do",
         "One call grants everything, however much that is.",
-        "2x6-narrow",
+        "1x6-narrow",
     ),
     lua(
         "unbounded-revocations",
@@ -104,7 +96,7 @@ BUDGETS: tuple[Mutant, ...] = (
         "    if G.budget <= 0 then return false end\n    G.budget = G.budget - 1\n",
         "",
         "One call frees all that a crashed member held, however much that is.",
-        "2x6-narrow",
+        "1x6-narrow",
     ),
     lua(
         "rest-is-forgotten",

@@ -27,7 +27,7 @@ TENURES: tuple[Mutant, ...] = (
         "        if held is not None and held.token <= change.token:\n            self._lose(held)",
         "        if False and held is not None:\n            self._lose(held)",
         "A member goes on with what it was told is lost.",
-        "rival_claims@1..6",
+        "rival_claims@6..9",
     ),
     python(
         "late-news-of-an-older-tenure",
@@ -48,8 +48,8 @@ TENURES: tuple[Mutant, ...] = (
     python(
         "cancel-after-begun",
         "holding",
-        "        _E.KEEP: _S.CLOSING,\n",
-        "        _E.KEEP: _S.HELD,\n",
+        "        _E.REVOKE: _S.DRAINING,\n        _E.BEGIN: _S.CLOSING,\n        _E.FINISH",
+        "        _E.REVOKE: _S.DRAINING,\n        _E.BEGIN: _S.DRAINING,\n        _E.FINISH",
         "A tenure whose on_revoked has run is taken up again.",
         "2x2-begin",
     ),
@@ -60,7 +60,6 @@ TENURES: tuple[Mutant, ...] = (
         "if False:",
         "A holder whose revocation was called off goes on draining.",
         "never_draining@1..4",
-        "slow_consumer@1..3",
     ),
     python(
         "starts-while-leaving",
@@ -68,7 +67,8 @@ TENURES: tuple[Mutant, ...] = (
         "            elif self.phase is not Phase.LEAVING:\n                self.holdings.hold(change)",
         "            elif True:\n                self.holdings.hold(change)",
         "A member that leaves begins to work what it is given last.",
-        "2x2-leave",
+        "autoscale@1..3",
+        "bad_network@1..3",
     ),
     python(
         "release-before-drained",
@@ -136,8 +136,8 @@ COMMITS: tuple[Mutant, ...] = (
         'CommitDone(asked.ticket, "UNKNOWN")',
         'CommitDone(asked.ticket, "FENCED")',
         "A commit that may have been stored is reported as certainly not stored.",
+        "slow_lines@1..5",
         "freezes@1..5",
-        "bad_network@1..5",
     ),
     python(
         "grace-without-commit",
@@ -151,15 +151,6 @@ COMMITS: tuple[Mutant, ...] = (
 )
 
 LEAVING: tuple[Mutant, ...] = (
-    python(
-        "leaves-without-draining",
-        "session",
-        "        self.holdings.drain_all(self.leaving.ask(self._now, remain=event.remain))\n",
-        "        self.leaving.ask(self._now, remain=event.remain)\n",
-        "A process that is asked to stop drains nothing.",
-        "2x2-leave",
-        "autoscale@1..2",
-    ),
     python(
         "remains-without-draining",
         "leaving",
@@ -175,14 +166,6 @@ LEAVING: tuple[Mutant, ...] = (
         "self._due = False",
         "A member that leaves is given back what it has just released.",
         "2x2-leave",
-    ),
-    python(
-        "declined-grant-forgotten",
-        "holdings",
-        "        if held is None and not keep:\n            self._add(change, State.ENDED)",
-        "        if False:\n            self._add(change, State.ENDED)",
-        "What was granted to a member that leaves is neither worked nor given back.",
-        "2x1-leave",
     ),
 )
 

@@ -133,7 +133,7 @@ def plant(mutant: Mutant, folder: Path) -> None:
     """
     for package in (cobalance, cobalance_sims):
         source = Path(str(package.__file__)).parent
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, folder / source.name)  # with what is compiled: it stays valid where nothing changes
     if mutant.name == UNCHANGED.name:
         return
     file = folder / "cobalance" / mutant.file

@@ -29,7 +29,8 @@ ROWS = (
     ),
     row(
         3, "should_skip_revoked_partitions_in_round_robin",
-        "the owner hands out what it keeps, all of it, and nothing of what is asked back; the newcomer goes on where it stopped",
+        "the owner hands out what it keeps, all of it; nobody else has anything of what is asked back before its release, and the "
+        "newcomer goes on where the owner stopped",
         DRAINS + "what_is_asked_back_hands_out_nothing_more",
     ),
     row(

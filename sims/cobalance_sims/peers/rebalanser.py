@@ -15,8 +15,8 @@ ONE_BY_ONE = (
     "GivenMultipleResourcesAndOneClientAtStartWithNewClientsStartingOneByOne_ThenResourceAssignmentsReassignedAccordingly",
 )
 EAGER_PAUSES = (
-    "Eager mode is here as the baseline in which every change stops everything, on purpose; a change that needs no move is "
-    "what cooperative mode leaves alone. That it pauses once, deals anew and rests is checked by "
+    "This does not hold here, on purpose: eager mode is the baseline in which every change stops everything, and a change that "
+    "needs no move is what cooperative mode leaves alone (rows 9 and 11). That it pauses once, deals anew and rests is checked by "
     "tests/test_scaling.py::test_eager_mode_stops_even_for_a_member_without_work."
 )
 
@@ -170,7 +170,8 @@ def _randomised() -> tuple[Row, ...]:
 LISTS = (
     PeerList(
         "Rebalanser: clients, randomised runs, and what watches them",
-        "Rebalanser.ZooKeeper.Tests at a534dc4, and its chaos tests",
+        "Rebalanser.ZooKeeper.Tests at a534dc4, and its chaos tests; of each randomised run a quarter of the changes is told, all of "
+        "them with COBALANCE_SHARE=1",
         33,
         (*CLIENTS, *_randomised(), *WATCHERS),
     ),

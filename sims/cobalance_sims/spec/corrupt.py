@@ -107,10 +107,11 @@ def uneven_grant(events: list[Event]) -> bool:
 
 
 def works_past_the_lease(events: list[Event]) -> bool:
-    """A process without an answer goes on for longer than its lease."""
-    for at in _find(events, "hear"):
-        events.insert(at + 1, {"is": "pass", "ms": 3_600_000})
-        return True
+    """A process that works something is not answered for longer than its lease, and goes on."""
+    for at in _find(events, "has"):
+        if any(it["phase"] == "working" for it in events[at]["all"].values()):
+            events.insert(at + 1, {"is": "pass", "ms": 3_600_000})
+            return True
     return False
 
 

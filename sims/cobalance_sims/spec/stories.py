@@ -7,7 +7,7 @@ from __future__ import annotations
 import attrs
 
 from cobalance_sims import faults as f
-from cobalance_sims.habits import SLOW, STUCK, UNSTOPPABLE, Habits
+from cobalance_sims.habits import STUCK, UNSTOPPABLE, Habits
 from cobalance_sims.network import DEAF
 from cobalance_sims.scenario import QUICKENED, At, Every, Scenario
 from cobalance_sims.scenarios import SCENARIOS
@@ -59,7 +59,7 @@ STORIES: tuple[Scenario, ...] = (
     Scenario(
         name="frozen",
         summary="processes freeze, briefly and past their session, and go on",
-        plan=(At(2_000, f.Pause(9_000)), At(5_000, f.Pause(2_500)), At(7_000, f.Join()), COMMITS),
+        plan=(At(1_000, f.Pause(8_000)), At(4_000, f.Pause(2_500)), At(6_000, f.Join()), COMMITS),
     ),
     Scenario(
         name="cut_off",
@@ -82,12 +82,13 @@ STORIES: tuple[Scenario, ...] = (
         summary="the resource list grows and shrinks under slow handlers",
         plan=(
             At(2_000, f.Declare(6)),
-            At(5_000, f.Declare(2)),
-            At(6_500, f.Declare(5), jitter_ms=1_000),
+            At(4_000, f.Declare(2)),
+            At(5_500, f.Declare(5)),
+            At(7_500, f.Declare(2)),
             At(9_000, f.Join()),
             COMMITS,
         ),
-        habits=SLOW,
+        habits=Habits(drain_ms=(500, 2_000)),
     ),
     *(
         attrs.evolve(SCENARIOS[name], partitions=False, settings=QUICKENED)

@@ -88,10 +88,10 @@ class MemoryStore:
         Raises:
             ScriptFailed: it raised an error or broke a rule; as in Redis, what it wrote before remains.
         """
-        if identify:
-            args = (self.identity, *args)
         encoded = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
         with self._lock:
+            if identify:
+                encoded.insert(0, self.identity.encode())
             compiled = self._scripts.get(script.sha) or self._compile(script)
             key_set = self._key_sets.get(tuple(keys)) or self._declare(script, keys)
             results = self._run(compiled, key_set, self.clock_us(), *encoded)

@@ -254,7 +254,9 @@ class PartitionWorker:
             self._wakeup.notify()
             if self.tenure.abort_at is None:
                 return
-            await anyio.sleep(max(0, self.tenure.abort_at - monotonic_ms()) / 2000)
+            with anyio.move_on_after(max(0, self.tenure.abort_at - monotonic_ms()) / 2000):
+                while asking is self.tenure.asking:
+                    await self.tenure.wait_kept()
             if asking is self.tenure.asking:
                 self.stopping = True
                 return
