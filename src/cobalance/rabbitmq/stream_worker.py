@@ -92,11 +92,6 @@ class StreamWorker(PartitionWorker):
 
     # -- the event loop's side -------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """See :class:`PartitionWorker`."""
-        self._ending, self._all_committed = anyio.Event(), anyio.Event()
-        await super().run()
-
     async def finish(self) -> Drained | Abandoned:
         """Closes the channel, and has what is not committed yet committed in the step that releases the stream."""
         resource, token = self.tenure.resource, self.tenure.token
@@ -110,7 +105,7 @@ class StreamWorker(PartitionWorker):
 
     async def _subscribe(self) -> None:
         if self._seeking is not None and self._consumer is not None:
-            self._consumer.abort()  # What was handed out and is not acknowledged yet is not waited for.
+            self._consumer.abort()
         await self._close_old()
         if await self._wait_connected() and await self._find_position():
             await super()._subscribe()
@@ -172,11 +167,13 @@ class StreamWorker(PartitionWorker):
             await super()._judge_loss(consumer, error)
 
     async def _finish_up(self) -> None:
-        await super()._finish_up()
+        if self._seeking is None or not self.tenure.active:  # What was handed out before a seek is not waited for.
+            await super()._finish_up()
         self._ending.set()  # A commit under way is waited for: behind the release it would be refused.
         self._progress.notify()
         self._commit_due.notify()
         await self._all_committed.wait()
+        self._ending, self._all_committed = anyio.Event(), anyio.Event()
 
     # -- committing --------------------------------------------------------------------------------------------------------
 
