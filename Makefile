@@ -1,9 +1,9 @@
-# make demo | test | lint | bench | explore, each with ARGS="..." to pass arguments on. No other preparation is needed.
+# make demo | test | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
 
-.PHONY: demo test lint bench explore chaos
+.PHONY: demo test lint bench explore mutants spec chaos
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -20,6 +20,14 @@ bench: .venv/.up-to-date
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
 explore: .venv/.up-to-date
 	$(PYTHON) -m cobalance_sims.explore $(ARGS)
+
+# Whether planted bugs are found; ARGS="no-fencing --stories" tells how one is.
+mutants: .venv/.up-to-date
+	$(PYTHON) -m cobalance_sims.mutants $(ARGS)
+
+# The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes" or "histories" checks that part.
+spec: .venv/.up-to-date
+	$(PYTHON) -m cobalance_sims.spec $(ARGS)
 
 # Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run.
 chaos: .venv/.up-to-date

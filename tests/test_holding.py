@@ -60,7 +60,7 @@ def test_the_diagram_shows_edges_of_the_table() -> None:
         assert edge in LEGAL
     aborts = re.search(r"abort: ([\w, ]+) ──► (\w+) ── stopped", picture)
     assert aborts is not None
-    assert {State[name] for name in aborts.group(1).split(", ")} == WORKING
+    assert {State[name] for name in aborts.group(1).split(", ")} == set(WORKING)
     assert all(TABLE[state][Step.ABORT] is State[aborts.group(2)] for state in WORKING)
     assert TABLE[State[aborts.group(2)]][Step.STOP] is State.ENDED
     assert "keep" in picture

@@ -15,16 +15,16 @@ import anyio.lowlevel
 import pika
 import pytest
 
+from cobalance import ConsumerGroup, Delivery, Queue
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.group import Group
-from cobalance import ConsumerGroup, Delivery, Queue
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 
 pytestmark = pytest.mark.anyio
 
-FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=1_200, gather_ms=0)
+FAST = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, revocation_timeout_ms=3_000, gather_ms=0)
 OWN = MemberSettings(drain_timeout_ms=1_000)
 WITHIN_S = 15.0
 QUEUES = ("kept.0", "kept.1")

@@ -35,7 +35,7 @@ class Churn:
         self.random = Random(seed)
         self.names = names(self.random.choice([1, 5, 12]))
         self.world = World(self._settings(), seed=seed, created=self.random.random() < 0.5)
-        self.world.checks.append(records_agree)
+        self.world.checks += [records_agree, nothing_is_overlooked]
         self.world.latency_ms = lambda: self.random.choice([1, 1, 2, 5, 40])
         self.trouble = 0.0
         self.world.fate = self._fate
@@ -182,6 +182,13 @@ def records_agree(world: World) -> None:
     """The coordinator's indices agree with its records; looked at now and then, since it takes a while."""
     if world.random.random() < 0.02:
         check(world.records())
+
+
+def nothing_is_overlooked(world: World) -> None:
+    """The tenures that sessions know to be restless are those that a look at all of them finds."""
+    for process in world.alive():
+        holdings = process.session.holdings
+        assert holdings._restless() == [it for it in holdings._by_name.values() if not it.is_quiet]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""``cobalance sims run`` and ``cobalance sims campaign``."""
+"""``cobalance sims run`` and ``cobalance sims campaign``; ``cobalance sims spec`` has a command line of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from cobalance.coordinator.lua_engine import ENGINES
 from cobalance_sims.campaign import Campaign
 from cobalance_sims.run import Outcome, Run
 from cobalance_sims.scenarios import SCENARIOS, steady_churn
+from cobalance_sims.spec.cli import main as check_spec
 
 FAILED, USAGE = 1, 2
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command; its exit code: 1 when a promise was broken, 2 when the command was."""
+    words = list(sys.argv[1:] if args is None else args)
+    if words[:1] == ["spec"]:
+        return check_spec(words[1:])
     parser = _parser()
     try:
-        options = parser.parse_args(args)
+        options = parser.parse_args(words)
     except SystemExit as end:
         return USAGE if end.code else 0
     return int(options.command(options))
@@ -48,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     speed.set_defaults(command=_speed)
     for command in (run, campaign, speed):
         command.add_argument("--lua", choices=ENGINES, help="the engine; the fastest there is by default")
+    commands.add_parser("spec", help="check the TLA+ document with TLC")
     scenarios = commands.add_parser("scenarios", help="list the stories")
     scenarios.set_defaults(command=_list)
     return parser

@@ -124,6 +124,7 @@ class Lane(Tenure):
 
     def _drained(self, _: object) -> None:
         if self.state == "closing" and self.forget():
+            self.process.world.watch.drained(self.process, self)
             self.process.deliver(ev.Drained(self.resource, self.token, self._taken, self._finished))
 
     def resume(self) -> None:

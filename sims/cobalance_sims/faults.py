@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from cobalance_sims.habits import QUICK, Habits
-from cobalance_sims.network import BAD, DEAF, SOUND, Network
+from cobalance_sims.network import BAD, DEAF, LAGGING, SOUND, Network
 
 if TYPE_CHECKING:
     from cobalance_sims.process import Process
@@ -208,6 +208,38 @@ class CutOff:
     @staticmethod
     def _end(process: Process) -> None:
         process.reaches_redis = True
+
+
+@attrs.frozen
+class Fade:
+    """A process's line to Redis becomes slow, and then it is cut off, or freezes."""
+
+    slow_ms: int = 4_000
+    ms: int = 9_000
+    freezes: bool = False
+
+    def strike(self, world: World) -> None:
+        """It becomes slow."""
+        process = world.pick()
+        if process is not None:
+            world.log(process, "has a slow line")
+            process.network = LAGGING
+            world.clock.after(self.slow_ms, self._break, process)
+
+    def _break(self, process: Process) -> None:
+        if process.network is not LAGGING:
+            return  # the trouble has ended
+        process.network = SOUND
+        if self.freezes and process.running:
+            process.pause()
+        elif not self.freezes:
+            process.reaches_redis = False
+        process.world.clock.after(self.ms, self._end, process)
+
+    @staticmethod
+    def _end(process: Process) -> None:
+        process.reaches_redis = True
+        process.resume()
 
 
 # -- Redis ---------------------------------------------------------------------------------------------------------------

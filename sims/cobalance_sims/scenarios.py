@@ -111,7 +111,7 @@ _ALL = (
         summary="guarded members that are cut off keep consuming; Redis forgets, and they claim what others have been granted",
         plan=(
             Every(28_000, f.CutOff(15_000, 2), start_ms=-20_000, jitter_ms=1_000),
-            Every(28_000, f.Empty(), start_ms=-8_000, jitter_ms=2_000),
+            Every(28_000, f.Empty(), start_ms=-6_000, jitter_ms=2_000),
             Every(31_000, f.Pause(16_000), start_ms=-15_000, jitter_ms=3_000),
             MESSAGES,
         ),
@@ -200,6 +200,18 @@ _ALL = (
         ),
     ),
     Scenario(
+        name="slow_lines",
+        summary="a process's line to Redis becomes slow before it breaks, or before the process freezes with an answer on its way",
+        plan=(
+            Every(7_000, f.Fade(), jitter_ms=3_000),
+            Every(7_000, f.Fade(freezes=True), start_ms=2_000, jitter_ms=3_000),
+            Every(5_000, f.Join(), jitter_ms=2_000),
+            Every(5_000, f.Leave(), start_ms=2_500, jitter_ms=2_000),
+            COMMITS,
+        ),
+        members=6,
+    ),
+    Scenario(
         name="redis_emptied",
         summary="Redis forgets everything, and everybody claims what it holds",
         plan=(
@@ -212,6 +224,21 @@ _ALL = (
             COMMITS,
         ),
         created=False,
+    ),
+    Scenario(
+        name="amnesia",
+        summary="Redis forgets everything while its clock is behind: only the members know which tokens there were",
+        plan=(
+            At(5_000, f.StepClock(-60_000)),
+            At(7_000, f.Join(2)),
+            At(14_000, f.Outage(9_000)),
+            At(18_000, f.Empty()),
+            At(40_000, f.Join(2)),
+            At(50_000, f.Empty(restarted=False), jitter_ms=2_000),
+            At(65_000, f.Join()),
+            COMMITS,
+        ),
+        length_ms=80_000,
     ),
     Scenario(
         name="stale_replica",

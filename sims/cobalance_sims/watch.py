@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
+    from cobalance.events import CommitOutcome
     from cobalance.journal import JournalEntry
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
@@ -82,6 +83,14 @@ class Watch:
     def idle(self, process: Process, tenure: Tenure) -> None:
         """No more."""
         self._tell("idle", process, tenure)
+
+    def drained(self, process: Process, tenure: Tenure) -> None:
+        """Its work ends."""
+        self._tell("drained", process, tenure)
+
+    def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
+        """A user's commit was answered."""
+        self._tell("committed", process, asked, outcome)
 
     def joined(self, process: Process) -> None:
         """A member is there."""

@@ -114,6 +114,7 @@ class PlainWork:
 
     def _finish(self, it: Tenure) -> None:
         self._forget(it)
+        self._world.watch.drained(self._process, it)
         self._process.deliver(ev.Drained(it.resource, it.token, 0, 0, it.done or None))
 
     def resume(self, resource: str, token: int) -> None:

@@ -165,6 +165,7 @@ class World:
     def committed(self, process: Process, resource: str, token: int, offset: int, outcome: ev.CommitOutcome) -> None:
         """A user's commit was answered."""
         self.log(process, f"committed {resource} {self.trace.tag(token)} at {offset}: {outcome}")
+        self.watch.committed(process, (resource, token, offset), outcome)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
         """Redis ran a request; its journal has been read."""

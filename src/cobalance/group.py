@@ -238,6 +238,7 @@ class Group(Pausing):
             Fenced: it has lost it meanwhile; nothing was stored.
             OffsetRegressed: a higher offset is stored; nothing was changed.
             CommitOutcomeUnknown: the session ended before an answer came.
+            UsageError: the offset is not between 0 and 2**53.
         """
         held = self._roster.current(resource)
         if held is None or held.tenure is None:

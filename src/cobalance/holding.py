@@ -102,7 +102,7 @@ TABLE: dict[State, dict[Step, State]] = {
     },
 }
 
-WORKING = frozenset({State.HELD, State.DRAINING, State.CLOSING})
+WORKING = (State.HELD, State.DRAINING, State.CLOSING)
 """Where user code may touch the resource."""
 
 
@@ -149,3 +149,9 @@ class Holding:
     def working(self) -> bool:
         """Whether user code may still touch the resource."""
         return self.state in WORKING
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is just worked: no clock runs, there is nothing to release and nothing to tell."""
+        is_busy = self.busy_since is not None
+        return self.state is State.HELD and self.abort_at is None and self.told_busy == is_busy

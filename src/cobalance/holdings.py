@@ -19,11 +19,17 @@ NEWS_A_CALL = 200
 
 
 class Holdings:
-    """What this member holds, by resource. ``out`` collects the actions of the event being handled."""
+    """What this member holds, by resource. ``out`` collects the actions of the event being handled.
+
+    Most tenures are quiet most of the time, and a member may have thousands. What clocks, releases and news are about is
+    looked for among the restless ones only, which are known until something may have changed.
+    """
 
     def __init__(self, member: MemberSettings) -> None:
         self._own = member
         self._by_name: dict[str, Holding] = {}
+        self._known_restless: list[Holding] | None = []
+        """Those that are not quiet, in the order of all; ``None`` once something may have changed."""
         self._drain_by: int | None = None
         self.highest_token = 0
         self.out: list[act.Action] = []
@@ -38,7 +44,21 @@ class Holdings:
         """
         if token > self.highest_token:
             raise IllegalTransition(f"there was no tenure of {resource!r} with token {token}")
-        held = self._by_name.get(resource)
+        return self._touch_tenure(resource, token)
+
+    def _restless(self) -> list[Holding]:
+        if self._known_restless is None:
+            self._known_restless = [it for it in self._by_name.values() if not it.is_quiet]
+        return self._known_restless
+
+    def _touch(self, resource: str) -> Holding | None:
+        """What is held of it, about to change."""
+        self._known_restless = None
+        return self._by_name.get(resource)
+
+    def _touch_tenure(self, resource: str, token: int) -> Holding | None:
+        """The same, unless it is another tenure."""
+        held = self._touch(resource)
         return held if held is not None and held.token == token else None
 
     def any_known(self) -> bool:
@@ -56,7 +76,7 @@ class Holdings:
     def claims(self) -> list[Claim]:
         """What to claim from a coordinator that lost its state: never what was aborted or given up."""
         kept = {name: it for name, it in self._by_name.items() if it.state is not State.ABORTED and not it.reason}
-        self._by_name = kept
+        self._by_name, self._known_restless = kept, None
         for it in kept.values():
             if it.state is State.RELEASING:
                 it.step(Step.RETRY)
@@ -101,14 +121,14 @@ class Holdings:
 
     def lose(self, change: Change) -> None:
         """It is ours no more. ``lost`` carries a token above the lost one."""
-        held = self._by_name.get(change.resource)
+        held = self._touch(change.resource)
         if held is not None and held.token <= change.token:
             self._lose(held)
 
     def lose_token(self, resource: str, token: int) -> None:
         """A claim was refused."""
-        held = self._by_name.get(resource)
-        if held is not None and held.token == token:
+        held = self._touch_tenure(resource, token)
+        if held is not None:
             self._lose(held)
 
     def lose_all(self) -> None:
@@ -118,8 +138,8 @@ class Holdings:
 
     def release_answered(self, resource: str, token: int, result: str) -> None:
         """What became of a release."""
-        held = self._by_name.get(resource)
-        if held is None or held.token != token or held.state is not State.RELEASING:
+        held = self._touch_tenure(resource, token)
+        if held is None or held.state is not State.RELEASING:
             return
         if result in ("OK", "FENCED"):
             held.step(Step.ANSWER)
@@ -130,7 +150,7 @@ class Holdings:
 
     def _present(self, change: Change) -> Holding | None:
         """The tenure this is about. An older one of the same resource has been lost on the way."""
-        held = self._by_name.get(change.resource)
+        held = self._touch(change.resource)
         if held is not None and held.token < change.token:
             self._lose(held)
             return None
@@ -143,6 +163,7 @@ class Holdings:
     def _lose(self, held: Holding) -> None:
         working = held.working
         held.step(Step.LOSE)
+        self._known_restless = None
         del self._by_name[held.resource]
         if working:
             self.out.append(act.Abort(held.resource, held.token, "lost"))
@@ -167,8 +188,8 @@ class Holdings:
 
     def committed(self, resource: str, token: int, offset: int) -> None:
         """The coordinator has stored an offset."""
-        held = self._by_name.get(resource)
-        if held is not None and held.token == token:
+        held = self._touch_tenure(resource, token)
+        if held is not None:
             held.committed = offset if held.committed is None else max(offset, held.committed)
 
     def abandoned(self, event: ev.Abandoned) -> None:
@@ -201,7 +222,7 @@ class Holdings:
 
     def drain_all(self, abort_at: int) -> None:
         """The process stops: everything drains, by this time at the latest."""
-        self._drain_by = abort_at
+        self._drain_by, self._known_restless = abort_at, None
         for held in self._by_name.values():
             if held.state is State.HELD:
                 held.step(Step.REVOKE)
@@ -212,7 +233,7 @@ class Holdings:
 
     def check_deadlines(self, now: int) -> None:
         """Aborts what has outlived its deadline, ahead of the coordinator's own; gives up on aborts that never end."""
-        for held in self._by_name.values():
+        for held in self._restless():
             if held.working and held.abort_at is not None and now >= held.abort_at:
                 self._abort(held, "deadline", now)
             elif held.state is State.ABORTED and now >= held.stop_by:
@@ -228,27 +249,29 @@ class Holdings:
 
     def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
         held.step(Step.ABORT)
+        self._known_restless = None
         held.reason, held.abort_at, held.stop_by = reason, None, now + self._own.max_processing_ms
         self.out.append(act.Abort(held.resource, held.token, reason))
 
     def times(self) -> list[int]:
         """When to look at the clocks again."""
-        return [at for it in self._by_name.values() if (at := it.next_clock()) is not None]
+        return [at for it in self._restless() if (at := it.next_clock()) is not None]
 
     # -- what to tell ----------------------------------------------------------------------------------------------
 
     def take_releases(self, *, park: bool) -> list[ReleaseItem]:
         """What has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace."""
-        ended = [it for it in self._by_name.values() if it.state is State.ENDED and not (park and not it.reason)]
-        for held in ended[:RELEASES_A_CALL]:
+        ended = [it for it in self._restless() if it.state is State.ENDED and not (park and not it.reason)]
+        del ended[RELEASES_A_CALL:]
+        for held in ended:
             held.step(Step.SEND)
-        return [_item(it) for it in ended[:RELEASES_A_CALL]]
+        return list(map(_item, ended))
 
     def park(self) -> list[tuple[str, int, int]]:
         """Offsets of what has ended and is kept for the rejoin grace: not released, they are committed by themselves."""
         parked = [
             (it, it.offset)
-            for it in self._by_name.values()
+            for it in self._restless()
             if it.state is State.ENDED and not it.reason and it.offset is not None
         ]
         for held, offset in parked:
@@ -259,15 +282,15 @@ class Holdings:
         """Tenures that turned busy or idle since the coordinator was last told, as many as one call may carry."""
         return [
             (it.resource, it.token, it.busy_since is not None)
-            for it in self._by_name.values()
+            for it in self._restless()
             if it.working and it.told_busy != (it.busy_since is not None)
         ][:NEWS_A_CALL]
 
     def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
         """The coordinator has heard this."""
         for resource, token, busy in progress:
-            held = self._by_name.get(resource)
-            if held is not None and held.token == token:
+            held = self._touch_tenure(resource, token)
+            if held is not None:
                 held.told_busy = busy
 
 

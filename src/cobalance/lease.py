@@ -64,5 +64,7 @@ class Lease:
 
     def times(self, now: int, extra_ms: int) -> list[int]:
         """When to look again."""
-        ends = [] if self.until is None else [self.until, self.until + extra_ms]
-        return [at for at in ends if at > now] + ([] if self.retry_at is None else [self.retry_at])
+        times = [] if self.retry_at is None else [self.retry_at]
+        if self.until is not None and self.until + extra_ms > now:
+            times.append(self.until if self.until > now else self.until + extra_ms)
+        return times

@@ -26,6 +26,8 @@ class PendingCommits:
 
     def take(self) -> list[CommitItem]:
         """The items of the next request, as many as one call may carry."""
+        if not self._waiting:
+            return []
         keys = list(self._waiting)[:COMMITS_A_CALL]
         self._sent = {key: self._waiting.pop(key) for key in keys}
         return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]

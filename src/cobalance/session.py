@@ -23,8 +23,7 @@ A member id is never reused: each join has its own, and names its predecessor.
 from __future__ import annotations
 
 from enum import Enum
-from functools import singledispatchmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cobalance import actions as act
 from cobalance import events as ev
@@ -35,10 +34,13 @@ from cobalance.errors import IllegalTransition
 from cobalance.holdings import Holdings
 from cobalance.joining import Joining
 from cobalance.lease import Lease
+from cobalance.leaving import Leaving
 from cobalance.line import Line
 from cobalance.offsets import PendingCommits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.settings import GroupSettings, MemberSettings
 
@@ -80,14 +82,14 @@ class Session:
     def __init__(self, name: str, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self.phase = Phase.NEW
         self._own = member
-        self._leave_due = self._remain = self._is_coordinator = False
+        self._is_coordinator = False
         self._due_at: int | None = None
         self._heartbeat_at, self._heartbeat_ms = 0, settings.heartbeat_interval_ms
-        self._stop_asked_at: int | None = None
         self._now = 0
         self._out: list[act.Action] = []
         self.line = Line(name)
         self.joining = Joining(label, settings, member)
+        self.leaving = Leaving(member)
         self.holdings = Holdings(member)
         self.lease = Lease(settings.session_timeout_ms)
         self.declaration = Declaration()
@@ -101,9 +103,12 @@ class Session:
         Raises:
             IllegalTransition: the event cannot happen now; nothing has changed.
         """
+        handler = self._HANDLERS.get(type(event))
+        if handler is None:
+            raise IllegalTransition(f"not an event: {event!r}")
         self._now = now
         self._out = self.holdings.out = []
-        self._on(event)
+        handler(self, event)
         self._check_clocks()
         self._ask_what_is_due()
         if self.phase is not Phase.LEFT:
@@ -125,10 +130,6 @@ class Session:
         """Whether the last answer named this member as the elected coordinator."""
         return self._is_coordinator
 
-    @singledispatchmethod
-    def _on(self, event: object) -> None:
-        raise IllegalTransition(f"not an event: {event!r}")
-
     def _to(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self.phase]:
             raise IllegalTransition(f"a session that is {self.phase.value} cannot become {phase.value}")
@@ -136,77 +137,36 @@ class Session:
 
     # -- what the process wants ------------------------------------------------------------------------------------
 
-    @_on.register
     def _started(self, _: ev.Started) -> None:
         self._to(Phase.JOINING)
         self._prepare_join(claims=[])
 
-    @_on.register
-    def _resources_declared(self, event: ev.ResourcesDeclared) -> None:
-        self.declaration.declare(event.version, event.names)
-
-    @_on.register
     def _commit_asked(self, event: ev.CommitAsked) -> None:
         if self.holdings.find(event.resource, event.token) is None:
             self._out.append(act.CommitDone(event.ticket, "FENCED"))
         else:
             self.commits.add(event)
 
-    @_on.register
     def _stop_asked(self, event: ev.StopAsked) -> None:
-        if self.phase is Phase.LEFT or self._stop_asked_at is not None:
+        if self.phase is Phase.LEFT or self.leaving.asked_at is not None:
             return
         if self.phase is Phase.NEW:
             self._finish()
             return
-        self._remain = event.remain and self._own.instance_id is not None
-        self._stop_asked_at = self._now
-        self.holdings.drain_all(self._now + self._own.drain_timeout_ms)
+        self.holdings.drain_all(self.leaving.ask(self._now, remain=event.remain))
         if self.phase is not Phase.JOINING:  # else once the join is answered, so that it leaves no ghost
             self._begin_leaving()
 
     def _begin_leaving(self) -> None:
         self._to(Phase.LEAVING)
-        self._leave_due = not self._remain
-
-    # -- what the work reports -------------------------------------------------------------------------------------
-
-    @_on.register
-    def _progressed(self, event: ev.Progressed) -> None:
-        self.holdings.progressed(event, self._now)
-
-    @_on.register
-    def _guard_changed(self, event: ev.GuardChanged) -> None:
-        self.holdings.guard_changed(event)
-
-    @_on.register
-    def _drain_begun(self, event: ev.DrainBegun) -> None:
-        self.holdings.begun(event)
-
-    @_on.register
-    def _drained(self, event: ev.Drained) -> None:
-        self.holdings.drained(event)
-
-    @_on.register
-    def _abandoned(self, event: ev.Abandoned) -> None:
-        self.holdings.abandoned(event)
+        self.leaving.begin()
 
     # -- what the coordinator says ---------------------------------------------------------------------------------
 
-    @_on.register
-    def _hinted(self, event: ev.Hinted) -> None:
-        self.line.hinted(event.version)
-
-    @_on.register
-    def _timer_fired(self, _: ev.TimerFired) -> None:
-        pass  # the clocks are looked at after every event
-
-    @_on.register
     def _call_failed(self, event: ev.CallFailed) -> None:
         if self.line.waits_for(event.request):
             self.lease.failed(self._now)
 
-    @_on.register
     def _replied(self, event: ev.Replied) -> None:
         if not self.line.waits_for(event.request):
             return
@@ -231,7 +191,7 @@ class Session:
 
     def _refused_as_double(self, session_ms: int) -> None:
         self.lease.failed(self._now)
-        if self._stop_asked_at is not None and not self.holdings.any_known():
+        if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is no member, so there is nothing to leave
         else:
             self._out += self.joining.refused(self._now, session_ms)
@@ -275,7 +235,7 @@ class Session:
             elif self.phase is not Phase.LEAVING:
                 self.holdings.hold(change)
             else:
-                self.holdings.decline(change, keep=self._remain)
+                self.holdings.decline(change, keep=self.leaving.remain)
 
     def _released(self, resource: str, token: int, result: str) -> None:
         if result in ("UNCOMMITTED", "REGRESSED"):
@@ -294,7 +254,7 @@ class Session:
             self.holdings.lose_all()
             self._finish()
         else:
-            self._remain = False  # or it would be LEFT: this group keeps nothing, so what is parked is released
+            self.leaving.remain = False  # or it would be LEFT: this group keeps nothing, so what is parked is released
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 
@@ -325,7 +285,7 @@ class Session:
                 f"they hold before anything is given out"
             )
             self._out.append(act.Problem("recovering", message))
-        if self._stop_asked_at is not None:
+        if self.leaving.asked_at is not None:
             self._begin_leaving()
 
     def _finish(self) -> None:
@@ -342,18 +302,9 @@ class Session:
         self.holdings.check_deadlines(self._now)
         if self.lease.over(self._now):
             self._fence()
-        if self._stop_asked_at is not None and self._now >= self._gives_up_at(self._stop_asked_at):
+        if self.leaving.over(self._now, self.holdings, self.lease):
             self.holdings.lose_all()  # nobody can be told any more: the session ends by itself
             self._finish()
-
-    def _gives_up_at(self, asked_at: int) -> int:
-        """When a process that was asked to stop ends, answered or not: once nothing runs and the session cannot have
-        outlived the silence, and at the latest a session timeout after its drain timeout.
-        """
-        latest = asked_at + self._own.drain_timeout_ms + self.lease.session_ms
-        if self.holdings.unfinished():
-            return latest
-        return min(latest, asked_at + self.lease.session_ms if self.lease.until is None else self.lease.until)
 
     def _fence(self) -> None:
         patient = not self.lease.over_by(self._now, self._own.guarded_outage_ms)
@@ -371,9 +322,9 @@ class Session:
         self._out.append(act.Problem("cut_off", message))
 
     def _wake_at(self) -> int:
-        times = self.holdings.times() + self.lease.times(self._now, self._own.guarded_outage_ms)
-        if self._stop_asked_at is not None:
-            times.append(self._gives_up_at(self._stop_asked_at))
+        times = [*self.holdings.times(), *self.lease.times(self._now, self._own.guarded_outage_ms)]
+        if self.leaving.asked_at is not None:
+            times.append(self.leaving.gives_up_at(self.leaving.asked_at, self.holdings, self.lease))
         if self.line.outstanding is None:
             times.append(self._heartbeat_at)
             times += self.declaration.times() if self.phase is not Phase.LEAVING else []
@@ -400,13 +351,11 @@ class Session:
             return self.joining.page(
                 self.line.previous, self.holdings.highest_token, self.lease.session_ms, self._heartbeat_ms
             )
-        if self._leave_due:  # before any release, or the coordinator would give back at once what is released
-            self._leave_due = False
-            return Leave()
-        return self._next_for_others() or self._next_for_us()
+        return self.leaving.first_request() or self._next_for_others() or self._next_for_us()
 
     def _next_for_others(self) -> Payload | None:
-        parking = self._remain and self.phase is Phase.LEAVING
+        leaving = self.phase is Phase.LEAVING
+        parking = leaving and self.leaving.remain
         releasing = self.holdings.take_releases(park=parking)
         if releasing:
             return Release(tuple(releasing))
@@ -415,13 +364,7 @@ class Session:
         committing = self.commits.take()
         if committing:
             return CommitRequest(tuple(committing))
-        if (
-            self.phase is Phase.LEAVING
-            and not self.holdings.unfinished()
-            and (parking or not self.holdings.any_known())
-        ):
-            return Leave(remain=self._remain)
-        return None
+        return self.leaving.last_request(self.holdings) if leaving else None
 
     def _next_for_us(self) -> Payload | None:
         page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
@@ -437,3 +380,21 @@ class Session:
         self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
         self._out.append(act.Call(self.line.send(payload)))
+
+    # -- which event is whose --------------------------------------------------------------------------------------
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Session, Any], None]]] = {
+        ev.Started: _started,
+        ev.ResourcesDeclared: lambda self, event: self.declaration.declare(event.version, event.names),
+        ev.CommitAsked: _commit_asked,
+        ev.StopAsked: _stop_asked,
+        ev.Progressed: lambda self, event: self.holdings.progressed(event, self._now),
+        ev.GuardChanged: lambda self, event: self.holdings.guard_changed(event),
+        ev.DrainBegun: lambda self, event: self.holdings.begun(event),
+        ev.Drained: lambda self, event: self.holdings.drained(event),
+        ev.Abandoned: lambda self, event: self.holdings.abandoned(event),
+        ev.Replied: _replied,
+        ev.CallFailed: _call_failed,
+        ev.Hinted: lambda self, event: self.line.hinted(event.version),
+        ev.TimerFired: lambda *_: None,  # the clocks are looked at after every event
+    }

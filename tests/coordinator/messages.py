@@ -29,11 +29,10 @@ class Messages:
 
     def poll(self, *members: Member) -> list[str]:
         """One message of everything they may begin with (of all members, if none is named); the resources they came from."""
-        polled = []
+        polled: list[str] = []
         for member in members or tuple(self.group.members.values()):
-            for name in sorted(member.holds):
-                if not member.holds[name].pending and member.works_on(name) and self._hand_out(member, name):
-                    polled.append(name)
+            begins = [it for it in sorted(member.holds) if not member.holds[it].pending and member.works_on(it)]
+            polled += [name for name in begins if self._hand_out(member, name)]
         return polled
 
     def poll_all(self) -> None:
@@ -85,7 +84,12 @@ class Messages:
     @property
     def missing(self) -> list[tuple[str, int]]:
         """Published and never handed out."""
-        return [(name, at) for name in sorted(self.published) for at in range(self.published[name]) if not self.handed.get((name, at))]
+        return [
+            (name, at)
+            for name in sorted(self.published)
+            for at in range(self.published[name])
+            if not self.handed.get((name, at))
+        ]
 
     def check_each_once(self) -> None:
         """Nothing lost, nothing doubled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.coordinator.driver import Group, Member
-from tests.coordinator.oracle import fewest_moves, is_even
+from tests.coordinator.oracle import fewest_moves
 
 
 def check_shared(group: Group, *members: Member) -> None:
@@ -32,9 +32,3 @@ def fewest(before: dict[str, tuple[str, int]], group: Group, *staying: Member) -
     names = group.holders().keys()
     kept = {it.id: sum(owner == it.id for name, (owner, _) in before.items() if name in names) for it in staying}
     return fewest_moves(len(names), kept, {it.id: 1 for it in staying})
-
-
-def is_even_now(group: Group) -> bool:
-    """Whether what members keep is one of the even ways, all being of equal capacity."""
-    loads = group.loads()
-    return is_even(loads, dict.fromkeys(loads, 1))

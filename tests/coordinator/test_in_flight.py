@@ -106,6 +106,9 @@ def test_joins_leaves_and_crashes_one_after_the_other_in_one_drain(group: Group)
             assert member.leave() == "LEFT"
     staying = [member for member in alive if not member.is_over]
     messages.drain(*staying)
+    assert [member.id for member in staying] == ["m01", "m06", "m08"]
     check_shared(group, *staying)
     messages.poll_all()
     assert messages.missing == []
+    crashed = {member.id for member in members if member.silent}
+    assert all(crashed & set(messages.handed[again]) for again in messages.again), "only the dead are repeated"

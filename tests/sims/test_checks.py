@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from cobalance import actions as act
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
+from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request, SetResources
 from cobalance.journal import JournalEntry
-from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, Violation
+from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S4Told, S6Returns, Violation
 from cobalance_sims.checks.sharing import retained
 from cobalance_sims.faults import Join
+from cobalance_sims.habits import STUCK
 from cobalance_sims.process import Process
 from cobalance_sims.scenario import QUICKENED
 from cobalance_sims.work import Tenure
@@ -62,6 +64,11 @@ def _s1_repeats_a_token_over_data_loss(stage: Stage) -> None:
     stage.held("r", "p2.1", 4)
 
 
+def _s1_takes_a_lower_claim(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.entry("claimed", resource="r", member="p2.1", token=4)
+
+
 def _s1_has_two_holders(stage: Stage) -> None:
     stage.start(stage.first, 5)
     stage.start(stage.second, 5)
@@ -70,6 +77,12 @@ def _s1_has_two_holders(stage: Stage) -> None:
 def _s2_has_two_at_work(stage: Stage) -> None:
     stage.world.became_active(stage.first, Tenure("r", 1))
     stage.world.became_active(stage.second, Tenure("r", 2))
+
+
+def _s2_releases_what_is_still_worked(stage: Stage) -> None:
+    stage.first.work.start("r", 5, None)
+    request = Request(Header("p1.1", 1), Release((ReleaseItem(resource="r", token=5, reason="deadline"),)))
+    stage.world.watch.executed(stage.first, request, CoordinatorReply(status="OK", results=("OK",)))
 
 
 def _s3_frees_for_a_stranger(stage: Stage) -> None:
@@ -108,6 +121,39 @@ def _s4_ends_below(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
     stage.commit(1, 5, 10)
     stage.entry("expired", resource="r", member="p1.1", token=5, committed=3)
+
+
+def _s4_says_stored_of_what_is_not(stage: Stage) -> None:
+    stage.commit(1, 5, 10)
+    stage.world.committed(stage.first, "r", 5, 11, "OK")
+
+
+def _s4_says_fenced_of_what_is_stored(stage: Stage) -> None:
+    stage.commit(1, 5, 10)
+    stage.world.committed(stage.first, "r", 5, 10, "FENCED")
+
+
+def _s4_releases_unfinished_work_as_finished(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.start(stage.first, 5)
+    stage.entry("released", resource="r", member="p1.1", token=5)
+
+
+def _s4_forgets_where_work_ended(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.world.watch.drained(stage.first, Tenure("r", 5, done=7))
+    stage.entry("released", resource="r", member="p1.1", token=5, committed=6)
+
+
+def _s4_keeps_without_commit(stage: Stage) -> None:
+    stage.held("r", "p1.1", 5)
+    stage.world.watch.drained(stage.first, Tenure("r", 5, done=7))
+    stage.entry("graced", member="p1.1", reason="left")
+
+
+def _s4_never_answers(stage: Stage) -> None:
+    stage.first.tickets[1] = ("r", 5, 10)
+    stage.world.watch.settled()
 
 
 def _s5_leaves_one_free(stage: Stage) -> None:
@@ -156,6 +202,82 @@ def _s6_is_uneven(stage: Stage) -> None:
     for number in range(3):
         stage.held(f"r{number}", stage.first.session.member, number + 1)
     stage.world.watch.settled()
+
+
+def _s6_gives_back_to_the_giver(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.entry("joined", member="p2.1")
+    stage.held("r", "p1.1", 5)
+    stage.entry("abandoned", resource="r", member="p1.1", token=5, reason="deadline")
+    stage.entry("granted", resource="r", member="p1.1", token=6)
+
+
+def _s6_grants_to_a_leaver(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.entry("leaving", member="p1.1")
+    stage.held("r", "p1.1", 5)
+
+
+def _s6_ends_an_instance_without_grace(stage: Stage) -> None:
+    stage.world.settings = attrs.evolve(QUICKENED, rejoin_grace_ms=1_000)
+    stage.world.start(instance="i")
+    stage.entry("joined", member="p3.1")
+    stage.entry("expired_member", member="p3.1", reason="expired")
+
+
+def _s6_lets_an_heir_go_without(stage: Stage) -> None:
+    stage.world.start(instance="i")
+    stage.world.start(instance="i")
+    for member in ("p3.1", "p4.1"):
+        stage.entry("joined", member=member)
+    stage.held("r", "p3.1", 5)
+    stage.entry("left", member="p3.1", reason="inherited")
+
+
+def _s6_ends_a_leave_too_early(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.held("r", "p1.1", 5)
+    stage.entry("left", member="p1.1", reason="left")
+
+
+def _s6_keeps_what_is_still_worked(stage: Stage) -> None:
+    stage.first.work.start("r", 5, None)
+    stage.entry("graced", member="p1.1", reason="left")
+
+
+def _s6_moves_while_recovering(stage: Stage) -> None:
+    stage.world.watch.data_lost(-1)
+    stage.entry("incarnation", reason="recovering")
+    stage.held("r", "p1.1", 5)
+
+
+def _s6_moves_before_a_loss_is_noticed(stage: Stage) -> None:
+    stage.world.watch.data_lost(-1)
+    stage.held("r", "p1.1", 5)
+
+
+def _s6_deals_behind_a_barrier(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.held("r", "p1.1", 5)
+    stage.entry("barrier")
+    stage.held("q", "p1.1", 6)
+
+
+def _s6_takes_an_older_list(stage: Stage) -> None:
+    for number, version in ((1, 2), (2, 1)):
+        request = Request(Header("p1.1", number), SetResources(version=version, digest="-"))
+        stage.world.watch.executed(stage.first, request, CoordinatorReply(status="OK", results=("DONE",)))
+
+
+def _s6_says_nothing_of_a_cancellation(stage: Stage) -> None:
+    stage.entry("joined", member=stage.first.session.member)
+    stage.world.clock.run(10)
+    stage.first.work.start("r", 5, None)
+    stage.first.habits = STUCK
+    stage.held("r", stage.first.session.member, 5)
+    stage.world.watch.asked_back(stage.first, act.Drain("r", 5, 0))
+    stage.first.work.drain("r", 5)
+    _let_pass(stage, 8_000)
 
 
 def _s7_joins_twice(stage: Stage) -> None:
@@ -236,8 +358,10 @@ def _let_pass(stage: Stage, ms: int) -> None:
 PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S1, _s1_repeats_a_token),
     (S1, _s1_repeats_a_token_over_data_loss),
+    (S1, _s1_takes_a_lower_claim),
     (S1, _s1_has_two_holders),
     (S2, _s2_has_two_at_work),
+    (S2, _s2_releases_what_is_still_worked),
     (S3, _s3_frees_for_a_stranger),
     (S3, _s3_frees_an_old_token),
     (S3, _s3_takes_a_commit_of_an_old_token),
@@ -245,12 +369,29 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S4, _s4_accepts_less),
     (S4, _s4_forgets),
     (S4, _s4_ends_below),
+    (S4Told, _s4_says_stored_of_what_is_not),
+    (S4Told, _s4_says_fenced_of_what_is_stored),
+    (S4Told, _s4_releases_unfinished_work_as_finished),
+    (S4Told, _s4_forgets_where_work_ended),
+    (S4Told, _s4_keeps_without_commit),
+    (S4Told, _s4_never_answers),
     (S5, _s5_leaves_one_free),
     (S5, _s5_lets_the_dead_hold),
     (S6, _s6_drains_unasked),
     (S6, _s6_moves_too_many),
     (S6, _s6_drains_needlessly),
     (S6, _s6_is_uneven),
+    (S6Returns, _s6_gives_back_to_the_giver),
+    (S6Returns, _s6_grants_to_a_leaver),
+    (S6Returns, _s6_ends_an_instance_without_grace),
+    (S6Returns, _s6_lets_an_heir_go_without),
+    (S6Returns, _s6_ends_a_leave_too_early),
+    (S6Returns, _s6_keeps_what_is_still_worked),
+    (S6Returns, _s6_moves_while_recovering),
+    (S6Returns, _s6_moves_before_a_loss_is_noticed),
+    (S6Returns, _s6_deals_behind_a_barrier),
+    (S6Returns, _s6_takes_an_older_list),
+    (S6Returns, _s6_says_nothing_of_a_cancellation),
     (S7, _s7_joins_twice),
     (S7, _s7_has_two_of_one_name),
     (L1, _l1_never_converges),

@@ -1,11 +1,17 @@
-"""Every interleaving of a very small group; the CI tier is `make explore`."""
+"""Every interleaving of a very small group; larger ones are in test_explore_tier.py."""
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
+from cobalance.holdings import Holdings
+from cobalance_sims.explore.cli import Report, main, text
+from cobalance_sims.explore.fair import Fair, beginning
 from cobalance_sims.explore.scope import SCOPES
 from cobalance_sims.explore.search import Result, Search
+from cobalance_sims.explore.story import Story
+from cobalance_sims.explore.tier import complaints
 from cobalance_sims.explore.world import World
 
 
@@ -21,18 +27,67 @@ def test_all_interleavings_of_two_members_keep_every_promise(explored: Result) -
     assert explored.is_complete
 
 
+def test_every_state_is_followed_to_an_even_group(explored: Result) -> None:
+    """From every single state, and nothing is left out in silence."""
+    assert explored.closures[""] == explored.states
+
+
 def test_the_faults_were_reached(explored: Result) -> None:
     """An exploration in which nothing goes wrong proves nothing."""
-    for what in (
-        "crash",
-        "pause",
-        "cut",
-        "lost",
-        "reply",
-        "empty",
-        "replace",
-        "journal expired",
-        "journal recovered",
-        "journal claimed",
-    ):
-        assert explored.reached[what], f"{what} was never reached"
+    kinds = (
+        *("crash", "pause", "cut", "lost", "reply", "empty", "replace"),
+        *("journal expired", "journal recovered", "journal claimed", "call join with claims", "answer repeat"),
+        *("answer REJOIN", "answer ENDED", "abort fenced"),
+    )
+    assert [kind for kind in kinds if not explored.reached[kind]] == []
+
+
+def test_a_tier_that_misses_a_kind_proves_nothing(explored: Result) -> None:
+    """One member leaves in no path of this scope: as a tier, it would fail, and say why."""
+    (complaint,) = complaints([explored])
+    assert complaint.startswith("never reached: ")
+    assert "journal left" in complaint
+
+
+def test_a_tier_that_is_not_complete_or_not_followed_proves_nothing(explored: Result) -> None:
+    """Whatever was cut short is named."""
+    cut_short = attrs.evolve(explored, is_complete=False)
+    unfollowed = attrs.evolve(explored, closures={"": explored.states - 1})
+    assert "not complete: 2x1" in complaints([cut_short])
+    assert "not followed from every state: 2x1" in complaints([unfollowed])
+
+
+def test_the_figures_are_printed(explored: Result) -> None:
+    """States, transitions, whose drains were needed, and every kind that was reached, with counts."""
+    figures, followed, kinds = text(Report(explored, "", ())).splitlines()
+    assert figures.startswith(f"2x1: complete, {explored.states:,} states, {explored.transitions:,} transitions, ")
+    assert f"from {explored.states:,} states" in followed
+    assert "0 with b never draining" in followed  # one resource never moves while its holder lives
+    assert f"crash {explored.reached['crash']:,}, " in kinds
+
+
+def test_a_scope_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names there are."""
+    assert main(["2x5"]) == 2
+    assert "no such scope: 2x5; there are 2x1, " in capsys.readouterr().err
+
+
+def test_exploring_from_a_settled_group_begins_there() -> None:
+    """Two share evenly when the third may start."""
+    world = World(SCOPES["3x3"])
+    state = beginning(world)
+    assert Fair(world).is_even(state)
+    assert [it.status for _, it in world.slots(state)] == ["up", "up", "absent"]
+
+
+def test_a_broken_promise_is_told_as_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortest way to it, with who holds what: here members that never fence themselves."""
+    monkeypatch.setattr(Holdings, "fence", lambda *_, **__: 0)
+    world = World(SCOPES["2x1"])
+    found = Search(world).run().found
+    assert found is not None
+    story = Story(world).tell(found).splitlines()
+    assert story[-1] == "WRONG a and b both work r1"
+    assert len(story) == len(found.path) + len(found.closure) + 2  # what it says, and where trouble ends
+    assert any("cannot reach Redis any more" in line for line in story)
+    assert "r1 held a1.1" in story[-2]

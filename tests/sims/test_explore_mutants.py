@@ -1,16 +1,32 @@
-"""Planted bugs are found. All of them are scored by ``python -m cobalance_sims.mutants``."""
+"""Planted bugs are found. All of them are scored by ``python -m cobalance_sims.mutants``; its scores lie in ``sims/proof``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 import cobalance
-from cobalance_sims.explore.scope import SCOPES
-from cobalance_sims.mutants.score import MUTANTS, UNCHANGED, judge
+from cobalance_sims.mutants.mutant import Mutant
+from cobalance_sims.mutants.planted import MUTANTS
+from cobalance_sims.mutants.rungs import is_known
+from cobalance_sims.mutants.score import UNCHANGED, Score, as_json, judge, stale
+from cobalance_sims.proof import FIGURES, figures
 
-SECONDS = 60
+SAMPLE = (
+    "early-grant",
+    "no-recovery",
+    "session-ends-early",
+    "clock-may-step-back",
+    "no-fencing",
+    "no-abort",
+    "lease-from-the-reply",
+)
+
+
+def _named(name: str) -> Mutant:
+    return next(it for it in MUTANTS if it.name == name)
 
 
 def test_there_are_enough() -> None:
@@ -20,29 +36,50 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda it: it.name)
-def test_every_bug_still_fits_its_file(mutant: object) -> None:
+def test_every_bug_still_fits_its_file(mutant: Mutant) -> None:
     """A bug whose text is no longer there plants nothing."""
-    it = next(one for one in MUTANTS if one is mutant)
-    text = (Path(str(cobalance.__file__)).parent / it.file).read_text("utf-8")
-    assert text.count(it.old) == 1
-    assert it.new != it.old
-    assert set(it.scopes) <= set(SCOPES)
+    text = (Path(str(cobalance.__file__)).parent / mutant.file).read_text("utf-8")
+    assert text.count(mutant.old) == 1
+    assert mutant.new != mutant.old
+    assert mutant.rungs
+    assert all(is_known(rung) for rung in mutant.rungs)
 
 
-def test_without_a_bug_nothing_is_found() -> None:
+def test_every_bug_has_been_scored_and_none_survived() -> None:
+    """A bug that is added or changed is scored before it is committed."""
+    scores = figures("mutants")
+    assert list(stale(scores)) == []
+    assert [it["name"] for it in scores if it["verdict"] == "survived"] == []
+    assert [it["name"] for it in scores if it["verdict"] == "equivalent"] == [
+        it.name for it in MUTANTS if it.equivalent
+    ]
+
+
+def test_a_bug_that_was_never_scored_is_missed() -> None:
+    """So is one whose text has changed since, and one that is planted no more."""
+    scores = [{"name": it.name, "digest": it.digest} for it in MUTANTS]
+    assert list(stale(scores)) == []
+    assert list(stale(scores[1:])) == [f"{MUTANTS[0].name} has to be scored anew"]
+    changed = attrs.evolve(MUTANTS[0], new="something else")
+    assert list(stale([{"name": changed.name, "digest": changed.digest}, *scores[1:]]))
+    assert list(stale([*scores, {"name": "gone", "digest": ""}])) == ["gone has to be scored anew"]
+
+
+def test_the_file_of_scores_is_as_the_command_writes_it() -> None:
+    """Nobody edits it by hand."""
+    text = (FIGURES / "mutants.json").read_text("utf-8")
+    assert as_json([Score(**it) for it in figures("mutants")]) == text
+
+
+@pytest.mark.parametrize("rung", ["2x1", "everything@1"])
+def test_without_a_bug_nothing_is_found(rung: str) -> None:
     """Otherwise every bug would count as found."""
-    assert (
-        judge(
-            UNCHANGED.__class__(name="unchanged", file="", old="", new="", breaks="", scopes=("2x1",)), SECONDS
-        ).verdict
-        == "survived"
-    )
+    assert judge(attrs.evolve(UNCHANGED, rungs=(rung,))).score.verdict == "survived"
 
 
-@pytest.mark.parametrize("name", ["early-grant", "no-recovery", "session-ends-early", "no-fencing", "no-abort"])
+@pytest.mark.parametrize("name", SAMPLE)
 def test_a_planted_bug_is_found(name: str) -> None:
-    """By the smallest scope, in seconds, with a story to read."""
-    (mutant,) = (it for it in MUTANTS if it.name == name)
-    score = judge(mutant, SECONDS)
-    assert score.verdict == "killed"
-    assert "WRONG" in score.story
+    """By its cheapest rung, in seconds, with a story to read."""
+    judged = judge(_named(name))
+    assert judged.score.verdict == "killed"
+    assert judged.story

@@ -105,7 +105,11 @@ def programs() -> None:
     run(ConsumerGroup("billing", MatchingQueues("a.*"), handle, retries=Retries(1, first_ms=5), on_error="halt"))
     kept = Topic("payments", 4, "stream", retention=Retention(max_age="7D"))
     run(ConsumerGroup("revenue", kept, handle, streams=StreamSettings(start=7, on_unknown_offset="stop", lock=True)))
-    run(ConsumerGroup("revenue", kept, handle, streams=StreamSettings(start="next", commit_every=1, commit_interval_ms=5)))
+    run(
+        ConsumerGroup(
+            "revenue", kept, handle, streams=StreamSettings(start="next", commit_every=1, commit_interval_ms=5)
+        )
+    )
     with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
         connection.channel().start_consuming()
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
+    from cobalance.events import CommitOutcome
     from cobalance.journal import JournalEntry
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
@@ -56,6 +57,12 @@ class Check:
 
     def idle(self, process: Process, tenure: Tenure) -> None:
         """It touches it no more."""
+
+    def drained(self, process: Process, tenure: Tenure) -> None:
+        """Its work is finished and about to be reported so."""
+
+    def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
+        """A user's commit (resource, token, offset) was answered."""
 
     def joined(self, process: Process) -> None:
         """A member's join was answered."""

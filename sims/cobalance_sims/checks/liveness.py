@@ -41,16 +41,15 @@ def _why_uneven(world: World, living: dict[str, Process]) -> str:
 
 
 def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
-    believed = {
-        name: (member, token)
-        for member, process in living.items()
-        for name, (token, state) in process.session.holdings.snapshot().items()
-        if state == "held"
-    }
-    for name, it in world.redis.ledger.resources.items():
-        if believed.get(name) != (it.owner, it.token):
-            return f"{name} is on record as {it.owner} {it.token}, members believe {believed.get(name)}"
-    return ""
+    on_record = {name: (it.owner, it.token) for name, it in world.redis.ledger.resources.items()}
+    worked: set[str] = set()
+    for member, process in living.items():
+        for name, (token, state) in process.session.holdings.snapshot().items():
+            if state == "held" and on_record.get(name) != (member, token):
+                return f"{name} is on record as {on_record.get(name)}, {member} believes to hold it under {token}"
+            worked |= {name} if state == "held" else set()
+    idle = on_record.keys() - worked
+    return f"{min(idle)} is worked by nobody" if idle else ""
 
 
 class L1(Check):

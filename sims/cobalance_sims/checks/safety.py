@@ -33,7 +33,12 @@ class S1(Check):
         self._holders: dict[tuple[str, int], str] = {}
 
     def journal(self, entry: JournalEntry) -> None:
-        """Grants rise."""
+        """Grants rise; no claim lowers what is on record."""
+        on_record = self.world.redis.ledger.resources.get(entry.resource or "")
+        if entry.kind == "claimed" and on_record is not None and (entry.token or 0) < on_record.token:
+            self.broken(
+                f"{entry.member} claims {entry.resource} under {entry.token}, below {on_record.token} on record"
+            )
         if entry.kind != "granted":
             return
         name, token = entry.resource or "", entry.token or 0
@@ -56,7 +61,8 @@ class S2(Check):
 
     Actively: its code runs, and may touch it. Exempt are frozen processes, which execute nothing (their clock is looked at
     before anything else when they go on); work that was told to stop and is a blocking call that cannot be cancelled; and,
-    where there is a broker, members that hold a partition but are refused by its guard.
+    where there is a broker, members that hold a partition but are refused by its guard. Nothing is released before its work
+    has stopped, or is given up as hung.
     """
 
     promise = "S2"
@@ -78,6 +84,15 @@ class S2(Check):
         names = self._active.get(tenure.resource, [])
         if process.name in names:
             names.remove(process.name)
+
+    def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
+        """What is released is touched no more; what never stops is given up as hung."""
+        if not isinstance(request.payload, Release):
+            return
+        for item, result in zip(request.payload.items, reply.results, strict=True):
+            it = process.work.tenures.get(item.resource)
+            if result == "OK" and item.reason != "hung" and it is not None and it.token == item.token:
+                self.broken(f"{process.name} releases {item.resource}, and its work is still {it.state}")
 
 
 class S3(Check):

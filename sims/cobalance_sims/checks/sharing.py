@@ -139,7 +139,7 @@ class S6(Check):
     def asked_back(self, process: Process, action: act.Drain) -> None:
         """Only what was asked for drains."""
         asked = (action.resource, action.token) in self._asked
-        if not asked and process.session._stop_asked_at is None:  # noqa: SLF001  # whether it was asked to leave is nobody else's
+        if not asked and process.session.leaving.asked_at is None:
             self.broken(f"{process.name} drains {action.resource}, which nobody asked back")
 
     def second(self) -> None:

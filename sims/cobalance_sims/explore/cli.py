@@ -1,11 +1,12 @@
-"""The commands: explore, replay, mutants."""
+"""``cobalance sims explore``: scopes or a tier of them, and the replay of what they executed."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,9 +17,9 @@ from cobalance_sims.explore.replay import Engine, Memory, RealRedis, Replayed, d
 from cobalance_sims.explore.scope import SCOPES
 from cobalance_sims.explore.search import Result, Search
 from cobalance_sims.explore.story import Story
+from cobalance_sims.explore.tier import TIERS, complaints
 from cobalance_sims.explore.world import World
 
-CI_TIER = ("3x3", "2x4")
 LUAS = ("luajit21", "lua51", "lua54")
 
 
@@ -32,6 +33,8 @@ class Work:
     lua: str | None = None
     redis_url: str | None = None
     """Replay on this Redis and on all Luas; its data is removed."""
+    sample: int = 1
+    """Replay every so manieth execution."""
 
 
 @attrs.frozen
@@ -49,25 +52,40 @@ class Report:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Explores the scopes named, two processes at a time; 0 if all is well, 1 if not, 2 for wrong arguments."""
+    """Explores the scopes named, or those of a tier, several processes at a time; 0 if all is well, 1 if not, 2 for wrong
+    arguments.
+    """
     options = _parser().parse_args(args)
     unknown = [name for name in options.scopes if name not in SCOPES]
     if unknown:
         sys.stderr.write(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}\n")
         return 2
-    reports = _with_redis(options) if options.replay else _run_all(options, None)
-    for report in reports:
+    is_tier = not options.scopes
+    options.scopes = options.scopes or TIERS[options.tier]
+    began = time.monotonic()
+    reports: list[Report] = []
+    for report in _with_redis(options) if options.replay else _run_all(options, None):
+        reports.append(report)
         sys.stdout.write(text(report) + "\n")
-    if options.json:
-        Path(options.json).write_text(json.dumps([attrs.asdict(report) for report in reports], indent=1), "utf-8")
-    return 0 if all(report.is_well for report in reports) else 1
+        sys.stdout.flush()
+        if options.json:
+            Path(options.json).write_text(json.dumps([attrs.asdict(it) for it in reports], indent=1), "utf-8")
+    wrong = complaints([report.result for report in reports]) if is_tier and not options.safety_only else []
+    if is_tier:
+        verdict = f"tier {options.tier}: {'NOT ' if wrong else ''}proven, {time.monotonic() - began:.0f} s"
+        sys.stdout.write("\n".join([*wrong, verdict]) + "\n")
+    return 0 if all(report.is_well for report in reports) and not wrong else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cobalance sims explore", description="Visits every interleaving of small groups."
     )
-    parser.add_argument("scopes", nargs="*", help=f"default {' '.join(CI_TIER)}; there are {', '.join(SCOPES)}")
+    parser.add_argument("scopes", nargs="*", help=f"instead of a tier; there are {', '.join(SCOPES)}")
+    tiers = "; ".join(f"{name}: {', '.join(scopes)}" for name, scopes in TIERS.items())
+    parser.add_argument(
+        "--tier", choices=sorted(TIERS), default="ci", help=f"which scopes together (default ci). {tiers}"
+    )
     parser.add_argument(
         "--seconds", type=float, help="stop each scope after this time; the result then says incomplete"
     )
@@ -75,27 +93,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--replay", action="store_true", help="then replay all executions on a real Redis and on all Luas"
     )
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="replay every Nth execution only")
     parser.add_argument("--lua", choices=LUAS, help="which Lua explores")
     parser.add_argument("--processes", type=int, default=2, help="default 2")
     parser.add_argument("--json", help="write the figures to this file")
     return parser
 
 
-def _with_redis(options: argparse.Namespace) -> list[Report]:
+def _with_redis(options: argparse.Namespace) -> Iterator[Report]:
     """Each scope has a Redis of its own, or they would take each other's data away."""
     from cobalance import servers
 
     running: list[servers.OwnRedis] = []
     try:
-        for _ in options.scopes or CI_TIER:
+        for _ in options.scopes:
             running.append(servers.private_redis())  # noqa: PERF401  # what was started is ended even if the next one fails
-        return _run_all(options, [server.url for server in running])
+        yield from _run_all(options, [server.url for server in running])
     finally:
         for server in running:
             server.close()
 
 
-def _run_all(options: argparse.Namespace, urls: list[str] | None) -> list[Report]:
+def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Report]:
     work = [
         Work(
             scope=name,
@@ -103,13 +122,15 @@ def _run_all(options: argparse.Namespace, urls: list[str] | None) -> list[Report
             liveness=not options.safety_only,
             lua=options.lua,
             redis_url=urls[number] if urls else None,
+            sample=options.sample,
         )
-        for number, name in enumerate(options.scopes or CI_TIER)
+        for number, name in enumerate(options.scopes)
     ]
     if len(work) == 1:
-        return [run(work[0])]
+        yield run(work[0])
+        return
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(run, work))
+        yield from pool.map(run, work)
 
 
 def run(work: Work) -> Report:
@@ -117,14 +138,14 @@ def run(work: Work) -> Report:
     world = World(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)
     result = Search(world, liveness=work.liveness, seconds=work.seconds).run(_progress(work.scope))
     story = Story(world).tell(result.found) if result.found else ""
-    return Report(result, story, _replays(world, work.redis_url) if work.redis_url else ())
+    return Report(result, story, _replays(world, work.redis_url, work.sample) if work.redis_url else ())
 
 
-def _replays(world: World, url: str) -> tuple[Replayed, ...]:
+def _replays(world: World, url: str, every: int) -> tuple[Replayed, ...]:
     server = RealRedis(url)
     engines: list[Engine] = [server, *(Memory(lua) for lua in LUAS)]
     try:
-        return tuple(replay(world.coordinator, engine) for engine in engines)
+        return tuple(replay(world.coordinator, engine, every=every) for engine in engines)
     finally:
         server.close()
 
@@ -143,9 +164,9 @@ def text(report: Report) -> str:
     verdict = "BROKEN" if it.found else ("complete" if it.is_complete else "incomplete: time is up")
     figures = (
         f"{it.scope}: {verdict}, {it.states:,} states, {it.transitions:,} transitions, depth {it.depth}, "
-        f"{it.executions:,} distinct executions, {it.seconds:.1f} s"
+        f"{it.executions:,} distinct executions, {it.seconds:.1f} s ({it.cpu_seconds:.1f} s of CPU)"
     )
-    lines = [figures]
+    lines = [figures, *_followed(it), _kinds(it)]
     for replayed in report.replays:
         bad = replayed.mismatches
         lines.append(
@@ -153,3 +174,13 @@ def text(report: Report) -> str:
         )
         lines += [f"    {bad[0].script} {bad[0].args}\n    {bad[0].expected}\n    {bad[0].got}"] if bad else []
     return "\n".join([*lines, report.story] if report.story else lines)
+
+
+def _followed(it: Result) -> Iterator[str]:
+    if it.closures:
+        wedged = ", ".join(f"{count:,} with {slot} never draining" for slot, count in it.closures.items() if slot)
+        yield f"  fair continuations: from {it.closures['']:,} states, and again where its drains were needed: {wedged}"
+
+
+def _kinds(it: Result) -> str:
+    return "  reached: " + ", ".join(f"{kind} {count:,}" for kind, count in it.reached.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import attrs
@@ -20,9 +21,11 @@ from cobalance.lease import Lease
 from cobalance.line import Line
 from cobalance.session import Session
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS
+from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS, TICK_MS
 
 TOKEN, VERSION, STORE_VERSION, INCARNATION, GROUP_TIME, MEMBER_TIME, FREED = "K", "V", "W", "I", "T", "M", "F"
+LOSABLE = "L"
+"""Of no value: it stands in a state in which Redis may still lose its data."""
 NUMBER, CURSOR, NEWS = "N:", "Q:", "C:"
 """Kinds of numbers. Those that end in a colon are followed by the member whose they are: request numbers are compared with that
 member's only, and so are the versions up to which it has heard its changes (cursor) and at which there were some (news)."""
@@ -33,9 +36,10 @@ HIGHEST_TOKEN = GROUP_MS * 1000 + 1_000_000
 SLOT = ("slot",)
 _LEAST_TOKEN = 10**15
 _VERSIONS = {"_seen": VERSION, "seen": VERSION, "_cursor": CURSOR, "cursor": CURSOR, "_hinted": NEWS}
-_MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "_stop_asked_at", "_refused_since"})
+_MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "asked_at", "_refused_since"})
 """Times from which a member measures; of all others only matters whether they have come, so what is past is now."""
 _FAR_MS = 100_000_000
+_ATOMS = frozenset({type(None), bool, str, GroupSettings, MemberSettings})
 
 Skeleton = Any
 Numbers = tuple[int, ...]
@@ -52,14 +56,15 @@ class Encoder:
 
     def encode(self, value: Any, field: str = "") -> Skeleton:
         """The skeleton; what was taken out of it is in `numbers` and `kinds`."""
-        if value is None or isinstance(value, (bool, str, Enum, GroupSettings, MemberSettings)):
-            return value
-        if isinstance(value, int):
+        kind = type(value)
+        if kind is int:
             return self._number(value, field)
-        if isinstance(value, (tuple, list)):
-            return (type(value), tuple(self.encode(part, field) for part in value))
-        if isinstance(value, dict):
-            return (dict, tuple((self.encode(key), self.encode(part, field)) for key, part in value.items()))
+        if kind in _ATOMS or isinstance(value, Enum):
+            return value
+        if kind is tuple or kind is list:
+            return (kind, tuple([self.encode(part, field) for part in value]))
+        if kind is dict:
+            return (dict, tuple([(self.encode(key), self.encode(part, field)) for key, part in value.items()]))
         return self._object(value)
 
     def _number(self, value: int, field: str) -> Skeleton:
@@ -67,7 +72,7 @@ class Encoder:
         if kind is None:
             return value
         if kind == MEMBER_TIME and field not in _MEASURED_FROM:
-            value = max(value, MEMBER_MS)
+            value = next_tick(value)
         self.numbers.append(value)
         self.kinds.append(kind)
         return SLOT
@@ -79,7 +84,12 @@ class Encoder:
         if isinstance(value, Request):
             self._member = value.header.member
         _DROP_DEAD.get(type(value), _keep)(value, fields)
-        return (type(value), tuple((name, self.encode(part, name)) for name, part in fields.items()))
+        return (type(value), tuple([(name, self.encode(part, name)) for name, part in fields.items()]))
+
+
+def next_tick(value: int) -> int:
+    """When a member that looks at its clock at each tick sees that this time has come. What is past is now."""
+    return MEMBER_MS + max(0, -(-(value - MEMBER_MS) // TICK_MS)) * TICK_MS
 
 
 def _kind(value: int, field: str, member: str) -> str | None:
@@ -98,9 +108,14 @@ def _kind(value: int, field: str, member: str) -> str | None:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    if attrs.has(type(value)):
-        return {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
-    return dict(vars(value))
+    names = _names(type(value))  # type: ignore[arg-type]  # a class is hashable, whatever its instances are
+    return dict(vars(value)) if names is None else {name: getattr(value, name) for name in names}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of such values; None for a class whose instances know them."""
+    return tuple(field.name for field in attrs.fields(kind)) if attrs.has(kind) else None
 
 
 def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
@@ -111,12 +126,13 @@ def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
         return skeleton
     kind, parts = skeleton
     if kind is tuple or kind is list:
-        return kind(decode(part, numbers) for part in parts)
+        return kind([decode(part, numbers) for part in parts])
     if kind is dict:
         return {decode(key, numbers): decode(part, numbers) for key, part in parts}
     value = object.__new__(kind)
+    put = object.__setattr__
     for name, part in parts:
-        object.__setattr__(value, name, decode(part, numbers))
+        put(value, name, decode(part, numbers) if isinstance(part, tuple) else part)
     return value
 
 
@@ -139,7 +155,7 @@ def _session(session: Session, fields: dict[str, Any]) -> None:
 
 
 def _lease(_lease_of_it: Lease, fields: dict[str, Any]) -> None:
-    fields["_failures"] = min(fields["_failures"], 3)
+    fields["_failures"] = 0  # it decides how soon within the next tick is tried again
     for name in ("_first_sent_at", "_sent_at"):
         fields[name] = max(fields[name], MEMBER_MS - fields["session_ms"])
 
@@ -153,6 +169,7 @@ def _holdings(_holdings_of_it: Holdings, fields: dict[str, Any]) -> None:
     fields["out"] = []
     fields["highest_token"] = HIGHEST_TOKEN if fields["highest_token"] else 0
     fields["_by_name"] = dict(sorted(fields["_by_name"].items()))
+    fields["_known_restless"] = None  # found again when it is asked for
 
 
 def _holding(holding: Holding, fields: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 
 import attrs
 
@@ -17,7 +18,7 @@ from cobalance_sims.explore import dump
 from cobalance_sims.explore.pool import Pool
 from cobalance_sims.explore.scope import GROUP_MS, Scope
 
-MOST_SNAPSHOTS = 20_000
+MOST_SNAPSHOTS = 5_000
 
 
 @attrs.frozen(eq=False)
@@ -25,9 +26,13 @@ class Outcome:
     """What one execution did."""
 
     reply: CoordinatorReply
+    reply_number: int
+    """Equal replies have one number."""
     after: int
     """The part that the data is afterwards, before any renaming."""
     journal: tuple[dict[str, str], ...]
+    granted: tuple[tuple[str, int, str], ...] = ()
+    """Resource, token, member of the tenures it began."""
     digest: bytes = b""
     """Of reply and data, if they are to be compared with a replay."""
     wrong: str = ""
@@ -56,6 +61,7 @@ class Coordinator:
         self._digest = digest
         self._heard: dict[tuple[int, str, int], int] = {}
         self._snapshots: dict[int, Snapshot] = {}
+        self._replies: dict[CoordinatorReply, int] = {}
 
     def execute(self, before: int, identity: str, request: Request) -> Outcome:
         """Runs a request on the data of a part."""
@@ -78,10 +84,13 @@ class Coordinator:
         try:
             reply = self.store.run(script, dump.KEYS, args)
         except ScriptFailed as failed:
-            return Outcome(CoordinatorReply(status="OK"), before, (), wrong=str(failed))
+            return Outcome(CoordinatorReply(status="OK"), -1, before, (), wrong=str(failed))
         state = self.store.dump()
         digest = b"" if self._digest is None else self._digest(reply, state)
-        return Outcome(decode(reply), self.pool.add(*self.canonical.encode(state)), journal_of(state), digest)
+        decoded, journal = decode(reply), journal_of(state)
+        number = self._replies.setdefault(decoded, len(self._replies))
+        after = self.pool.add(*self.canonical.encode(state))
+        return Outcome(decoded, number, after, journal, granted(journal), digest)
 
     def restore(self, part: int) -> None:
         """Puts the data of a part in place."""
@@ -121,5 +130,10 @@ def journal_of(state: State) -> tuple[dict[str, str], ...]:
     return ()
 
 
+def granted(journal: tuple[dict[str, str], ...]) -> tuple[tuple[str, int, str], ...]:
+    """The tenures that began: resource, token, member."""
+    return tuple((it["resource"], int(it["token"]), it["member"]) for it in journal if it["kind"] == "granted")
+
+
 def _fields(flat: tuple[bytes, ...]) -> dict[str, str]:
-    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+    return {intern(flat[i].decode()): intern(flat[i + 1].decode()) for i in range(0, len(flat), 2)}

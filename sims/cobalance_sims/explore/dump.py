@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
+from sys import intern
+
+import attrs
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.state import KeyState, State
@@ -30,6 +33,10 @@ from cobalance_sims.explore.scope import GROUP_MS
 GROUP = "g"
 KEYS = group_keys(GROUP)
 PREFIX = KEYS[0].rsplit(":", 1)[0] + ":"
+
+_JOURNAL, _STATE, _RESOURCES, _TIMERS, _DEADLINES = (
+    (PREFIX + name).encode() for name in ("journal", "state", "resources", "timers", "deadlines")
+)
 
 _FAR_MS = GROUP_MS + 500_000
 """Tombstones and kept offsets outlive every exploration: their timers stand still."""
@@ -59,35 +66,71 @@ def time(value: int) -> Word:
     return one(GROUP_TIME, max(value, GROUP_MS))
 
 
+@attrs.frozen
+class Around:
+    """What the scalars of a group are read beside: it decides which of them can still matter."""
+
+    highest_token: int
+    first_deadline: int
+    has_graced: bool
+
+    @classmethod
+    def of(cls, state: State) -> Around:
+        """From a dump."""
+        parts = {key.key: key.contents for key in state}
+        tokens = [int(packed.split(b" ")[2]) for packed in parts.get(_RESOURCES, ())[1::2]]
+        deadlines = [int(at) for at in parts.get(_DEADLINES, ())[1::2]]
+        has_graced = any(entry.startswith(b"g:") for entry in parts.get(_TIMERS, ()))
+        return cls(max(tokens, default=1), min(deadlines, default=_FAR_MS), has_graced)
+
+
+Skeleton = tuple[str, ...]
+"""One text a key."""
+
+Encoded = tuple[Skeleton, Numbers, Kinds]
+
+
 class Canonical:
-    """Turns dumps into skeletons. What a group's settings make unreadable depends on them."""
+    """Turns dumps into skeletons. What a group's settings make unreadable depends on them.
+
+    Most keys are the same in many dumps: each is encoded once.
+    """
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
         self._oldest = GROUP_MS - 3 * settings.revocation_timeout_ms
+        self._encoded: dict[tuple[KeyState, Around | None], tuple[str, Numbers, Kinds]] = {}
 
-    def encode(self, state: State) -> tuple[str, Numbers, Kinds]:
+    def encode(self, state: State) -> Encoded:
         """Skeleton, numbers, kinds."""
-        keys: list[str] = []
+        texts: list[str] = []
         numbers: list[int] = []
         kinds: list[str] = []
-        highest = _highest_token(state)
+        around = Around.of(state)
         for key in state:
-            name = key.key.decode()[len(PREFIX) :]
-            if name == "journal" or not key.contents:
+            if key.key == _JOURNAL or not key.contents:
                 continue
-            words: list[str] = [name, key.kind]
-            for text, found in self._words(name, [part.decode() for part in key.contents], highest):
-                words.append(text)
-                kinds += [kind for kind, _ in found]
-                numbers += [value for _, value in found]
-            keys.append("\x1f".join(words))
-        return "\x1e".join(keys), tuple(numbers), tuple(kinds)
+            text, found, of_kinds = self._of_key(key, around if key.key == _STATE else None)
+            texts.append(text)
+            numbers += found
+            kinds += of_kinds
+        return tuple(texts), tuple(numbers), tuple(kinds)
 
-    def _words(self, name: str, flat: list[str], highest: int) -> Iterator[Word]:
+    def _of_key(self, key: KeyState, around: Around | None) -> tuple[str, Numbers, Kinds]:
+        found = self._encoded.get((key, around))
+        if found is None:
+            name = key.key.decode()[len(PREFIX) :]
+            words = list(self._words(name, [part.decode() for part in key.contents], around))
+            text = intern("\x1f".join([name, key.kind, *(word for word, _ in words)]))
+            pairs = [pair for _, found in words for pair in found]
+            found = text, tuple(value for _, value in pairs), tuple(kind for kind, _ in pairs)
+            self._encoded[key, around] = found
+        return found
+
+    def _words(self, name: str, flat: list[str], around: Around | None) -> Iterator[Word]:
         pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
-        if name == "state":
-            yield from self._state(dict(pairs), highest)
+        if around is not None:
+            yield from self._state(dict(pairs), around)
             return
         if name in ("members", "resources"):
             for field, packed in sorted(pairs):
@@ -104,29 +147,41 @@ class Canonical:
             return _resource(self._oldest, packed)
         return plain(packed) if field[0] == "=" else _member(field, packed)
 
-    def _state(self, fields: dict[str, str], highest: int) -> Iterator[Word]:
-        self._drop_dead(fields, highest)
+    def _state(self, fields: dict[str, str], around: Around) -> Iterator[Word]:
+        self._drop_dead(fields, around)
         for field, value in sorted(fields.items()):
             if value not in ("0", ""):  # the scripts read a missing field as such
                 yield plain(field)
                 yield _scalar(field, value)
 
-    def _drop_dead(self, fields: dict[str, str], highest: int) -> None:
+    def _drop_dead(self, fields: dict[str, str], around: Around) -> None:
         """Of silences and gatherings that are over nothing is read any more."""
         settings = self._settings
-        if int(fields.get("token", "0")) >= highest:
+        if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)
         heard = int(fields.get("heard", "0"))
         if heard:
             fields["heard"] = str(max(heard, GROUP_MS - 2 * settings.heartbeat_interval_ms - 1))
-        blameless = max(settings.session_timeout_ms, settings.revocation_timeout_ms)
-        if "gap_at" in fields and int(fields["gap_at"]) + blameless <= GROUP_MS:
+        if "gap_at" in fields and self._is_gap_over(fields, around):
             del fields["gap_at"]
         if int(fields.get("quiet_until", "0")) <= GROUP_MS:
             fields.pop("quiet_until", None)
         if int(fields.get("calm_at", "0")) <= GROUP_MS:
             fields.pop("calm_at", None)
             fields.pop("burst", None)
+
+    def _is_gap_over(self, fields: dict[str, str], around: Around) -> bool:
+        """A silence puts off the end of sessions and deadlines. It is over once those that run end later anyway: whatever
+        begins to run from now on does so by itself.
+        """
+        session_over = int(fields["gap_at"]) + self._settings.session_timeout_ms
+        force_over = int(fields["gap_at"]) + self._settings.revocation_timeout_ms
+        if max(session_over, force_over) <= GROUP_MS:
+            return True
+        if around.has_graced or int(fields.get("barrier", "0")) > 0:
+            return False
+        ends = [int(value.split(" ")[1]) for field, value in fields.items() if field[:2] == "r:"]
+        return session_over <= min(ends, default=_FAR_MS) and force_over <= around.first_deadline
 
 
 @cache
@@ -162,13 +217,6 @@ def joined(words: list[Word], separator: str = " ") -> Word:
     """Several words as one."""
     return separator.join(text for text, _ in words), tuple(number for _, found in words for number in found)
 
-
-def _highest_token(state: State) -> int:
-    packed = next((key.contents[1::2] for key in state if key.key == _RESOURCES), ())
-    return max((int(text.split(b" ")[2]) for text in packed), default=1)
-
-
-_RESOURCES = KEYS[2].encode()
 
 _KINDS = {
     "version": STORE_VERSION,
@@ -215,15 +263,17 @@ def _score(name: str, entry: str, score: int) -> Word:
     return plain(str(score))
 
 
-def decode(skeleton: str, numbers: Numbers) -> State:
+def decode(skeleton: Skeleton, numbers: Numbers) -> State:
     """The data again, as a store or a Redis can load it."""
     if not skeleton:
         return ()
-    keys = []
-    for key in (skeleton % numbers).split("\x1e"):
-        name, kind, *words = key.split("\x1f")
-        keys.append(KeyState((PREFIX + name).encode(), kind, None, tuple(word.encode() for word in words)))
-    return tuple(keys)
+    return tuple([_key(text) for text in ("\x1e".join(skeleton) % numbers).split("\x1e")])
+
+
+@lru_cache(maxsize=200_000)
+def _key(text: str) -> KeyState:
+    name, kind, *words = text.split("\x1f")
+    return KeyState((PREFIX + name).encode(), kind, None, tuple(word.encode() for word in words))
 
 
 def without_heard(state: State, member: str, cursor: int) -> State:

@@ -8,20 +8,16 @@ drain, it is followed once more with that member never finishing any (promise L2
 
 from __future__ import annotations
 
+from collections import Counter
+
 import attrs
 
+from cobalance_sims.explore.fair import CALM_TICKS, NOBODY, Fair
 from cobalance_sims.explore.pool import Ids
-from cobalance_sims.explore.process import Process
-from cobalance_sims.explore.safety import loads
-from cobalance_sims.explore.world import MEMORY, STORE, Action, Memory, World
+from cobalance_sims.explore.world import MEMORY, Action, World
 
 MOST_TICKS = 60
-CALM_TICKS = 2
-"""How long an even group is watched to stay so."""
-
 MOST_AT_ONCE = 100
-
-NOBODY = 0
 
 
 @attrs.define
@@ -50,11 +46,13 @@ class Closure:
     """Which states get to an even group, and on whose drains that depended."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._world, self._fair = world, Fair(world)
         self._drainers: dict[tuple[int, int], int] = {}
         """(wedged member, hash of the state) → bits of the members whose drains the continuation needed."""
         self._calm: dict[int, int] = {}
         self.path: list[Action] = []
+        self.followed: Counter[int] = Counter()
+        """From how many states, by the member that never drained."""
 
     def check(self, state: Ids) -> str:
         """Why the group does not become even from here; empty when it does. `path` is the continuation that fails."""
@@ -71,20 +69,21 @@ class Closure:
         """What the checks remember and what else could happen makes no difference any more."""
         part = state[MEMORY]
         if part not in self._calm:
-            self._calm[part] = self._world.remember(Memory({}, 0, server=self._world.memory(part).server))
+            self._calm[part] = self._world.memories.calm(part)
         calm = (*state[:MEMORY], self._calm[part], self._world.nothing)
         return self._world.pool.normalise(calm)
 
     def _follow(self, state: Ids, wedged: int) -> tuple[str, int]:
         walk = _Walk()
         self.path = walk.actions
+        self.followed[wedged] += 1
         while (wrong := self._problem(walk, wedged)) == "":
             known = self._drainers.get((wedged, hash(state)))
-            action = self._next(state, wedged) if known is None else None
+            action = self._fair.next(state, wedged) if known is None else None
             if action is None:
                 walk.drainers |= known or 0
                 break
-            walk.note(state, action, is_even=action[0] == "tick" and self._is_even(state))
+            walk.note(state, action, is_even=action[0] == "tick" and self._fair.is_even(state))
             if walk.calm > CALM_TICKS:
                 break
             successor = self._world.take(state, action)
@@ -103,37 +102,3 @@ class Closure:
     def _verdict(self, wedged: int) -> str:
         who = f", although only {self._world.scope.slots[wedged - 1]} never drains" if wedged else ""
         return f"after {MOST_TICKS} ticks without any trouble the group is not even{who}"
-
-    def _next(self, state: Ids, wedged: int) -> Action | None:
-        """What happens next when all is well; nothing, where nobody is left."""
-        running = [(at, it) for at, it in self._world.slots(state) if it.status in ("up", "paused")]
-        if not running:
-            return None
-        for at, it in running:
-            if it.status == "paused" or it.is_cut:
-                return ("resume" if it.status == "paused" else "heal", at)
-        for at, it in running:
-            if it.is_calling:
-                return ("answer", at)
-        return self._work(state, running, wedged) or ("tick",)
-
-    def _work(self, state: Ids, running: list[tuple[int, Process]], wedged: int) -> Action | None:
-        for at, it in running:
-            for action in self._world.of_work(at, it):
-                if at != wedged:
-                    return action
-        return next((("wake", at) for at, it in running if self._world.has_news(state[STORE], it)), None)
-
-    def _is_even(self, state: Ids) -> bool:
-        """Everything is held, known to its holder, and shared within one; nothing is pending, nobody else is left."""
-        records = self._world.checks.facts(state[STORE]).records
-        working: dict[str, int] = {}
-        for _, it in self._world.slots(state):
-            working |= it.working()
-        kept = loads(records)
-        if not kept or max(kept.values()) - min(kept.values()) > 1:
-            return False
-        return not records.number("recovering") and all(
-            it.status == "held" and not it.removing and working.get(name) == it.token
-            for name, it in records.resources.items()
-        )

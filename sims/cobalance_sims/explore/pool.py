@@ -3,7 +3,8 @@
 Renaming keeps order. Tokens become consecutive, and so do incarnations, each member's request numbers, each member's news, and
 the versions at which resources were freed: each of these is compared with its own kind only, and the next one is above all
 others. Versions do too, but for those above the store's own (it has lost data, its members have seen more): there, gaps are
-kept up to a limit, because the store catches up with them one by one.
+kept up to a limit, because the store catches up with them one by one. Those up to the store's own matter only to a group that
+loses its data: once none can be lost any more, they are one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cobalance_sims.explore.codec import (
     CURSOR,
     GROUP_TIME,
     INCARNATION,
+    LOSABLE,
     MEMBER_TIME,
     NEWS,
     STORE_VERSION,
@@ -28,6 +30,8 @@ from cobalance_sims.explore.scope import GROUP_MS, TICK_MS
 
 Ids = tuple[int, ...]
 Mapping = dict[tuple[str, int], int]
+
+MISSING: Any = object()
 
 FIRST_TOKEN = GROUP_MS * 1000 - 1_000_000
 """Below the server's clock, as tokens are when at least a microsecond has passed since each was given."""
@@ -58,10 +62,11 @@ class Pool:
     def __init__(self) -> None:
         self.parts: list[Part] = []
         self._ids: dict[tuple[Any, Numbers], int] = {}
+        self._kinds: dict[Kinds, Kinds] = {}
         self._symbols: dict[frozenset[tuple[str, int]], int] = {}
         self._sets: list[frozenset[tuple[str, int]]] = []
-        self._plans: dict[Ids, Mapping | None] = {}
-        self._renamed: dict[tuple[int, Numbers], int] = {}
+        self._plans: dict[Ids, tuple[int, Mapping] | None] = {}
+        self._renamed: dict[tuple[int, int], int] = {}
 
     def add(self, skeleton: Any, numbers: Numbers, kinds: Kinds) -> int:
         """The number of a part."""
@@ -73,35 +78,33 @@ class Pool:
         if symbols == len(self._sets):
             self._sets.append(used)
         self._ids[skeleton, numbers] = len(self.parts)
-        self.parts.append(Part(skeleton, numbers, kinds, symbols))
+        self.parts.append(Part(skeleton, numbers, self._kinds.setdefault(kinds, kinds), symbols))
         return len(self.parts) - 1
 
     def normalise(self, ids: Ids) -> Ids:
         """The same state with symbols renamed."""
-        plan = self._plan(tuple([self.parts[it].symbols for it in ids]))
+        parts = self.parts
+        symbols = tuple([parts[it].symbols for it in ids])
+        plan = self._plans.get(symbols, MISSING)
+        if plan is MISSING:
+            plan = self._plans[symbols] = self._plan(symbols)
         return ids if plan is None else tuple([self._rename(it, plan) for it in ids])
 
-    def _plan(self, symbols: Ids) -> Mapping | None:
-        if symbols not in self._plans:
-            used = frozenset().union(*[self._sets[it] for it in symbols])
-            mapping = _mapping(used)
-            self._plans[symbols] = None if all(key[1] == to for key, to in mapping.items()) else mapping
-        return self._plans[symbols]
+    def _plan(self, symbols: Ids) -> tuple[int, Mapping] | None:
+        """How to rename states that use these sets of symbols, with a number; nothing, if nothing changes."""
+        mapping = _mapping(frozenset().union(*[self._sets[it] for it in symbols]))
+        changed = {key: to for key, to in mapping.items() if key[1] != to}
+        return (len(self._plans), changed) if changed else None
 
-    def _rename(self, it: int, plan: Mapping) -> int:
-        part = self.parts[it]
-        numbers = tuple(
-            [
-                plan[kind, value] if kind not in _TIMES else value
-                for kind, value in zip(part.kinds, part.numbers, strict=True)
-            ]
-        )
-        if numbers == part.numbers:
-            return it
-        key = (it, numbers)
-        if key not in self._renamed:
-            self._renamed[key] = self.add(part.skeleton, numbers, part.kinds)
-        return self._renamed[key]
+    def _rename(self, it: int, plan: tuple[int, Mapping]) -> int:
+        number, mapping = plan
+        found = self._renamed.get((it, number))
+        if found is None:
+            part = self.parts[it]
+            numbers = tuple([mapping.get(pair, pair[1]) for pair in zip(part.kinds, part.numbers, strict=True)])
+            found = it if numbers == part.numbers else self.add(part.skeleton, numbers, part.kinds)
+            self._renamed[it, number] = found
+        return found
 
     def aged(self, it: int) -> Numbers:
         """The numbers of a part one tick later."""
@@ -126,10 +129,14 @@ def _mapping(used: frozenset[tuple[str, int]]) -> Mapping:
 
 def _of_versions(values: set[int], used: frozenset[tuple[str, int]]) -> Mapping:
     stored = next((value for kind, value in used if kind == STORE_VERSION), 0)
+    is_losable = (LOSABLE, 1) in used
     mapping: Mapping = {}
     at = last = 0
     for value in sorted(values):
-        at += 1 if value <= stored else min(value - last, MOST_GAP)
+        if value > stored:
+            at += min(value - last, MOST_GAP)
+        elif is_losable or at == 0:
+            at += 1
         last = value
         mapping[VERSION, value] = mapping[STORE_VERSION, value] = FIRST_VERSION + at
     return mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, cast
 
 import attrs
@@ -9,7 +10,7 @@ import attrs
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Join, Request
+from cobalance.coordinator.requests import Join, Release, Request
 from cobalance.errors import CobalanceError
 from cobalance.holding import Holding
 from cobalance.session import Session
@@ -66,6 +67,8 @@ class Step:
     started: tuple[tuple[str, int, int | None], ...] = ()
     acknowledged: tuple[tuple[str, int], ...] = ()
     """Resource, offset of commits answered with OK."""
+    aborted: tuple[str, ...] = ()
+    """Why it stopped work, for each tenure that it stopped."""
     wrong: str = ""
     """A promise that this very step broke."""
 
@@ -77,6 +80,17 @@ class Processes:
         self.scope, self.pool = scope, pool
         self._steps: dict[tuple[int, object], Step] = {}
         self._decoded: dict[int, Process] = {}
+        self._working: dict[int, frozenset[str]] = {}
+
+    def steps(self) -> Iterable[Step]:
+        """All that were taken."""
+        return self._steps.values()
+
+    def working(self, part: int) -> frozenset[str]:
+        """The resources that its user code may touch."""
+        if part not in self._working:
+            self._working[part] = frozenset(self.look(part).working())
+        return self._working[part]
 
     def add(self, process: Process) -> int:
         """The part of a process."""
@@ -86,9 +100,10 @@ class Processes:
 
     def look(self, part: int) -> Process:
         """A process to look at, not to change."""
-        if part not in self._decoded:
-            self._decoded[part] = self.copy(part)
-        return self._decoded[part]
+        found = self._decoded.get(part)
+        if found is None:
+            found = self._decoded[part] = self.copy(part)
+        return found
 
     def copy(self, part: int) -> Process:
         """A process of one's own."""
@@ -103,20 +118,19 @@ class Processes:
 
     def step(self, part: int, key: tuple[object, ...], event: ev.Event | None = None) -> Step:
         """An event happens to it; `key` stands for the event. Without one, the key says what changes around the session."""
-        found = self._steps.get((part, key))
-        if found is None:
-            try:
-                found = _Run(self, self.copy(part)).run(key, event)
-            except (CobalanceError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
-                found = Step(part, wrong=f"the session raises {type(problem).__name__}: {problem}")
-            self._steps[part, key] = found
+        return self._steps.get((part, key)) or self._take(part, key, key, event)
+
+    def _take(self, part: int, name: object, key: tuple[object, ...], event: ev.Event | None) -> Step:
+        try:
+            found = _Run(self, self.copy(part)).run(key, event)
+        except (CobalanceError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+            found = Step(part, wrong=f"the session raises {type(problem).__name__}: {problem}")
+        self._steps[part, name] = found
         return found
 
-    def answered(self, part: int, reply: CoordinatorReply, *, heard: bool) -> Step:
-        """Its call was carried out, and the reply comes back or is lost."""
-        if not heard:
-            return self.step(part, ("failed",))
-        return self.step(part, ("replied", reply))
+    def replied(self, part: int, reply: CoordinatorReply, number: int) -> Step:
+        """Its call was carried out, and the reply, which has a number, comes back."""
+        return self._steps.get((part, number)) or self._take(part, number, ("replied", reply), None)
 
 
 class _Run:
@@ -126,6 +140,7 @@ class _Run:
         self._processes, self._it = processes, process
         self._started: list[tuple[str, int, int | None]] = []
         self._acknowledged: list[tuple[str, int]] = []
+        self._aborted: list[str] = []
         self._wrong = ""
 
     def run(self, key: tuple[object, ...], event: ev.Event | None) -> Step:
@@ -139,7 +154,7 @@ class _Run:
             self._fail()
         self._forget_aborted()
         part = self._processes.add(self._it)
-        return Step(part, tuple(self._started), tuple(self._acknowledged), self._wrong)
+        return Step(part, tuple(self._started), tuple(self._acknowledged), tuple(self._aborted), self._wrong)
 
     def _forget_aborted(self) -> None:
         """What the session has forgotten it cannot claim any more."""
@@ -179,8 +194,17 @@ class _Run:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _replied(self, reply: CoordinatorReply) -> None:
+        request = self._request()
         self._it.is_calling = False
-        self._handle(ev.Replied(self._request(), reply, MEMBER_MS))
+        self._handle(ev.Replied(request, reply, MEMBER_MS))
+        if isinstance(request.payload, Release) and reply.status == "OK":
+            self._check_released(request.payload, reply)
+
+    def _check_released(self, payload: Release, reply: CoordinatorReply) -> None:
+        for item, result in zip(payload.items, reply.results, strict=True):
+            held = self._it.tenures.get(item.resource)
+            if result in ("OK", "FENCED") and held is not None and held.token == item.token:
+                self._wrong = f"still believes to have {item.resource}, which it has released"
 
     def _failed(self) -> None:
         self._fail()
@@ -210,6 +234,7 @@ class _Run:
                 self._started.append((resource, token, committed))
             case act.Abort(resource, token, reason):
                 self._it.aborted[resource] = token
+                self._aborted.append(reason)
                 if reason != "lost":
                     self._handle(ev.Abandoned(resource, token, reason))
             case act.CommitDone(ticket, "OK"):

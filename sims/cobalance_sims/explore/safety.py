@@ -6,10 +6,13 @@ from collections import Counter
 
 import attrs
 
-from cobalance.coordinator.requests import Commit, CommitItem, Release, ReleaseItem, Request
+from cobalance.coordinator.requests import Commit, CommitItem, Join, Release, ReleaseItem, Request
+from cobalance_sims.explore.calls import wrong_with
 from cobalance_sims.explore.coordinator import Coordinator, Outcome
 from cobalance_sims.explore.records import Records, inconsistency
 from cobalance_sims.explore.scope import GROUP_MS, Scope
+
+MOST_FACTS = 20_000
 
 _MOVES = frozenset({"granted", "revoking", "cancelled", "forced", "expired", "withdrawn", "inherited", "removed"})
 
@@ -38,6 +41,8 @@ class Checks:
         """What is known of the data of a part."""
         found = self._facts.get(store)
         if found is None:
+            if len(self._facts) >= MOST_FACTS:
+                self._facts.clear()
             records = Records.read(self._coordinator.state(store))
             found = self._facts[store] = Facts(records, inconsistency(records))
         return found
@@ -59,13 +64,14 @@ class Checks:
             or _regressed(was, now.records)
             or _idle(now.records, outcome)
             or self._unbounded(request, outcome)
+            or wrong_with(was, request, outcome, now.records)
         )
 
     def _unbounded(self, request: Request, outcome: Outcome) -> str:
         """The budget of one call, what the caller asked for itself aside."""
         moves = sum(entry["kind"] in _MOVES for entry in outcome.journal)
         asked = len(request.payload.items) if isinstance(request.payload, (Release, Commit)) else 0
-        asked += self._scope.resources if request.payload.verb in {"set_resources", "join"} else 0
+        asked += len(request.payload.claims) if isinstance(request.payload, Join) else 0
         allowed = (4 if request.payload.verb == "leave" else 2) * self._scope.moves + asked
         return f"{moves} moves in one call" if moves > allowed else ""
 

@@ -29,6 +29,12 @@ class Scope:
     budgets: tuple[tuple[str, int], ...]
     faults: int = 1
     """How many of the faults (those of :data:`FAULTS`) one path may have altogether."""
+    deeds: int = 100
+    """How many of the deeds (those of :data:`DEEDS`) one path may have altogether."""
+    events: int = 100
+    """How many faults and deeds together."""
+    settled: int = 0
+    """How many members have joined and share evenly when the exploration begins; the others have not started."""
     is_concurrent: bool = False
     """Whether anything may happen while a call is on its way. Otherwise only other calls that are on their way (all those of
     the same tick), starts, and the faults of a call come between a request and its answer."""
@@ -82,14 +88,17 @@ class Scope:
 
 
 FAULTS = ("crash", "pause", "cut", "lost", "reply", "late", "flush")
-"""Faults share the allowance `faults`; everything else is the ordinary life of a group."""
+"""Faults share the allowance `faults`."""
+
+DEEDS = ("leave", "commit", "relist", "begin", "short")
+"""What users do shares the allowance `deeds`; a process that starts again has a budget of its own."""
 
 _LIFE = {"crash": 1, "pause": 1, "cut": 1, "lost": 1, "reply": 1, "late": 1, "flush": 1}
 
 
 def _scope(name: str, members: int, resources: int, **changes: object) -> Scope:
     budgets = {**_LIFE, "leave": 1, "restart": 1}
-    for key in [key for key in changes if key in {*FAULTS, "leave", "restart", "commit", "relist", "begin"}]:
+    for key in [key for key in changes if key in {*FAULTS, *DEEDS, "restart"}]:
         budgets[key] = int(str(changes.pop(key)))
     fields = {"name": name, "members": members, "resources": resources, "budgets": tuple(sorted(budgets.items()))}
     return Scope(**{**fields, **changes})  # type: ignore[arg-type]  # checked by the attrs class at run time
@@ -103,13 +112,27 @@ SCOPES: dict[str, Scope] = {
         _scope("2x1-commit", 2, 1, faults=2, leave=0, restart=0, commit=1, flush=0, crash=0),
         _scope("2x2-leave", 2, 2, faults=0, leave=2),
         _scope("2x2-begin", 2, 2, faults=0, leave=1, begin=2),
+        _scope("2x1-late", 2, 1, faults=1, crash=0, pause=0, cut=0, lost=0, reply=0, flush=0, restart=0),
+        _scope("1x1", 1, 1, faults=1, commit=1, crash=0, pause=0, cut=0, reply=0, late=0, flush=0, restart=0),
+        _scope("2x1-eager", 2, 1, faults=1, mode="eager", leave=0, restart=0, late=0),
+        _scope("2x1-lost", 2, 1, faults=2, pause=0, lost=0, reply=0, late=0, leave=0, restart=0),
+        _scope("2x1-leave", 2, 1, faults=1, crash=0, pause=0, cut=0, late=0, flush=0, restart=0),
+        _scope("1x2-lists", 1, 2, faults=1, crash=0, pause=0, cut=0, lost=0, reply=0, late=0, relist=2, leave=0),
+        _scope(
+            "2x6-narrow", 2, 6, faults=1, moves=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0, restart=0
+        ),
+        _scope("2x2-short", 2, 2, faults=0, leave=0, restart=0, commit=1, short=1),
         _scope("2x2-narrow", 2, 2, faults=1, moves=1, leave=0, restart=0, late=0),
         _scope("tiny", 2, 2, faults=1, leave=0, restart=0),
         _scope("2x2", 2, 2, faults=1),
         _scope("2x2-commit", 2, 2, faults=1, leave=0, restart=0, commit=1),
         _scope("2x2-concurrent", 2, 2, faults=1, leave=0, restart=0, is_concurrent=True),
-        _scope("2x4", 2, 4, faults=1, leave=0, restart=0, late=0),
-        _scope("3x3", 3, 3, faults=1, leave=0, restart=0, late=0),
+        _scope("2x4", 2, 4, faults=1, commit=1, relist=1, begin=1, events=1, settled=1),
+        _scope("2x4-start", 2, 4, faults=1, leave=0, restart=0, late=0),
+        _scope("2x4-all", 2, 4, faults=1, commit=1, relist=1, begin=1, events=1, restart=0),
+        _scope("3x3", 3, 3, faults=1, commit=1, relist=1, begin=1, events=1, settled=2),
+        _scope("3x3-start", 3, 3, faults=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0, restart=0),
+        _scope("2x2-pairs", 2, 2, faults=1, deeds=1, commit=1, relist=1, begin=1, settled=1),
         _scope("2x2-deep", 2, 2, faults=2, commit=1, begin=1, relist=2),
         _scope("2x2-relist", 2, 2, faults=0, relist=2, leave=0, restart=0),
         _scope("2x3-narrow", 2, 3, faults=1, moves=1),
@@ -118,4 +141,4 @@ SCOPES: dict[str, Scope] = {
         _scope("2x2-found", 2, 2, faults=1, created=False),
     )
 }
-"""By name. The CI tier is ``2x4`` and ``3x3``, one process each."""
+"""By name; :mod:`tier` says which are explored together."""

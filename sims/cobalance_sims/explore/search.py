@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import attrs
 
+from cobalance_sims.explore.fair import NOBODY, beginning
 from cobalance_sims.explore.liveness import Closure
 from cobalance_sims.explore.pool import Ids
+from cobalance_sims.explore.reached import reached
 from cobalance_sims.explore.world import Action, World
 
 
@@ -33,12 +35,16 @@ class Result:
     transitions: int
     depth: int
     seconds: float
+    cpu_seconds: float
     executions: int
     """Distinct (data, script, arguments)."""
     is_complete: bool
+    closures: dict[str, int]
+    """From how many states the fair continuation was followed to an even group: in all (under no name), and with one process
+    never draining, by its letter, wherever the first continuation needed its drains."""
     found: Found | None
     reached: Counter[str]
-    """How often each kind of transition was taken, and each kind of journal entry written by distinct executions."""
+    """How often each kind of transition was taken, and what :mod:`reached` counts."""
 
 
 class Search:
@@ -57,8 +63,8 @@ class Search:
 
     def run(self, progress: Callable[[int, int, int], None] | None = None) -> Result:
         """Explores until nothing is left, a promise is broken, or the time is up; `progress` hears depth, states, waiting."""
-        began = time.monotonic()
-        frontier = [self._world.initial()]
+        began, cpu = time.monotonic(), time.process_time()
+        frontier = [beginning(self._world)]
         self._note(frontier[0], -1)
         while frontier and self._found is None and not self._is_late():
             self._depth += 1
@@ -71,18 +77,22 @@ class Search:
             transitions=self._transitions,
             depth=self._depth,
             seconds=time.monotonic() - began,
+            cpu_seconds=time.process_time() - cpu,
             executions=len(self._world.coordinator.outcomes),
             is_complete=not frontier,
+            closures=self._closures(),
             found=self._found,
-            reached=self._reached + self._journalled(),
+            reached=self._reached + reached(self._world),
         )
 
     def _is_late(self) -> bool:
         return self._end is not None and time.monotonic() > self._end
 
-    def _journalled(self) -> Counter[str]:
-        outcomes = self._world.coordinator.outcomes.values()
-        return Counter(f"journal {entry['kind']}" for outcome in outcomes for entry in outcome.journal)
+    def _closures(self) -> dict[str, int]:
+        if self._closure is None:
+            return {}
+        followed, slots = self._closure.followed, self._world.scope.slots
+        return {"": followed[NOBODY], **{slot: followed[at] for at, slot in enumerate(slots, 1)}}
 
     def _level(self, frontier: list[Ids]) -> list[Ids]:
         following: list[Ids] = []
@@ -120,7 +130,7 @@ class Search:
         while index > 0:
             hashes.append(self._hashes[index])
             index = self._parents[index]
-        state, actions = self._world.initial(), []
+        state, actions = beginning(self._world), []
         for wanted in reversed(hashes):
             step = next(it for it in self._world.successors(state) if not it.wrong and hash(it.state) == wanted)
             actions.append(step.action)

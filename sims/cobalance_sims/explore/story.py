@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cobalance.coordinator.requests import Request
+from cobalance_sims.explore.fair import beginning
 from cobalance_sims.explore.pool import FIRST_TOKEN, Ids
 from cobalance_sims.explore.search import Found
 from cobalance_sims.explore.world import MEMORY, STORE, Action, World
@@ -28,6 +29,13 @@ _SAYS = {
     "answer": "calls",
 }
 
+_DOES = {
+    "finish": "has drained",
+    "short": "says it has drained, wrongly,",
+    "begin": "runs on_revoked of",
+    "commit": "commits",
+}
+
 
 class Story:
     """Tells a path, and beside each step who holds what afterwards."""
@@ -37,7 +45,10 @@ class Story:
 
     def tell(self, found: Found) -> str:
         """The counterexample."""
-        lines, state = self._steps(found.path, self._world.initial())
+        scope = self._world.scope
+        lines = [f"      -- {', '.join(scope.slots[: scope.settled])}: settled --"] if scope.settled else []
+        more, state = self._steps(found.path, beginning(self._world))
+        lines += more
         if found.closure:
             lines.append("      -- from here on nothing goes wrong any more --")
             more, _ = self._steps(found.closure[:40], state)
@@ -58,15 +69,14 @@ class Story:
             return _SAYS[what]
         process = self._world.processes.look(state[action[1]])
         if len(action) > 2:
-            verb = {"finish": "has drained", "begin": "runs on_revoked of", "commit": "commits"}[what]
-            return f"{process.slot} {verb} {action[2]}"
+            return f"{process.slot} {_DOES[what]} {action[2]}"
         call = ""
         if what in ("answer", "lost", "late", "reply"):
             call = self._call(state, process.outstanding)
         return f"{process.slot} {_SAYS[what]} {call}".rstrip()
 
     def _call(self, state: Ids, request: Request) -> str:
-        server = self._world.memory(state[MEMORY]).identity
+        server = self._world.memories.look(state[MEMORY]).identity
         reply = self._world.coordinator.execute(state[STORE], server, request).reply
         changes = ", ".join(f"{it.kind} {it.resource}" for it in reply.changes)
         return f"{request.payload.verb}: {reply.status} {' '.join(reply.results)} {changes}".rstrip()

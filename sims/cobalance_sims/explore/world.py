@@ -6,7 +6,7 @@ budget. When time passes, every process that runs looks at its clock first, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -20,9 +20,10 @@ from cobalance.settings import STORED_NAMES
 from cobalance_sims.explore import safety
 from cobalance_sims.explore.codec import Encoder, decode
 from cobalance_sims.explore.coordinator import Coordinator, Outcome
+from cobalance_sims.explore.memory import Memories, Memory
 from cobalance_sims.explore.pool import Ids, Pool
 from cobalance_sims.explore.process import MOST_OFFSET, Process, Processes, Step
-from cobalance_sims.explore.scope import FAULTS, Scope
+from cobalance_sims.explore.scope import Scope
 
 STORE = 0
 LATE = -1
@@ -31,26 +32,6 @@ MEMORY = -2
 _STEPS = {"late": "failed", "lost": "failed", "restart": "start"}
 
 Action = tuple[Any, ...]
-
-
-@attrs.define
-class Memory:
-    """What the checks remember, and what may still happen."""
-
-    budgets: dict[str, int]
-    faults: int
-    server: int = 1
-    """Redis's run id."""
-    list_version: int = 1
-    highest: dict[str, int] = attrs.field(factory=dict)
-    """The highest token ever granted or worked, by resource."""
-    acknowledged: dict[str, int] = attrs.field(factory=dict)
-    """The highest offset a commit was acknowledged for, by resource."""
-
-    @property
-    def identity(self) -> str:
-        """Of the server that answers now."""
-        return f"redis-{self.server}"
 
 
 @attrs.frozen(eq=False)
@@ -72,47 +53,36 @@ class World:
         self.pool = Pool()
         self.coordinator = Coordinator(scope, self.pool, lua, digest)
         self.processes = Processes(scope, self.pool)
+        self.memories = Memories(self.pool)
         self.checks = safety.Checks(scope, self.coordinator)
-        self._memories: dict[int, Memory] = {}
         self._ages: dict[int, int] = {}
         self._late_members: dict[int, str] = {}
-        self._used: dict[tuple[int, str, int], int] = {}
+        self._outcomes: dict[tuple[int, str, int], tuple[Request, Outcome]] = {}
+        self._members = range(1, scope.members + 1)
         self.nothing = self.pool.add(None, (), ())
 
     def initial(self) -> Ids:
         """Nobody has started yet."""
-        empty = self.pool.add("", (), ())
+        empty = self.pool.add((), (), ())
         if self.scope.created:
             settings = self.scope.group
             values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
             create = Request(Header("-", 0), Configure(create=True, values=values))
             empty = self.coordinator.execute(empty, "redis-1", create).after
         processes = [self.processes.add(Process(slot)) for slot in self.scope.slots]
-        memory = self.remember(Memory(dict(self.scope.budgets), self.scope.faults))
+        memory = self.memories.add(Memory.of(self.scope))
         return self.pool.normalise((empty, *processes, memory, self.nothing))
 
-    def remember(self, memory: Memory) -> int:
-        """The part of a memory."""
-        encoder = Encoder()
-        return self.pool.add(encoder.encode(memory), tuple(encoder.numbers), tuple(encoder.kinds))
-
-    def memory(self, part: int) -> Memory:
-        """What is remembered; not to be changed."""
-        if part not in self._memories:
-            it = self.pool.parts[part]
-            self._memories[part] = decode(it.skeleton, iter(it.numbers))
-        return self._memories[part]
-
-    def slots(self, state: Ids) -> Iterator[tuple[int, Process]]:
+    def slots(self, state: Sequence[int]) -> list[tuple[int, Process]]:
         """The processes and where they are in a state."""
-        for at in range(1, self.scope.members + 1):
-            yield at, self.processes.look(state[at])
+        look = self.processes.look
+        return [(at, look(state[at])) for at in self._members]
 
     # -- what can happen -----------------------------------------------------------------------------------------------
 
     def actions(self, state: Ids) -> Iterator[Action]:
         """Everything that can happen in a state."""
-        memory = self.memory(state[MEMORY])
+        memory = self.memories.look(state[MEMORY])
         is_busy = any(it.is_calling and it.status == "up" for _, it in self.slots(state))
         for at, process in self.slots(state):
             if process.status == "up" and process.is_calling:
@@ -131,23 +101,20 @@ class World:
             yield ("resume", at)
         elif process.status == "absent":
             yield ("start", at)
-        elif process.status in ("dead", "left") and self._allows(memory, "restart"):
+        elif process.status in ("dead", "left") and memory.allows("restart"):
             yield ("restart", at)
 
     def _of_redis(self, state: Ids, memory: Memory) -> Iterator[Action]:
         if state[LATE] != self.nothing:
             yield ("arrive",)
-        if self._allows(memory, "flush") and self.pool.parts[state[STORE]].skeleton:
+        if memory.allows("flush") and self.pool.parts[state[STORE]].skeleton:
             yield ("empty",)
             yield ("replace",)
-
-    def _allows(self, memory: Memory, what: str) -> bool:
-        return memory.budgets.get(what, 0) > 0 and (what not in FAULTS or memory.faults > 0)
 
     def _of_calling(self, state: Ids, memory: Memory, at: int) -> Iterator[Action]:
         yield ("answer", at)
         for what in ("lost", "reply", "late", "crash"):
-            if self._allows(memory, what) and (what != "late" or state[LATE] == self.nothing):
+            if memory.allows(what) and (what != "late" or state[LATE] == self.nothing):
                 yield (what, at)
 
     def _of_quiet(self, state: Ids, memory: Memory, at: int, process: Process) -> Iterator[Action]:
@@ -156,7 +123,7 @@ class World:
         if process.is_cut:
             yield ("heal", at)
         for what in ("crash", "pause", "cut", "leave", "relist"):
-            if self._allows(memory, what) and not (what == "cut" and process.is_cut):
+            if memory.allows(what) and not (what == "cut" and process.is_cut):
                 yield (what, at)
         yield from self.of_work(at, process)
         yield from self._of_users(memory, at, process)
@@ -169,9 +136,11 @@ class World:
 
     def _of_users(self, memory: Memory, at: int, process: Process) -> Iterator[Action]:
         for held in process.tenures.values():
-            if held.state is HoldingState.DRAINING and self._allows(memory, "begin"):
+            if held.state is HoldingState.DRAINING and memory.allows("begin"):
                 yield ("begin", at, held.resource)
-            if held.working and self._allows(memory, "commit"):
+            if held.state is HoldingState.DRAINING and memory.allows("short"):
+                yield ("short", at, held.resource)
+            if held.working and memory.allows("commit"):
                 yield ("commit", at, held.resource)
 
     def has_news(self, store: int, process: Process) -> bool:
@@ -197,30 +166,13 @@ class World:
         elif what in ("answer", "reply", "arrive"):
             wrong = self._execute(after, action)
         elif what in ("empty", "replace"):
-            after[STORE] = self.pool.add("", (), ())
+            after[STORE] = self.pool.add((), (), ())
             wrong = ""
-            self._use(after, "flush", server=int(what == "replace"))
+            after[MEMORY] = self.memories.use(after[MEMORY], "flush", int(what == "replace"))
         else:
             wrong = self._happen(after, what, *action[1:])
         wrong = wrong or self._two_at_once(after)
         return Successor(action, self.pool.normalise(tuple(after)), wrong)
-
-    def _use(self, after: list[int], what: str, server: int = 0) -> None:
-        """Takes one from a budget."""
-        key = (after[MEMORY], what, server)
-        if key not in self._used:
-            self._used[key] = self._less(self.memory(after[MEMORY]), what, server)
-        after[MEMORY] = self._used[key]
-
-    def _less(self, it: Memory, what: str, server: int) -> int:
-        budgets = {name: left - (name == what) for name, left in it.budgets.items()}
-        faults = it.faults - (what in FAULTS)
-        if faults == 0:
-            budgets = {name: 0 if name in FAULTS else left for name, left in budgets.items()}
-        lists = it.list_version + (what == "relist")
-        return self.remember(
-            attrs.evolve(it, budgets=budgets, faults=faults, server=it.server + server, list_version=lists)
-        )
 
     def _tick(self, after: list[int]) -> str:
         wrong = ""
@@ -237,9 +189,8 @@ class World:
         return wrong
 
     def _happen(self, after: list[int], what: str, at: int, resource: str = "") -> str:
-        memory = self.memory(after[MEMORY])
-        if memory.budgets.get(what, 0) > 0:
-            self._use(after, what)
+        memory = self.memories.look(after[MEMORY])
+        after[MEMORY] = self.memories.use(after[MEMORY], what)
         if what == "late":
             after[LATE] = self._late(after[at])
         key, event = self._event(what, memory, after[at], resource)
@@ -266,30 +217,48 @@ class World:
             return ev.DrainBegun(resource, held.token)
         if what == "finish":
             return ev.Drained(resource, held.token)
+        if what == "short":  # a release that has to be refused: as uncommitted, or as regressed
+            delivered = 1 if held.committed is None else 0
+            return ev.Drained(resource, held.token, delivered, 0, None if delivered else (held.committed or 0) - 1)
         offset = (held.committed or 0) + 1
         ticket = self.scope.names.index(resource) * MOST_OFFSET + offset
         return ev.CommitAsked(ticket, resource, held.token, offset)
 
     def _execute(self, after: list[int], action: Action) -> str:
-        memory = self.memory(after[MEMORY])
+        caller = LATE if action[0] == "arrive" else action[1]
+        request, outcome = self._outcome(after, caller)
+        before, after[STORE] = after[STORE], outcome.after
+        after[MEMORY], wrong = self.memories.granted(after[MEMORY], outcome)
+        wrong = wrong or self.checks.execution(before, request, outcome)
         if action[0] == "arrive":
-            it = self.pool.parts[after[LATE]]
-            request = decode(it.skeleton, iter(it.numbers))
             after[LATE] = self.nothing
-        else:
-            request = self.processes.look(after[action[1]]).outstanding
-        before = after[STORE]
-        outcome = self.coordinator.execute(before, memory.identity, request)
-        after[STORE] = outcome.after
-        wrong = self._grants(after, outcome) or self.checks.execution(before, request, outcome)
+            return wrong
         if action[0] == "reply":
-            self._use(after, "reply")
-        if action[0] != "arrive" and not wrong:
-            step = self.processes.answered(after[action[1]], outcome.reply, heard=action[0] == "answer")
-            wrong = self._apply(after, action[1], step)
+            after[MEMORY] = self.memories.use(after[MEMORY], "reply")
+        if not wrong:
+            step = self._heard(after[caller], outcome) if action[0] == "answer" else self._unheard(after[caller])
+            wrong = self._apply(after, caller, step)
         if action[0] == "answer" and self._late_member(after[LATE]) != request.header.member:
-            self._hear(after, action[1], request.header.member)
+            self._hear(after, caller, request.header.member)
         return wrong
+
+    def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Outcome]:
+        """What a process asks for, or what is late, and what comes of it now."""
+        identity = self.memories.look(state[MEMORY]).identity
+        key = (state[STORE], identity, state[caller])
+        found = self._outcomes.get(key)
+        if found is None:
+            it = self.pool.parts[state[caller]]
+            late = caller == LATE
+            request = decode(it.skeleton, iter(it.numbers)) if late else self.processes.look(state[caller]).outstanding
+            found = self._outcomes[key] = request, self.coordinator.execute(state[STORE], identity, request)
+        return found
+
+    def _heard(self, part: int, outcome: Outcome) -> Step:
+        return self.processes.replied(part, outcome.reply, outcome.reply_number)
+
+    def _unheard(self, part: int) -> Step:
+        return self.processes.step(part, ("failed",))
 
     def _late_member(self, part: int) -> str:
         if part == self.nothing:
@@ -305,43 +274,23 @@ class World:
         if session is not None and session.member == member:
             after[STORE] = self.coordinator.heard(after[STORE], member, session.line._cursor)  # noqa: SLF001
 
-    def _grants(self, after: list[int], outcome: Outcome) -> str:
-        """Tokens rise with each grant, whatever happened to the data."""
-        memory = self.memory(after[MEMORY])
-        highest = dict(memory.highest)
-        for entry in outcome.journal:
-            if entry["kind"] == "granted":
-                name, token = entry["resource"], int(entry["token"])
-                if token <= highest.get(name, 0):
-                    return f"the token of {name} does not rise when it is granted to {entry['member']}"
-                highest[name] = token
-        if highest != memory.highest:
-            after[MEMORY] = self.remember(attrs.evolve(memory, highest=dict(sorted(highest.items()))))
-        return ""
-
     def _apply(self, after: list[int], at: int, step: Step) -> str:
         after[at] = step.after
-        if step.wrong or not (step.started or step.acknowledged):
+        if step.wrong:
             return step.wrong
-        memory = self.memory(after[MEMORY])
-        acknowledged = dict(memory.acknowledged)
-        for name, offset in step.acknowledged:
-            acknowledged[name] = max(offset, acknowledged.get(name, 0))
-        for name, token, committed in step.started:
-            if (committed or 0) < acknowledged.get(name, 0):
-                return f"{name} starts below the offset that was acknowledged"
-            if token < memory.highest.get(name, 0):
-                return f"{name} starts under a token below the highest"
-        if acknowledged != memory.acknowledged:
-            after[MEMORY] = self.remember(attrs.evolve(memory, acknowledged=dict(sorted(acknowledged.items()))))
-        return ""
+        after[MEMORY], wrong = self.memories.begun(after[MEMORY], step)
+        return wrong
 
     def _two_at_once(self, after: list[int]) -> str:
         """Promise S2, for all whose clocks are sound: a frozen process looks at its clock before it goes on."""
-        holder: dict[str, str] = {}
-        for _, process in self.slots(tuple(after)):
-            for name in process.working():
-                other = holder.setdefault(name, process.slot)
-                if other != process.slot:
-                    return f"{other} and {process.slot} both work {name}"
+        worked: frozenset[str] = frozenset()
+        for at in self._members:
+            mine = self.processes.working(after[at])
+            if not worked.isdisjoint(mine):
+                return self._both(after, min(worked & mine))
+            worked |= mine
         return ""
+
+    def _both(self, after: list[int], name: str) -> str:
+        one, other, *_ = [it.slot for _, it in self.slots(after) if name in it.working()]
+        return f"{one} and {other} both work {name}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
+from hashlib import sha256
 
-LADDER = ("2x1", "tiny")
-"""The scopes that have to notice it, the cheapest first."""
+import attrs
 
 
 @attrs.frozen(kw_only=True)
@@ -20,12 +19,18 @@ class Mutant:
     new: str
     breaks: str
     """What goes wrong, in a sentence."""
-    scopes: tuple[str, ...] = LADDER
+    rungs: tuple[str, ...]
+    """The ladder that has to notice it, see :mod:`cobalance_sims.mutants.rungs`."""
     equivalent: str = ""
     """Why it changes nothing that any promise speaks of, if that is proven."""
 
+    @property
+    def digest(self) -> str:
+        """Of the change itself: a score is of this one, and of no other."""
+        return sha256("\0".join((self.file, self.old, self.new)).encode()).hexdigest()[:16]
 
-def lua(name: str, file: str, old: str, new: str, breaks: str, *scopes: str, equivalent: str = "") -> Mutant:
+
+def lua(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:
     """A change to a script (``commit``) or to a part of the prelude (``50_moves``)."""
     folder = "coordinator/lua/_prelude/" if file[0].isdigit() else "coordinator/lua/"
     return Mutant(
@@ -34,12 +39,12 @@ def lua(name: str, file: str, old: str, new: str, breaks: str, *scopes: str, equ
         old=old,
         new=new,
         breaks=breaks,
-        scopes=scopes or LADDER,
+        rungs=rungs,
         equivalent=equivalent,
     )
 
 
-def python(name: str, file: str, old: str, new: str, breaks: str, *scopes: str, equivalent: str = "") -> Mutant:
+def python(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:
     """A change to a module of the member's side."""
     return Mutant(
         name=name,
@@ -47,6 +52,6 @@ def python(name: str, file: str, old: str, new: str, breaks: str, *scopes: str, 
         old=old,
         new=new,
         breaks=breaks,
-        scopes=scopes or LADDER,
+        rungs=rungs,
         equivalent=equivalent,
     )

@@ -14,7 +14,7 @@ class SimsMissing(CobalanceError):
 
 
 def sims(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
-    """Simulate in virtual time, or explore every interleaving: `cobalance sims -- --help`, `cobalance sims explore`."""
+    """Simulate in virtual time, explore every interleaving, or check the TLA+ document: `cobalance sims -- --help`."""
     words = [it for it in arguments if it != "--"]
     try:
         from cobalance_sims.cli import main as tell

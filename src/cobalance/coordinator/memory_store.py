@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -67,7 +67,7 @@ class MemoryStore:
         self._run = self._lua["run"]
         self._scripts: dict[str, Any] = {}
         self._key_sets: dict[tuple[str, ...], Any] = {}
-        self._receivers: list[tuple[str, Deliver]] = []
+        self._receivers: dict[str, list[Deliver]] = {}
         self.seed(seed)
 
     @property
@@ -88,10 +88,10 @@ class MemoryStore:
         Raises:
             ScriptFailed: it raised an error or broke a rule; as in Redis, what it wrote before remains.
         """
+        if identify:
+            args = (self.identity, *args)
         encoded = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
         with self._lock:
-            if identify:
-                encoded.insert(0, self.identity.encode())
             compiled = self._scripts.get(script.sha) or self._compile(script)
             key_set = self._key_sets.get(tuple(keys)) or self._declare(script, keys)
             results = self._run(compiled, key_set, self.clock_us(), *encoded)
@@ -123,13 +123,15 @@ class MemoryStore:
         return key_set
 
     def _read(self, script: Script, results: Any) -> tuple[Reply, int]:
-        status = results[0] if isinstance(results, tuple) else results
+        flat = iter(results)
+        status = next(flat)
         if status >= 0:
-            return _decode(iter(results[1:])), status
+            return _decode(flat), status
         if status == -3:
-            return _decode(self._pieces(results[2])), results[1]
+            waiting, size = flat
+            return _decode(self._pieces(size)), waiting
         kind = "failed" if status == -1 else "broke a rule"
-        raise ScriptFailed(f"The script {script.name} {kind}: {_words(results[1])}")
+        raise ScriptFailed(f"The script {script.name} {kind}: {_words(next(flat))}")
 
     def _pieces(self, size: int) -> Iterator[Any]:
         for start in range(1, size + 1, _PIECE):
@@ -140,27 +142,24 @@ class MemoryStore:
         flat = list(self._pieces(self._lua["take_outbox"]()))
         messages = [(channel.decode(), message) for channel, message in zip(flat[::2], flat[1::2], strict=True)]
         return [
-            (deliver, channel, message)
-            for channel, message in messages
-            for subscribed, deliver in self._receivers
-            if subscribed == channel
+            (deliver, channel, message) for channel, message in messages for deliver in self._receivers.get(channel, ())
         ]
 
     def subscribe(self, channel: str, deliver: Deliver) -> None:
         """Calls `deliver` with each message published there, on the publisher's thread, after its script has ended."""
         with self._lock:
-            self._receivers.append((channel, deliver))
-            self._count(channel)
+            self._receive(channel, [*self._receivers.get(channel, []), deliver])
 
     def unsubscribe(self, channel: str, deliver: Deliver) -> None:
         """Ends a subscription, if there is one."""
         with self._lock:
-            self._receivers = [receiver for receiver in self._receivers if receiver != (channel, deliver)]
-            self._count(channel)
+            self._receive(channel, [it for it in self._receivers.get(channel, []) if it != deliver])
 
-    def _count(self, channel: str) -> None:
-        count = Counter(subscribed for subscribed, _ in self._receivers)[channel]
-        self._lua["set_subscribers"](channel.encode(), count)
+    def _receive(self, channel: str, receivers: list[Deliver]) -> None:
+        self._receivers[channel] = receivers
+        if not receivers:
+            del self._receivers[channel]
+        self._lua["set_subscribers"](channel.encode(), len(receivers))
 
     def dump(self) -> State:
         """The whole state in canonical form: equal for equal states, of whatever store or Redis."""
@@ -192,10 +191,15 @@ class MemoryStore:
 
 
 def _decode(flat: Iterator[Any]) -> Reply:
-    value = next(flat)
-    if value is True:
-        return [_decode(flat) for _ in range(next(flat))]
-    return None if value is False else value
+    """The next value of a flat list, as ``store.lua`` makes one."""
+    return _value(next(flat), flat)
+
+
+def _value(head: Any, rest: Iterator[Any]) -> Reply:
+    if head is True:
+        count = next(rest)
+        return [_value(it, rest) if it is True or it is False else it for it in islice(rest, count)] if count else []
+    return None if head is False else head
 
 
 def _is_doubt(results: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
@@ -58,14 +58,14 @@ def _text(raw: RawReply) -> str:
     return "" if raw is None else str(raw)
 
 
-def _change(raw: RawReply) -> Change:
-    kind, resource, token, deadline, committed = cast("list[RawReply]", raw)
+def _change(raw: Any) -> Change:
+    kind, resource, token, deadline, committed = raw
     return Change(
         cast("ChangeKind", _text(kind)),
         _text(resource),
-        int(_text(token)),
-        int(_text(deadline)),
-        None if committed is None else int(_text(committed)),
+        int(token),
+        int(deadline),
+        None if committed is None else int(committed),
     )
 
 
@@ -75,27 +75,28 @@ def decode(raw: RawReply) -> CoordinatorReply:
     Raises:
         ProtocolMismatch: the group was written by an incompatible version of Cobalance.
     """
-    fields = cast("list[RawReply]", raw)
+    fields: Any = raw
     status = cast("Status", _text(fields[0]))
     if status == "PROTOCOL":
         raise ProtocolMismatch(
             "this group speaks another protocol: all members of a group must run compatible versions of cobalance"
         )
-    numbers = [int(_text(value)) for value in fields[1:11]]
-    changes, results = cast("list[RawReply]", fields[11]), cast("list[RawReply]", fields[12])
+    numbers = map(int, fields[1:11])
+    now, incarnation, version, cursor, session, heartbeat, due, is_coordinator, more, recovering = numbers
+    changes, results = fields[11:]
     return CoordinatorReply(
         status=status,
-        now_ms=numbers[0],
-        incarnation=numbers[1],
-        version=numbers[2],
-        cursor=numbers[3],
-        session_timeout_ms=numbers[4],
-        heartbeat_interval_ms=numbers[5],
-        due_ms=numbers[6],
-        coordinator=numbers[7] == 1,
-        more=numbers[8] == 1,
-        recovering_ms=numbers[9],
-        changes=tuple(_change(change) for change in changes),
-        results=tuple(_text(word) for word in results if not isinstance(word, list)),
-        rows=tuple(tuple(_text(word) for word in row) for row in results if isinstance(row, list)),
+        now_ms=now,
+        incarnation=incarnation,
+        version=version,
+        cursor=cursor,
+        session_timeout_ms=session,
+        heartbeat_interval_ms=heartbeat,
+        due_ms=due,
+        coordinator=is_coordinator == 1,
+        more=more == 1,
+        recovering_ms=recovering,
+        changes=tuple(map(_change, changes)),
+        results=tuple([_text(word) for word in results if not isinstance(word, list)]) if results else (),
+        rows=tuple([tuple(map(_text, row)) for row in results if isinstance(row, list)]) if results else (),
     )

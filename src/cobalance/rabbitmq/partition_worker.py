@@ -175,7 +175,7 @@ class PartitionWorker:
         """Whether what it is sent is to be worked.
 
         Not when half of the time to a deadline passed while a handler ran, and what it had not begun went back to the queue: if the
-        partition may be kept even so, it takes a fresh consumer to get that again. (An abort is not waited for here.)
+        partition may be kept even so, it takes a fresh consumer to get that again. An abort is not waited for here.
         """
         is_cut_short = self.stopping and not self._aborted
         return self.tenure.active and self._given_up is None and not is_cut_short

@@ -33,11 +33,13 @@ local function flatten(value, flat, size)
   if kind == 'table' then
     if value.err then error({ err = value.err }, 0) end
     if value.ok then return flatten(value.ok, flat, size) end
-    local count = 0
-    while value[count + 1] ~= nil do count = count + 1 end
-    flat[size + 1], flat[size + 2] = true, count
-    size = size + 2
-    for i = 1, count do size = flatten(value[i], flat, size) end
+    local head, count = size + 2, 0
+    flat[size + 1], flat[head], size = true, 0, head
+    while value[count + 1] ~= nil do
+      count = count + 1
+      size = flatten(value[count], flat, size)
+    end
+    flat[head] = count
     return size
   end
   if kind == 'number' then value = truncated(value) end
@@ -83,9 +85,7 @@ end
 function store.run(compiled, keys, now_us, ...)
   keyspace.begin(keys.set, now_us)
   generic.hash_tag = keys.tag
-  local copied = {}
-  for i = 1, keys.size do copied[i] = keys.list[i] end
-  sandbox.set_arguments(copied, (values.list(...)))
+  sandbox.set_arguments({ unpack(keys.list, 1, keys.size) }, { ... })
   local fine, flat, size = pcall(run, compiled)
   if keyspace.refusal then return -2, keyspace.refusal end
   if not fine then return -1, problem_text(flat) end

@@ -1,0 +1,174 @@
+"""S6 again: what was given up, kept for somebody's return, or listed anew goes where the design says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cobalance.coordinator.requests import SetResources
+from cobalance_sims.checks.base import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cobalance import actions as act
+    from cobalance.coordinator.replies import CoordinatorReply
+    from cobalance.coordinator.requests import Request
+    from cobalance.journal import JournalEntry
+    from cobalance_sims.process import Process
+    from cobalance_sims.world import World
+
+AVOIDED_SESSIONS = 3
+"""Session timeouts for which unfinished work is not given back to whoever gave it up."""
+
+
+_MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
+
+
+class S6Returns(Check):
+    """Nothing else is interrupted.
+
+    Whoever leaves has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
+    What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
+    changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
+    loss of data until everybody had the time to claim what it holds. Whoever drains something hears within a session timeout that it may keep it, or is cut off.
+    """
+
+    promise = "S6"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._givers: dict[str, tuple[str | None, int]] = {}
+        self._list_version = 0
+        self._is_unaware = self._is_stopping = False
+        """Whether data was lost and nobody has noticed; whether an eager barrier stands."""
+        self._asked: dict[str, Process] = {}
+        """Those who were asked for something back, and may still drain it."""
+        self._draining: dict[tuple[str, int], int] = {}
+        """What is drained although it is held again: since when."""
+
+    def data_lost(self, known_from: int) -> None:
+        """Nobody knows of any of it."""
+        del known_from
+        self._givers.clear()
+        self._draining.clear()
+        self._list_version = 0
+        self._is_unaware = True
+
+    def journal(self, entry: JournalEntry) -> None:
+        """Ends of members and of tenures, and what must not happen at certain times."""
+        self._check_time(entry)
+        if entry.kind == "expired_member":
+            self._check_grace(entry)
+        elif entry.kind in ("left", "graced") and entry.reason == "left":
+            self._check_leave(entry.member or "", keeps=entry.kind == "graced")
+        elif entry.kind == "left" and entry.reason == "inherited":
+            self._check_inheritance(entry.member or "")
+        elif entry.kind == "abandoned" and entry.reason != "fenced":
+            avoided_ms = AVOIDED_SESSIONS * self.world.settings.session_timeout_ms
+            self._givers[entry.resource or ""] = (entry.member, entry.at_ms + avoided_ms)
+        elif entry.kind in ("removed", "claimed"):
+            self._givers.pop(entry.resource or "", None)
+        elif entry.kind == "granted":
+            self._check_giver(entry)
+            self._check_taker(entry)
+
+    def _check_time(self, entry: JournalEntry) -> None:
+        if entry.kind == "incarnation" and entry.reason != "seen":
+            self._is_unaware = False
+        elif entry.kind == "barrier":
+            self._is_stopping = True
+        elif entry.kind in _MOVED and (self._is_unaware or self.world.redis.ledger.recovering):
+            self.broken(
+                f"{entry.kind} {entry.resource} although data was lost and not everybody has claimed what it holds"
+            )
+
+    def _check_taker(self, entry: JournalEntry) -> None:
+        ledger = self.world.redis.ledger
+        status = ledger.members.get(entry.member or "")
+        if status != "active":
+            self.broken(f"{entry.resource} is granted to {entry.member}, which is {status}")
+        owned = sorted(name for name, it in ledger.resources.items() if it.owner) if self._is_stopping else []
+        if owned:
+            self.broken(f"{entry.resource} is dealt while {owned[0]} has not stopped")
+        self._is_stopping = False
+
+    def _check_grace(self, entry: JournalEntry) -> None:
+        process = self._process(entry.member or "")
+        kept_for = process.member_settings.instance_id if process is not None else None
+        is_active = self.world.redis.ledger.members.get(entry.member or "") == "active"
+        if kept_for is not None and is_active and self.world.settings.rejoin_grace_ms > 0:
+            self.broken(f"{entry.member} is ended although {kept_for} has a grace of its own")
+
+    def _check_leave(self, member: str, *, keeps: bool) -> None:
+        for name, it in self.world.redis.ledger.resources.items():
+            if it.owner == member and not keeps:
+                self.broken(f"{member} has left, and {name} was not handed over")
+        process = self._process(member)
+        for tenure in () if process is None else process.work.tenures.values():
+            if tenure.state != "stopping":
+                self.broken(f"{member} has left, and {tenure.resource} is still worked")
+
+    def _check_inheritance(self, member: str) -> None:
+        ledger, gone = self.world.redis.ledger, self._process(member)
+        if gone is None or not ledger.kept[member]:
+            return
+        for heir in ledger.members:
+            process = self._process(heir)
+            is_heir = process is not None and process.member_settings == gone.member_settings
+            if heir != member and is_heir and ledger.members[heir] == "active":
+                self.broken(
+                    f"{heir} has come for {ledger.kept[member]} resources of {member}, and does not inherit them"
+                )
+
+    def _check_giver(self, entry: JournalEntry) -> None:
+        giver, until = self._givers.get(entry.resource or "", (None, 0))
+        is_early = giver == entry.member and entry.at_ms < until
+        others = (
+            [it for it in self.world.redis.ledger.members if it != giver and self._could_work(it)] if is_early else []
+        )
+        if others:
+            self.broken(f"{entry.resource} goes back to {giver}, who gave it up, although {others[0]} is there")
+        if giver == entry.member:  # nobody else was there: another tenure, which it may finish in order
+            self._givers.pop(entry.resource or "", None)
+
+    def _could_work(self, member: str) -> bool:
+        process = self._process(member)
+        is_active = self.world.redis.ledger.members[member] == "active"
+        return is_active and process is not None and process.member_settings.capacity > 0
+
+    def _process(self, member: str) -> Process | None:
+        return self.world.processes.get(member.rpartition(".")[0])
+
+    def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
+        """Lists."""
+        if isinstance(request.payload, SetResources):
+            version = request.payload.version
+            if version < self._list_version and reply.results[0] != "IGNORED":
+                self.broken(f"list {version} of {process.name} is taken after list {self._list_version}")
+            self._list_version = max(version, self._list_version)
+
+    def asked_back(self, process: Process, action: act.Drain) -> None:
+        """Somebody begins to drain."""
+        del action
+        self._asked[process.name] = process
+
+    def second(self) -> None:
+        """Who has not heard of a cancellation."""
+        found = {key for process in list(self._asked.values()) for key in self._unheard(process)}
+        self._draining = {key: self._draining.get(key, self.world.now) for key in found}
+        for (resource, _), since in self._draining.items():
+            if self.world.now - max(since, self.world.redis.disturbed_at) > self.world.settings.session_timeout_ms:
+                self.broken(f"{resource} is held again, and its holder drains it since {since} ms")
+
+    def _unheard(self, process: Process) -> Iterator[tuple[str, int]]:
+        if process.paused:
+            return
+        draining = [it for it in process.work.tenures.values() if it.state == "draining"]
+        if not (process.alive and draining) or process.session.leaving.asked_at is not None:
+            del self._asked[process.name]
+            return
+        for tenure in draining:
+            it = self.world.redis.ledger.resources.get(tenure.resource)
+            is_held = it is not None and (it.owner, it.token) == (process.session.member, tenure.token)
+            if is_held and tenure.resource not in self.world.redis.ledger.pending:
+                yield tenure.resource, tenure.token

@@ -1,0 +1,82 @@
+"""What happens when all is well: the frozen wake, lines heal, calls are answered, drains finish, hints arrive, time passes."""
+
+from __future__ import annotations
+
+from cobalance_sims.explore.pool import Ids
+from cobalance_sims.explore.process import Process
+from cobalance_sims.explore.safety import loads
+from cobalance_sims.explore.world import STORE, Action, World
+
+NOBODY = 0
+
+CALM_TICKS = 2
+"""How long an even group is watched to stay so."""
+
+MOST_STEPS = 1000
+
+
+class Fair:
+    """The one fair continuation of each state."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def next(self, state: Ids, wedged: int = NOBODY) -> Action | None:
+        """What happens next, the drains of one member aside; nothing, where nobody is left."""
+        running = [(at, it) for at, it in self._world.slots(state) if it.status in ("up", "paused")]
+        if not running:
+            return None
+        for at, it in running:
+            if it.status == "paused" or it.is_cut:
+                return ("resume" if it.status == "paused" else "heal", at)
+        for at, it in running:
+            if it.is_calling:
+                return ("answer", at)
+        return self._work(state, running, wedged) or ("tick",)
+
+    def _work(self, state: Ids, running: list[tuple[int, Process]], wedged: int) -> Action | None:
+        for at, it in running:
+            for action in self._world.of_work(at, it):
+                if at != wedged:
+                    return action
+        return next((("wake", at) for at, it in running if self._world.has_news(state[STORE], it)), None)
+
+    def is_even(self, state: Ids) -> bool:
+        """Everything is held, known to its holder, and shared within one; nothing is pending, nobody else is left."""
+        records = self._world.checks.facts(state[STORE]).records
+        working: dict[str, int] = {}
+        for _, it in self._world.slots(state):
+            working |= it.working()
+        kept = loads(records)
+        if not kept or max(kept.values()) - min(kept.values()) > 1:
+            return False
+        return not records.number("recovering") and all(
+            it.status == "held" and not it.removing and working.get(name) == it.token
+            for name, it in records.resources.items()
+        )
+
+
+def beginning(world: World) -> Ids:
+    """Where an exploration begins: nobody has started, but for those who are settled.
+
+    Raises:
+        RuntimeError: they do not become even.
+    """
+    state = world.initial()
+    for at in range(1, world.scope.settled + 1):
+        state = _settled(world, world.take(state, ("start", at)).state)
+    return state
+
+
+def _settled(world: World, state: Ids) -> Ids:
+    fair, calm = Fair(world), 0
+    for _ in range(MOST_STEPS):
+        action = fair.next(state)
+        if action is None:
+            break
+        if action[0] == "tick":
+            calm = calm + 1 if fair.is_even(state) else 0
+            if calm > CALM_TICKS:
+                return state
+        state = world.take(state, action).state
+    raise RuntimeError(f"nobody comes to an even group in {world.scope.name}, although nothing goes wrong")

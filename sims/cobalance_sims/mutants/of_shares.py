@@ -1,0 +1,179 @@
+"""Bugs planted in the coordinator: who gets how much, how much one call does, lists, graces and the eager barrier."""
+
+from __future__ import annotations
+
+from cobalance_sims.mutants.mutant import Mutant, lua
+
+QUOTAS: tuple[Mutant, ...] = (
+    lua(
+        "uneven-quota",
+        "80_settle",
+        "if kept > c.ceil then return kept - c.ceil end",
+        "if kept > c.ceil + 1 then return kept - c.ceil end",
+        "A member may keep one more than its share.",
+        "tiny",
+    ),
+    lua(
+        "ceilings-for-all",
+        "80_settle",
+        "if c.ceil > c.floor and kept == c.ceil and shares.above > shares.extras then return 1 end",
+        "",
+        "All may keep the higher of the two quotas, and the last gets what is left.",
+        "autoscale@1..2",
+    ),
+    lua(
+        "capacity-ignored",
+        "40_shares",
+        "local weight = c.class < 0 and -c.class or c.class",
+        "local weight = 1",
+        "Who has twice the capacity gets no more than the others.",
+        "standby@1..2",
+    ),
+    lua(
+        "standby-works",
+        "80_settle",
+        "    if c.class > 0 then\n      local low = lowest(LOAD",
+        "    if c.class >= 0 then\n      local low = lowest(LOAD",
+        "A standby, and a member that leaves, is given resources.",
+        "never_draining@1..5",
+    ),
+    lua(
+        "grants-to-the-fullest",
+        "80_settle",
+        "if not best or deficit > best_deficit then",
+        "if not best or deficit < best_deficit then",
+        "What is free goes to whoever lacks least.",
+        "autoscale@1..2",
+        "standby@1..2",
+    ),
+    lua(
+        "no-revocations",
+        "80_settle",
+        "for i = 1, #classes do revoke_from(classes[i]) end",
+        "",
+        "Who comes later gets nothing.",
+        "tiny",
+    ),
+    lua(
+        "picks-again-each-time",
+        "80_settle",
+        "if room <= 0 then break end",
+        "if room <= 0 then room = 1 end",
+        "Each settling calls all revocations off and picks anew.",
+        "tiny",
+    ),
+    lua(
+        "leaver-keeps-class",
+        "40_shares",
+        "if m.status == 'leaving' then return 0 end",
+        "",
+        "A member that leaves keeps its share.",
+        "2x2-leave",
+    ),
+    lua(
+        "removed-still-counts",
+        "set_resources",
+        "  count_total(-1)\n",
+        "",
+        "A resource that is being removed counts for the shares.",
+        "2x2-relist",
+    ),
+)
+
+BUDGETS: tuple[Mutant, ...] = (
+    lua(
+        "unbounded-grants",
+        "80_settle",
+        "local names = call('ZRANGE', FREE, '0', int(max(G.budget, 1) - 1))\n  for i = 1, #names do\n"
+        "    if G.budget <= 0 then return end",
+        "local names = call('ZRANGE', FREE, '0', '-1')\n  for i = 1, #names do",
+        "One call grants everything, however much that is.",
+        "2x6-narrow",
+    ),
+    lua(
+        "unbounded-revocations",
+        "80_settle",
+        "int(min(count, G.budget)))\n  for n = 1, #picked do",
+        "int(count))\n  for n = 1, #picked do",
+        "One call revokes everything, however much that is.",
+        "2x6-narrow",
+    ),
+    lua(
+        "unbounded-expiry",
+        "60_members",
+        "    if G.budget <= 0 then return false end\n    G.budget = G.budget - 1\n",
+        "",
+        "One call frees all that a crashed member held, however much that is.",
+        "2x6-narrow",
+    ),
+    lua(
+        "rest-is-forgotten",
+        "80_settle",
+        "if G.budget <= 0 then return 0 end",
+        "",
+        "What one call had no budget for waits until something else is due.",
+        "2x2-narrow",
+    ),
+)
+
+MODES: tuple[Mutant, ...] = (
+    lua(
+        "lower-list-version",
+        "set_resources",
+        "if VERSION < G.list_version then",
+        "if false then",
+        "Whoever declares last decides, so two lists of a rolling deploy alternate.",
+        "2x2-relist",
+    ),
+    lua(
+        "graced-member-is-granted",
+        "40_shares",
+        "if m.status == 'graced' and m.capacity > 0 then return -m.capacity end",
+        "",
+        "A member that has gone is given resources, because its instance may return.",
+        "2x2-static",
+    ),
+    lua(
+        "grace-never-ends",
+        "60_members",
+        "  set_timer('g:' .. m.id, now + G.grace_ms)\n",
+        "",
+        "What is kept for an instance that never returns stays with it.",
+        "2x2-static",
+    ),
+    lua(
+        "no-grace",
+        "70_timers",
+        "if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then",
+        "if false then",
+        "A crash of a member with an instance id moves everything at once.",
+        "redeploy_static@1..3",
+    ),
+    lua(
+        "nothing-is-inherited",
+        "70_timers",
+        "if heir and heir.status == 'active' and not empty(m, ' k', ' l', heir) then return false end",
+        "",
+        "Whoever returns under its instance id starts with nothing.",
+        "redeploy_static@1..3",
+    ),
+    lua(
+        "barrier-lets-through",
+        "80_settle",
+        "if G.barrier > 0 or get_shares().live == 0 then return end",
+        "if get_shares().live == 0 then return end",
+        "In eager mode something is dealt before everything has stopped.",
+        "eager@1..5",
+    ),
+    lua(
+        "barrier-stops-nothing",
+        "40_shares",
+        "local amount = G.barrier > 0 and 0 or G.total - G.graced_kept",
+        "local amount = G.total - G.graced_kept",
+        "In eager mode nobody has to let go.",
+        "2x1-eager",
+        "eager@1..2",
+    ),
+)
+
+MUTANTS = QUOTAS + BUDGETS + MODES

@@ -1,0 +1,189 @@
+"""Bugs planted in the member's side: the life of a tenure, commits, and leaving."""
+
+from __future__ import annotations
+
+from cobalance_sims.mutants.mutant import Mutant, python
+
+TENURES: tuple[Mutant, ...] = (
+    python(
+        "abort-after-deadline",
+        "holdings",
+        "abort_at = deadline - min(1_000, max(0, deadline - now) // 10)",
+        "abort_at = deadline + 600",
+        "A holder aborts by its own clock only after it was moved by force.",
+        "tiny",
+    ),
+    python(
+        "no-abort",
+        "holdings",
+        "if held.working and held.abort_at is not None and now >= held.abort_at:",
+        "if False:",
+        "A holder that cannot finish never gives up by itself.",
+        "tiny",
+    ),
+    python(
+        "lost-is-ignored",
+        "holdings",
+        "        if held is not None and held.token <= change.token:\n            self._lose(held)",
+        "        if False and held is not None:\n            self._lose(held)",
+        "A member goes on with what it was told is lost.",
+        "rival_claims@1..6",
+    ),
+    python(
+        "late-news-of-an-older-tenure",
+        "holdings",
+        "if held is not None and held.token < change.token:\n            self._lose(held)\n            return None",
+        "if False and held is not None:\n            self._lose(held)\n            return None",
+        "A member that was given a resource anew takes it for the tenure it had before.",
+        "2x1-eager",
+    ),
+    python(
+        "revocation-is-ignored",
+        "holdings",
+        "if held.step(Step.REVOKE) not in (State.DRAINING, State.CLOSING):",
+        "if held.step(Step.KEEP) is not None:",
+        "A holder that is asked for a resource does not hear it.",
+        "tiny",
+    ),
+    python(
+        "cancel-after-begun",
+        "holding",
+        "        _E.KEEP: _S.CLOSING,\n",
+        "        _E.KEEP: _S.HELD,\n",
+        "A tenure whose on_revoked has run is taken up again.",
+        "2x2-begin",
+    ),
+    python(
+        "cancellation-is-ignored",
+        "holdings",
+        "if held.step(Step.KEEP) is State.HELD and was is State.DRAINING:",
+        "if False:",
+        "A holder whose revocation was called off goes on draining.",
+        "never_draining@1..4",
+        "slow_consumer@1..3",
+    ),
+    python(
+        "starts-while-leaving",
+        "session",
+        "            elif self.phase is not Phase.LEAVING:\n                self.holdings.hold(change)",
+        "            elif True:\n                self.holdings.hold(change)",
+        "A member that leaves begins to work what it is given last.",
+        "2x2-leave",
+    ),
+    python(
+        "release-before-drained",
+        "holdings",
+        "if it.state is State.ENDED and not (park and not it.reason)]",
+        "if it.state in (State.ENDED, State.DRAINING) and not (park and not it.reason)]",
+        "A resource is released while it is still drained.",
+        "tiny",
+    ),
+    python(
+        "release-before-stopped",
+        "holding",
+        "        _E.ABORT: _S.ABORTED,\n        _E.STOP: _S.ENDED,\n        _E.LOSE: _S.GONE,\n    },\n    _S.CLOSING: {",
+        "        _E.ABORT: _S.ENDED,\n        _E.STOP: _S.ENDED,\n        _E.LOSE: _S.GONE,\n    },\n    _S.CLOSING: {",
+        "What was aborted is reported free while its work has not stopped.",
+        "stubborn_handlers@1..2",
+    ),
+    python(
+        "released-is-still-known",
+        "holdings",
+        "            held.step(Step.ANSWER)\n            del self._by_name[resource]\n",
+        "",
+        "A tenure whose release was answered is not forgotten, and claimed later on.",
+        "tiny",
+    ),
+    python(
+        "abandoned-counts-as-finished",
+        "holdings",
+        "    reason=held.reason,\n",
+        '    reason="",\n',
+        "What was given up unfinished is released as if it were finished.",
+        "never_draining@1..2",
+    ),
+)
+
+COMMITS: tuple[Mutant, ...] = (
+    python(
+        "lowest-of-several",
+        "offsets",
+        "max(it.offset for it in asked)",
+        "min(it.offset for it in asked)",
+        "Of several commits that travel as one, the lowest offset is stored and all are confirmed.",
+        "bad_network@1..3",
+        "slow_consumer@1..2",
+    ),
+    python(
+        "commits-not-retried",
+        "session",
+        "            self.commits.retry()\n",
+        "",
+        "A commit that was refused because data was lost is never answered.",
+        "redis_emptied@1..3",
+    ),
+    python(
+        "commit-confirmed-anyway",
+        "offsets",
+        'outcome = "REGRESSED" if result == "OK" and asked.offset < highest else result',
+        'outcome = "OK"',
+        "A commit that was refused is reported as stored.",
+        "everything@1..3",
+    ),
+    python(
+        "sent-commits-said-fenced",
+        "offsets",
+        'CommitDone(asked.ticket, "UNKNOWN")',
+        'CommitDone(asked.ticket, "FENCED")',
+        "A commit that may have been stored is reported as certainly not stored.",
+        "freezes@1..5",
+        "bad_network@1..5",
+    ),
+    python(
+        "grace-without-commit",
+        "session",
+        "in self.holdings.park() if parking else []:",
+        "in []:",
+        "What is kept for the rejoin grace is not committed first.",
+        "redeploy_static@1..3",
+        "stale_static@1..3",
+    ),
+)
+
+LEAVING: tuple[Mutant, ...] = (
+    python(
+        "leaves-without-draining",
+        "session",
+        "        self.holdings.drain_all(self.leaving.ask(self._now, remain=event.remain))\n",
+        "        self.leaving.ask(self._now, remain=event.remain)\n",
+        "A process that is asked to stop drains nothing.",
+        "2x2-leave",
+        "autoscale@1..2",
+    ),
+    python(
+        "remains-without-draining",
+        "leaving",
+        "if holdings.unfinished() or (holdings.any_known() and not self.remain):",
+        "if holdings.any_known() and not self.remain:",
+        "What is kept for the rejoin grace is still worked when its member is gone.",
+        "redeploy_static@1..3",
+    ),
+    python(
+        "releases-before-leaving",
+        "leaving",
+        "self._due = not self.remain",
+        "self._due = False",
+        "A member that leaves is given back what it has just released.",
+        "2x2-leave",
+    ),
+    python(
+        "declined-grant-forgotten",
+        "holdings",
+        "        if held is None and not keep:\n            self._add(change, State.ENDED)",
+        "        if False:\n            self._add(change, State.ENDED)",
+        "What was granted to a member that leaves is neither worked nor given back.",
+        "2x1-leave",
+    ),
+)
+
+MUTANTS = TENURES + COMMITS + LEAVING

@@ -1,0 +1,14 @@
+"""All planted bugs, in the order of the table in PROOF.md."""
+
+from __future__ import annotations
+
+from cobalance_sims.mutants import of_clocks, of_handover, of_leases, of_requests, of_shares, of_tenures
+
+MUTANTS = (
+    *of_requests.MUTANTS,
+    *of_handover.MUTANTS,
+    *of_clocks.MUTANTS,
+    *of_shares.MUTANTS,
+    *of_leases.MUTANTS,
+    *of_tenures.MUTANTS,
+)

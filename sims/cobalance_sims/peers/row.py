@@ -1,0 +1,40 @@
+"""One scenario of a peer's test list, and where it is checked here."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Row:
+    """Tests that show at least what ``shows`` says; or, where there is nothing to show, why not."""
+
+    number: int
+    name: str
+    """The peer's."""
+    shows: str
+    """What has to hold here: what the peer asserts, strengthened where it left something open."""
+    tests: tuple[str, ...] = ()
+    """Pytest node ids. One without a parameter in brackets means all its parameters."""
+    why_not: str = ""
+
+
+@attrs.frozen
+class PeerList:
+    """One list of a peer, whole."""
+
+    title: str
+    source: str
+    count: int
+    """How many scenarios the peer's list has."""
+    rows: tuple[Row, ...]
+
+
+def row(number: int, name: str, shows: str, *tests: str) -> Row:
+    """A scenario that is checked here."""
+    return Row(number, name, shows, tests)
+
+
+def cannot_apply(number: int, name: str, why_not: str) -> Row:
+    """A scenario about something that is not there."""
+    return Row(number, name, "", (), why_not)

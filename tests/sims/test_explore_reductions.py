@@ -1,0 +1,97 @@
+"""What is left out of a state makes no difference: with and without it, the same things happen in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+from cobalance_sims.explore import codec, dump, memory
+from cobalance_sims.explore.fair import beginning
+from cobalance_sims.explore.pool import Ids
+from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS, SCOPES, TICK_MS
+from cobalance_sims.explore.world import MEMORY, STORE, World
+
+Seen = tuple[object, ...]
+"""What somebody outside can tell of a state."""
+
+
+@pytest.fixture(scope="module")
+def reduced() -> set[tuple[Seen, object, Seen]]:
+    """All transitions of a small group as they are explored."""
+    return set(transitions(World(SCOPES["2x1"])))
+
+
+AWAY = attrs.evolve(SCOPES["tiny"], budgets=(("cut", 2),), faults=2, settled=1, revocation_ticks=3)
+"""Both may be unheard of at once, while a revocation runs: a silence that must not be held against them."""
+
+
+def transitions(world: World) -> Iterator[tuple[Seen, object, Seen]]:
+    """Everything that can happen, as it looks from outside."""
+    waiting = [beginning(world)]
+    known = set(waiting)
+    while waiting:
+        state = waiting.pop()
+        for successor in world.successors(state):
+            assert not successor.wrong
+            yield seen(world, state), successor.action, seen(world, successor.state)
+            if successor.state not in known:
+                known.add(successor.state)
+                waiting.append(successor.state)
+
+
+def seen(world: World, state: Ids) -> Seen:
+    """Who works what, who asks for what, and what the group has on record."""
+    records = world.checks.facts(state[STORE]).records
+    memory_of_it = world.memories.look(state[MEMORY])
+    return (
+        tuple((name, it.status, it.owner) for name, it in sorted(records.resources.items())),
+        tuple((name, it.status) for name, it in sorted(records.members.items())),
+        records.number("recovering") > 0,
+        tuple(sorted(memory_of_it.budgets.items())),
+        tuple(_of_process(it) for _, it in world.slots(state)),
+    )
+
+
+def _of_process(it: Any) -> Seen:
+    if it.session is None:
+        return (it.status, it.life)
+    request = it.session.line.outstanding
+    asks = type(request.payload).__name__ if request else ""
+    tenures = tuple((held.resource, held.state) for held in it.tenures.values())
+    return (it.status, it.life, it.is_cut, it.is_calling, it.session.phase, asks, tenures)
+
+
+def test_times_before_the_next_tick_are_one(reduced: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member looks at its clock at ticks: all times between two of them come at the later one."""
+    monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS))
+    assert set(transitions(World(SCOPES["2x1"]))) == reduced
+
+
+def test_a_silence_that_puts_off_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever's session and deadline run longer than the patience does not need it; while anybody does, it is kept."""
+    as_explored = set(transitions(World(AWAY)))
+
+    def only_when_past(self: dump.Canonical, fields: dict[str, str], _: dump.Around) -> bool:
+        settings = self._settings
+        patience = max(settings.session_timeout_ms, settings.revocation_timeout_ms)
+        return int(fields["gap_at"]) + patience <= GROUP_MS
+
+    monkeypatch.setattr(dump.Canonical, "_is_gap_over", only_when_past)
+    assert set(transitions(World(AWAY))) == as_explored
+
+
+def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
+    reduced: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a member has seen tells a group that has lost data; one that cannot lose any is always ahead of it."""
+    monkeypatch.setattr(memory.Memory, "can_lose_data", property(lambda _: True))
+    assert set(transitions(World(SCOPES["2x1"]))) == reduced
+
+
+def test_a_difference_that_matters_is_noticed(reduced: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: members whose times come a tick late do other things."""
+    monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS) + (value > MEMBER_MS) * TICK_MS)
+    assert set(transitions(World(SCOPES["2x1"]))) != reduced

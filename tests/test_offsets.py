@@ -1,0 +1,41 @@
+"""How high an offset may be: as high as the coordinator can see that it does not fall."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import OffsetRegressed, UsageError
+from cobalance.limits import MAX_INTEGER
+from cobalance.settings import GroupSettings
+from cobalance.threads import BlockingGroup
+
+_count = itertools.count()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Both kinds of coordinator."""
+    return (
+        f"memory://offsets-{next(_count)}" if request.param == "memory" else str(request.getfixturevalue("redis_url"))
+    )
+
+
+def test_no_offset_is_taken_that_could_fall_unseen(url: str) -> None:
+    """Up to 2**53 - 1 each step down is refused; what lies above (times in ns, say), or below -1 (before the first), is an error before it is sent."""
+    name = f"offsets-{next(_count)}"
+    transport = open_transport(url)
+    Coordinator(transport, name).create(GroupSettings())
+    with BlockingGroup(name, ["r0"], redis_url=url) as group:
+        group.wait_held("r0", timeout=15)
+        group.commit("r0", MAX_INTEGER)
+        with pytest.raises(OffsetRegressed):
+            group.commit("r0", MAX_INTEGER - 1)
+        for unusable in (MAX_INTEGER + 1, 1_700_000_000_000_000_100, -2):
+            with pytest.raises(UsageError, match="give a whole number"):
+                group.commit("r0", unusable)
+        assert [row.committed for row in Coordinator(transport, name).resources()] == [MAX_INTEGER]
+    transport.close()
