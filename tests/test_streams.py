@@ -156,6 +156,23 @@ async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: S
         assert await reading.wait(13) == list(range(13))
 
 
+async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: Place, stream: Stream) -> None:
+    """What was finished before it is committed, though the membership ends in an error."""
+    reading = Reading()
+
+    async def fail(delivery: Delivery) -> None:
+        if delivery.offset == 4:
+            raise ValueError
+        await reading.handle(delivery)
+
+    with pytest.raises(ValueError, match=r"^$"):
+        async with here.member([stream.name], fail, streams=settings(), retries=0) as group:
+            await group.wait_left()
+    assert committed(here, stream) == 3
+    async with member(here, stream, reading):
+        assert await reading.wait(10) == list(range(10))
+
+
 async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
     """In any order: the oldest message that is not acknowledged holds back all behind it."""
     reading = Reading()
@@ -178,8 +195,9 @@ async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
         await reading.wait(10)
         await group.commit(stream.name, 4)
         assert committed(here, stream) == 4
-        for delivery in reading.deliveries:
-            group.ack(delivery)  # harmless for those that were committed
+        group.ack(reading.deliveries[2])  # harmless
+        for delivery in reading.deliveries[5:]:
+            group.ack(delivery)
     assert committed(here, stream) == 9
 
 

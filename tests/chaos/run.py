@@ -156,6 +156,11 @@ class Performance:
         """Whether some member's commit was refused because its tenure had ended."""
         return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
 
+    def is_cancelled(self) -> bool:
+        """Whether some revocation was called off."""
+        self.stage.look()
+        return any(entry.kind == "cancelled" for entry in self.stage.entries)
+
     def _slow_begun(self) -> int:
         return sum(it.diary.read_bytes().count(b" slow\t") for it in self.stage.members.values() if it.diary.exists())
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+LAST_COMMIT_S = 5.0
+"""How long a member that fails waits for its last commit."""
+
 SOUGHT = ChannelLost("a seek")
 """What follows is the same as after a lost channel: a fresh consumer for this tenure."""
 
@@ -167,13 +170,20 @@ class StreamWorker(PartitionWorker):
             await super()._judge_loss(consumer, error)
 
     async def _finish_up(self) -> None:
-        if self._seeking is None or not self.tenure.active:  # What was handed out before a seek is not waited for.
-            await super()._finish_up()
+        await super()._finish_up()
         self._ending.set()  # A commit under way is waited for: behind the release it would be refused.
         self._progress.notify()
         self._commit_due.notify()
         await self._all_committed.wait()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
+
+    async def _close_at_once(self) -> None:
+        """A handler has failed for good: what was finished before is not to be repeated."""
+        await super()._close_at_once()
+        offset = self._uncommitted()
+        if offset is not None:
+            with anyio.move_on_after(LAST_COMMIT_S, shield=True):
+                await self._commit(offset)
 
     # -- committing --------------------------------------------------------------------------------------------------------
 
