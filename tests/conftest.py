@@ -34,7 +34,8 @@ def redis_admin_url(redis_server: servers.RedisServer) -> str:
 @pytest.fixture(scope="session")
 def rabbitmq_server() -> Iterator[servers.RabbitMQServer]:
     """The RabbitMQ all tests share, with its management API if we start it; see `private_rabbitmq` for the others."""
-    server = servers.rabbitmq_server(management=True)
+    given, often = os.environ.get("COBALANCE_AMQP_URL"), {"collect_statistics_interval": "500"}
+    server = servers.rabbitmq_server() if given else servers.private_rabbitmq(management=True, settings=often)
     yield server
     server.close()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 from tests.names import unique
 
 from cobalance.rabbitmq import Queue, Retention
@@ -26,6 +27,7 @@ class Stream:
         self.name = unique("stream")
         self.amqp_url = amqp_url
         self._arguments = {"x-queue-type": "stream", **(retention or Retention()).arguments}
+        self._dropping = retention is not None
         self._published = 0
         self.declare()
 
@@ -51,13 +53,28 @@ class Stream:
         self.declare()
 
     def append(self, count: int, *, size: int = 0) -> None:
-        """So many more messages, numbered on; returns when RabbitMQ has them all."""
+        """So many more messages in one burst, numbered on; returns when the last of them can be read.
+
+        Where a retention may drop them as soon as they come, they are confirmed one by one instead.
+        """
         with self._channel() as channel:
-            for number in range(self._published, self._published + count - 1):
+            if self._dropping:
+                channel.confirm_delivery()
+            for number in range(self._published, self._published + count):
                 channel.basic_publish("", self.name, str(number).encode().ljust(size))
-            channel.confirm_delivery()
             self._published += count
-            channel.basic_publish("", self.name, str(self._published - 1).encode().ljust(size))
+            if not self._dropping:
+                self._wait_for_last(channel)
+
+    def _wait_for_last(self, channel: BlockingChannel) -> None:
+        last = self._published - 1
+        channel.basic_qos(prefetch_count=100)
+        arguments = {"x-stream-offset": last}  # its own offset, or a lower one
+        for method, _, body in channel.consume(self.name, arguments=arguments, inactivity_timeout=20):
+            assert method is not None, "the last message never came"
+            channel.basic_ack(method.delivery_tag or 0)
+            if int(body or b"-1") == last:
+                return
 
     def append_until_gone(self, offset: int) -> int:
         """Appends until the retention has dropped the message of this offset; the offset of the oldest left."""
@@ -70,7 +87,7 @@ class Stream:
         raise AssertionError("the retention drops nothing")
 
     @contextmanager
-    def _channel(self) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+    def _channel(self) -> Iterator[BlockingChannel]:
         connection = pika.BlockingConnection(pika.URLParameters(self.amqp_url))
         try:
             yield connection.channel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +17,8 @@ from tests.faults.proxy import FaultProxy
 from tests.faults.secured import Secured
 
 from cobalance import AsyncPublisher, Publisher, servers
-from cobalance.errors import PublishFailed, Unreachable
+from cobalance.errors import AuthenticationRefused, NotRabbitMQ, PublishFailed, Unreachable, VirtualHostMissing
+from cobalance.rabbitmq import read_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
 pytestmark = pytest.mark.anyio
@@ -255,3 +257,32 @@ def test_whatever_pika_stumbles_over_is_a_server_that_cannot_be_reached() -> Non
     """Or a member that connects again would end with an error of pika's that it does not know."""
     with pytest.raises(Unreachable, match="getpeername"):
         Stumbling("amqp://guest:guest@127.0.0.1:1/", "group/member").connect()
+
+
+def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
+    """A connection may end while several partitions are about to subscribe: each must hear of it, or it would wait for ever."""
+    heard = queue.SimpleQueue[str]()
+    connection = BrokerConnection(amqp_url, "group/member", on_lost=lambda _: heard.put("lost"))
+    connection.connect()
+
+    def together() -> None:
+        connection.submit(lambda: 1 // 0)
+        connection.submit(lambda: heard.put("the other"))
+
+    connection.submit(together)
+    assert [heard.get(timeout=WITHIN_S) for _ in range(2)] == ["the other", "lost"]
+
+
+def test_a_conversation_that_is_cut_anywhere(amqp_url: str, amqp: FaultProxy) -> None:
+    """Looking at a topic either succeeds or says that RabbitMQ was lost, in our words: who looks again must understand them."""
+    url, failed = amqp.through(amqp_url), 0
+    with a_topic(amqp_url, partitions=2) as topic:
+        for count in range(100, 2_100, 200):
+            amqp.cut_after(count)
+            try:
+                read_topic(url, topic.name)
+            except (Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ):
+                failed += 1
+            amqp.heal()
+        assert failed > 3
+        assert read_topic(url, topic.name).partitions == 2

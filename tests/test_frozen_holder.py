@@ -14,13 +14,14 @@ import anyio.to_thread
 import attrs
 import pytest
 from tests.faults import consuming as messages
-from tests.faults.eventually import WITHIN_S
+from tests.faults.eventually import WITHIN_S, eventually
 
 from cobalance import ConsumerGroup, Delivery, MemberSettings, Topic, servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
 from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal
+from cobalance.rabbitmq.management import connection_names
 from cobalance.settings import GroupSettings
 
 pytestmark = pytest.mark.anyio
@@ -161,6 +162,8 @@ async def freeze_and_wake(
     ):
         await anyio.to_thread.run_sync(messages.publish, amqp_url, topic, "work")
         assert await holder.said("got") == ["work", token]
+        if management:  # which lists connections with some delay
+            await eventually(lambda: is_listed(amqp_url, management, name, member))
         holder.freeze()
         frozen_at_ms = time.time() * 1000
         with anyio.fail_after(WITHIN_S):
@@ -174,6 +177,12 @@ async def freeze_and_wake(
     assert int(again) > successor.token > int(token)
     expired_at_ms = expiry(redis_url, name, member)
     return Takeover(round(successor.at_ms - frozen_at_ms), round(successor.at_ms - expired_at_ms))
+
+
+def is_listed(amqp_url: str, management: str, name: str, member: str) -> bool:
+    """Whether the management API knows the member's connection."""
+    owner = f"{name}/{member.rpartition('.')[0]}"
+    return any(it[1] == owner for it in connection_names(amqp_url, management))
 
 
 def check_that_nothing_is_taken(redis_url: str, name: str, queue: str, member: str, token: int) -> None:

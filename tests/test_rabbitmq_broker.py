@@ -203,7 +203,7 @@ def test_listing_with_a_wrong_password(amqp_url: str, rabbitmq_server: servers.R
         lambda: Topic("or{ders", 3),
         lambda: Topic("orders", 0),
         lambda: Topic("orders", 2001),
-        lambda: Topic("orders", 3, "stream"),  # type: ignore[arg-type]
+        lambda: Topic("orders", 3, "priority"),  # type: ignore[arg-type]
     ],
 )
 def test_impossible_topics(make: object) -> None:

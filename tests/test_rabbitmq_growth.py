@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -151,12 +151,13 @@ def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic,
     grown = grow_topic(amqp_url, topic.name, 3)
     with channel(amqp_url) as it:
         it.queue_delete(grown.queue_names[2])
-        for refused in (
+        attempts: list[Callable[[], object]] = [
             lambda: check_topic(amqp_url, topic),
             lambda: read_topic(amqp_url, topic.name),
             lambda: create_topic(amqp_url, topic),
             lambda: grow_topic(amqp_url, topic.name, 4),
-        ):
+        ]
+        for refused in attempts:
             with pytest.raises(QueueMissing, match=r"routing key, v2\.2"):
                 refused()
         queue = grown.queues[2]

@@ -12,8 +12,10 @@ from tests.consumers import Place, Seen, bodies_in, channel, place, until
 from tests.names import unique
 
 from cobalance import servers
+from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, TopicMissing, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
+from cobalance.rabbitmq.layouts import Look
 from cobalance.rabbitmq.management import bound_queues, message_counts
 from cobalance.rabbitmq.sources import ManagedSource
 
@@ -59,6 +61,29 @@ def held(here: Place) -> set[str]:
     return {name for name, row in here.resources().items() if row.owner and not row.removing}
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
+    """What the coordinator has found to be consumed, look by look."""
+    found: list[tuple[str, ...] | None] = []
+    look = ManagedSource.look
+
+    def noted(self: ManagedSource, listed: Any) -> Look:
+        it = look(self, listed)
+        found.append(it.resources)
+        return it
+
+    monkeypatch.setattr(ManagedSource, "look", noted)
+    return found
+
+
+def make_exchange(it: Any, exchange: str, kind: str, *queues: str) -> None:
+    """An exchange of a kind that a plugin brings, with queues."""
+    it.exchange_declare(exchange, kind, durable=True)
+    for name in queues:
+        it.queue_declare(name, durable=True)
+        it.queue_bind(name, exchange, "1")
+
+
 def clean_up(it: Any, exchange: str, *queues: str) -> None:
     """Nothing is left."""
     for name in queues:
@@ -74,7 +99,7 @@ def publish_keys(it: Any, exchange: str) -> None:
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
 async def test_queues_bound_to_an_exchange_come_and_go(
-    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, kind: str
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, looks: list[tuple[str, ...] | None], kind: str
 ) -> None:
     """Each is shared out when it is bound; unbound, it is consumed until it is empty, and only then given up."""
     exchange, seen, slow = unique("exchange"), Seen(), anyio.Event()
@@ -86,10 +111,7 @@ async def test_queues_bound_to_an_exchange_come_and_go(
 
     options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 300, "prefetch": 1}
     with channel(here.amqp_url) as it:
-        it.exchange_declare(exchange, kind, durable=True)  # type: ignore[arg-type]  # pika knows no plugin's
-        for name in (first, second):
-            it.queue_declare(name, durable=True)
-            it.queue_bind(name, exchange, "1")
+        make_exchange(it, exchange, kind, first, second)
         source = BoundQueues(exchange)
         async with here.member(source, handle, **options), here.member(source, handle, **options):
             await until(lambda: held(here) == {first, second})
@@ -103,7 +125,8 @@ async def test_queues_bound_to_an_exchange_come_and_go(
             here.publish(third, "stop", "last")
             await seen.wait(41)
             it.queue_unbind(third, exchange, "1")
-            await until(lambda: here.resources()[first].status == "held")
+            looked = len(looks)
+            await until(lambda: len(looks) > looked + 4)
             assert third in held(here)
             slow.set()
             assert (await seen.wait(42))[-2:] == ["stop", "last"]
@@ -184,6 +207,33 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
             await until(lambda: "there are no queues" in caplog.text)
             assert set(here.resources()) == {f"{prefix}-2"}
     assert caplog.text.count("could not be looked for") == 1
+
+
+def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """Its last holder could not finish in time: an unbound queue is not forgotten with messages in it, until it is deleted."""
+    exchange = unique("back")
+    first, second = f"{exchange}.a", f"{exchange}.b"
+    source = ManagedSource(BoundQueues(exchange), here.amqp_url, hashing_rabbitmq.management_url)
+
+    def row(name: str) -> ResourceRow:
+        return ResourceRow(name, "held", "m", 1, 0, 0, "2", False, "-", None)
+
+    with channel(here.amqp_url) as it:
+        it.exchange_declare(exchange)
+        for name in (first, second):
+            it.queue_declare(name, durable=True)
+        it.queue_bind(first, exchange, "x")
+        held_now = {first: row(first), second: row(second)}
+        while source.look(held_now).resources == (first, second):
+            pass
+        assert source.look({first: row(first)}).resources == (first,)
+        here.publish(second, "late")
+        assert source.look({first: row(first)}).resources == (first, second)
+        assert bodies_in(here.amqp_url, second) == ["late"]
+        it.queue_delete(second)
+        assert source.look({first: row(first)}).resources == (first,)
+        it.queue_delete(first)
+        it.exchange_delete(exchange)
 
 
 def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:

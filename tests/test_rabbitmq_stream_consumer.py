@@ -205,8 +205,7 @@ def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
         it = reader(stream, first, on_gap=lambda _: False).start()
-        stream.append(1)
-        assert it.offsets(1)
+        assert it.offsets(1)  # the retention leaves more than one
         assert it.events.empty()
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from tests.streams import TINY, Stream, connected, new_stream, wait_for_next_second
 
+from cobalance import servers
 from cobalance.errors import ChannelLost, QueueMissing, UsageError
 from cobalance.rabbitmq import StreamSettings
 from cobalance.rabbitmq.connection import BrokerConnection
@@ -55,6 +56,19 @@ def test_the_end_is_exact(connection: BrokerConnection, stream: Stream, count: i
     chunk = last_chunk(connection, stream.name).result(WAIT_S)
     assert chunk is not None
     assert 0 <= chunk < count
+
+
+def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is longer than what is sent ahead is read on and on."""
+    monkeypatch.setattr("cobalance.rabbitmq.stream_probe.WINDOW", 2)
+    for count in range(1, 100):
+        stream.append(500)
+        chunk = last_chunk(connection, stream.name).result(WAIT_S)
+        if chunk is not None and 500 * count - chunk > 20:
+            break
+    else:
+        raise AssertionError("RabbitMQ made no chunk of more than 20 messages")
+    assert last_offset(connection, stream.name).result(WAIT_S) == 500 * count - 1
 
 
 def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, amqp_url: str) -> None:
@@ -123,6 +137,21 @@ def test_a_connection_lost_on_the_way(amqp_url: str, stream: Stream) -> None:
         connection.close()
         with pytest.raises(ChannelLost):
             asked.result(WAIT_S)
+
+
+def test_a_broker_that_froze_on_the_way(private_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """It does not answer our farewell either, so pika never tells of the end."""
+    with new_stream(private_rabbitmq.url) as stream:
+        connection = BrokerConnection(private_rabbitmq.url, "test")
+        connection.connect()
+        private_rabbitmq.pause()
+        try:
+            asked = first_offset(connection, stream.name)
+            connection.close(timeout_ms=200)
+            with pytest.raises(ChannelLost):
+                asked.result(WAIT_S)
+        finally:
+            private_rabbitmq.resume()
 
 
 @pytest.mark.parametrize("start", ["latest", "", -1, 1.5, True, None, datetime(2026, 1, 1)])  # noqa: DTZ001

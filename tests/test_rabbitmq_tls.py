@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import http.server
+import ssl
+import threading
 import traceback
+from pathlib import Path
 
 import pytest
+from tests.faults.certificates import Certificates
 from tests.faults.consuming import Received, a_topic, consuming, create_group, publish
 from tests.faults.secured import Secured
 
 from cobalance.errors import NotRabbitMQ, Unreachable, UsageError
+from cobalance.rabbitmq import list_topics
 from cobalance.rabbitmq.broker import read_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
@@ -82,3 +88,37 @@ def test_less_than_verification_is_refused(secured_rabbitmq: Secured, options: s
 def test_tls_options_need_tls(secured_rabbitmq: Secured) -> None:
     """Or somebody would believe to be safe who is not."""
     assert "amqps://" in refusal(secured_rabbitmq.url(user=f"guest:{SECRET}").replace("amqps", "amqp"))
+
+
+class Lists(http.server.BaseHTTPRequestHandler):
+    """The least that a management API can say."""
+
+    def do_GET(self) -> None:
+        """There are no exchanges."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_the_management_api_is_verified_too(tmp_path: Path) -> None:
+    """Its URL names an authority the same way; this is about TLS alone, so any web server will do."""
+    files, context = Certificates.make(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as website:
+        website.socket = context.wrap_socket(website.socket, server_side=True)
+        thread = threading.Thread(target=website.serve_forever)
+        thread.start()
+        url = f"https://u:{SECRET}@localhost:{website.server_port}"
+        try:
+            assert list_topics("amqp://localhost", f"{url}?cacertfile={files.authority}") == []
+            for untrusted in (url, f"{url}?cacertfile={files.stranger}"):
+                with pytest.raises(Unreachable, match="SSLCertVerificationError"):
+                    list_topics("amqp://localhost", untrusted)
+            with pytest.raises(UsageError, match="cannot be used"):
+                list_topics("amqp://localhost", f"{url}?cacertfile=/nowhere.pem")
+        finally:
+            website.shutdown()
+            thread.join()

@@ -12,7 +12,7 @@ from tests.consumers import SETTINGS, Place, new_topic, place, until
 from tests.reading import WITHIN_S, Reading, committed, member, settings
 from tests.streams import Stream, cut, new_stream
 
-from cobalance import ConsumerGroup, Delivery, Publisher, Tenure
+from cobalance import ConsumerGroup, Delivery, Publisher, Tenure, servers
 from cobalance.coordinator.keys import group_keys
 from cobalance.errors import NotHeld
 from cobalance.settings import MemberSettings
@@ -156,6 +156,23 @@ async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: S
         assert await reading.wait(13) == list(range(13))
 
 
+async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: Place, stream: Stream) -> None:
+    """What was finished before it is committed, though the membership ends in an error."""
+    reading = Reading()
+
+    async def fail(delivery: Delivery) -> None:
+        if delivery.offset == 4:
+            raise ValueError
+        await reading.handle(delivery)
+
+    with pytest.raises(ValueError, match=r"^$"):
+        async with here.member([stream.name], fail, streams=settings(), retries=0) as group:
+            await group.wait_left()
+    assert committed(here, stream) == 3
+    async with member(here, stream, reading):
+        assert await reading.wait(10) == list(range(10))
+
+
 async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
     """In any order: the oldest message that is not acknowledged holds back all behind it."""
     reading = Reading()
@@ -178,9 +195,24 @@ async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
         await reading.wait(10)
         await group.commit(stream.name, 4)
         assert committed(here, stream) == 4
-        for delivery in reading.deliveries:
-            group.ack(delivery)  # harmless for those that were committed
+        group.ack(reading.deliveries[2])  # harmless
+        for delivery in reading.deliveries[5:]:
+            group.ack(delivery)
     assert committed(here, stream) == 9
+
+
+async def test_a_commit_makes_room_as_an_ack_does(here: Place, stream: Stream) -> None:
+    """Once: an ack that comes late for the same message makes no more."""
+    reading = Reading()
+    async with member(here, stream, reading, ack="manual", max_in_flight_per_partition=1) as group:
+        await reading.wait(1)
+        await group.commit(stream.name, 0)
+        await reading.wait(2)
+        group.ack(reading.deliveries[0])
+        with anyio.move_on_after(0.3):
+            await reading.wait(3)
+        assert reading.offsets[stream.name] == [0, 1]
+        await group.seek(stream.name, "next")
 
 
 async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream) -> None:
@@ -197,6 +229,30 @@ async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream)
         await reading.wait(10)
         assert committed(here, stream) == 9
     assert here.journal("refused") == []
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_commit_under_way_comes_before_the_release(
+    amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
+) -> None:
+    """Behind it, it would be refused, and the journal would tell of a fenced holder where there is none."""
+    reading, patient = Reading(), attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+    with place(amqp_url, private_redis.url) as here:
+        here.coordinator.configure(session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+        async with member(here, stream, reading, commit_every=1, settings=patient) as group:
+            await until(lambda: committed(here, stream) == 9)
+            private_redis.pause()
+            await until(lambda: group._engine.session.line.outstanding is not None)
+            stream.append(1)
+            await reading.wait(11)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(group.leave)
+                await group.tenures[stream.name].wait_draining()
+                with anyio.move_on_after(0.5):
+                    await group.tenures[stream.name].wait_ended()
+                private_redis.resume()
+        assert committed(here, stream) == 10
+        assert here.journal("refused") == []
 
 
 async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: Stream) -> None:

@@ -53,6 +53,9 @@ FAULTY_ENDS = frozenset({"forced", "expired", "abandoned", "inherited"})
 PLANNED = frozenset({"deploy"})
 """Troubles that are none, and so excuse nothing."""
 
+LOSSES = frozenset({"redis-empty", "redis-stale"})
+"""Redis loses data."""
+
 UNSOUND = frozenset({"freeze", "nap", "stopped-clock"})
 """A process to which this is done may find itself at work when another one has begun."""
 
@@ -92,7 +95,7 @@ def judge(history: History) -> Verdict:
     for it in history.handlings:
         by_partition[it.message.partition].append(it)
     excuses = _Excuses(history)
-    anomalies = [*_writes(history), *_commits(history.events), *_tokens(by_partition)]
+    anomalies = [*_writes(history), *_commits(history), *_tokens(by_partition)]
     excused = 0
     for handlings in by_partition.values():
         anomalies += _order(handlings)
@@ -215,15 +218,22 @@ def _before(handlings: Sequence[Handling], until: Handling) -> set[int]:
     return tokens
 
 
-def _commits(events: Iterable[Event]) -> Iterator[Anomaly]:
-    """Accepted commits of one partition, by the time their answers came; those within a tenure are in order anyhow."""
+def _commits(history: History) -> Iterator[Anomaly]:
+    """Accepted commits of one partition, by the time their answers came.
+
+    What Redis forgot and nobody claimed is gone: where it lost its data in between, only a commit of a tenure that was claimed counts.
+    """
+    claimed = {(entry.resource, entry.token) for entry in history.entries if entry.kind == "claimed"}
+    losses = [it for it in history.troubles if it.kind in LOSSES]
     accepted: dict[str, Event] = {}
-    for event in sorted(events, key=lambda it: it.at_ns):
+    for event in sorted(history.events, key=lambda it: it.at_ns):
         if event.kind != "committed":
             continue
         before = accepted.get(event.partition)
         if before is not None and event.token >= before.token and event.position < before.position:
-            yield Anomaly(name="committed-fell", text=f"{event} after {before}")
+            is_forgotten = any(before.at_ns <= it.until_ns and it.since_ns <= event.at_ns for it in losses)
+            if not is_forgotten or (before.partition, before.token) in claimed:
+                yield Anomaly(name="committed-fell", text=f"{event} after {before}")
         if before is None or event.token >= before.token:
             accepted[event.partition] = event
 

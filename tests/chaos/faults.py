@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.chaos.options import SETTINGS, SLOW_MS
+from tests.chaos.options import SETTINGS
 
 if TYPE_CHECKING:
     from tests.chaos.run import Performance
@@ -19,7 +19,7 @@ COMMIT_DELAY_MS = 100
 """Slow handlers commit all the time, so that one commit is on its way at almost any moment."""
 
 TRIES = 5
-"""The news that a partition is lost may overtake the commit."""
+"""The news that a partition is lost may overtake the commit, and a drain may end before the revocation is called off."""
 
 
 def deploy(play: Performance, random: Random) -> None:
@@ -159,13 +159,21 @@ def dawdle(play: Performance, random: Random) -> None:
             if play.is_fenced():
                 break
             play.keep_size()
-        newcomer = play.everybody_dawdles()
-        newcomer.join()
-        play.wait_pending()
-        with play.trouble("kill", newcomer):
-            newcomer.kill()
-        play.sleep(SLOW_MS / 1000)
+        for _ in range(TRIES):
+            _come_and_be_killed(play)
+            play.settle()
+            if play.is_cancelled():
+                break
+            play.keep_size()
     del random
+
+
+def _come_and_be_killed(play: Performance) -> None:
+    newcomer = play.everybody_dawdles()
+    newcomer.join()
+    play.wait_pending()
+    with play.trouble("kill", newcomer):
+        newcomer.kill()
 
 
 def _stop_clock_over_deadline(play: Performance) -> None:

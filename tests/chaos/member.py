@@ -22,7 +22,7 @@ import anyio
 from tests.chaos.history import Diary, Message
 from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS
 
-from cobalance import ConsumerGroup, Delivery, Tenure, run
+from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure, run
 from cobalance.errors import CobalanceError, Fenced
 from cobalance.holdings import Holdings
 from cobalance.settings import GroupSettings, MemberSettings
@@ -34,8 +34,8 @@ POSITIONS_AN_EPOCH = 10_000_000
 class Member:
     """Handles messages, and writes down what happens to it."""
 
-    def __init__(self, diary: Diary, *, commits: bool) -> None:
-        self._diary, self._commits = diary, commits
+    def __init__(self, diary: Diary) -> None:
+        self._diary = diary
         self._numbers = itertools.count()
         self._handled: Counter[str] = Counter()
         self.group: ConsumerGroup
@@ -45,16 +45,17 @@ class Member:
         number = next(self._numbers)
         body = delivery.body.decode()
         message = Message.read(delivery.body)
-        offset = getattr(delivery, "offset", None)
+        offset = delivery.offset
         self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
+        position = position_of(message) if offset is None else offset
         if body.endswith(" slow"):
-            await self._dawdle(delivery, position(message) - 1)
+            await self._dawdle(delivery, position - 1)
         else:
             await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
         self._diary.write("end", number, time.monotonic_ns())
         self._handled[delivery.queue] += 1
         if self._handled[delivery.queue] % COMMIT_EVERY == 0:
-            await self._commit(delivery, position(message))
+            await self._commit(delivery, position)
 
     async def _dawdle(self, delivery: Delivery, so_far: int) -> None:
         """Takes its time, and keeps what it has got so far."""
@@ -65,8 +66,6 @@ class Member:
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""
-        if not self._commits:
-            return
         with anyio.move_on_after(COMMIT_TIMEOUT_S):
             try:
                 await self.group.commit(delivery.queue, position)
@@ -91,7 +90,7 @@ class Member:
         self._diary.write(kind, partition, token, position, time.monotonic_ns())
 
 
-def position(message: Message) -> int:
+def position_of(message: Message) -> int:
     """Rises with every message of a partition."""
     return message.epoch * POSITIONS_AN_EPOCH + message.seq
 
@@ -114,7 +113,7 @@ def main(arguments: list[str]) -> int:
     """Runs the process; returns its exit code."""
     name, group, topic, diary, settings, kind = arguments
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    member = Member(Diary(Path(diary)), commits=kind != "stream")
+    member = Member(Diary(Path(diary)))
     member.group = ConsumerGroup(
         group,
         topic,
@@ -124,6 +123,7 @@ def main(arguments: list[str]) -> int:
         settings=GroupSettings(**json.loads(settings)),
         member=MemberSettings(drain_timeout_ms=10_000),
         prefetch=PREFETCH,
+        streams=StreamSettings(start="first") if kind == "stream" else None,
         on_assigned=member.listener("assigned"),
         on_revoked=member.listener("revoked"),
         on_lost=member.listener("lost"),

@@ -41,7 +41,7 @@ class Performance:
             self._strike(kind)
         self.load.stop()
         left = self._work_off()
-        return self._history(left)
+        return self.history(left)
 
     def _plan(self) -> Iterator[str]:
         """Every kind once, in the seed's order; then again, until the time is up."""
@@ -96,7 +96,8 @@ class Performance:
             events += happened
         return handlings, events
 
-    def _history(self, left: int) -> History:
+    def history(self, left: int) -> History:
+        """What was written down so far."""
         handlings, events = self._diaries()
         return History(
             partitions=self.stage.topic.queue_names,
@@ -156,6 +157,11 @@ class Performance:
         """Whether some member's commit was refused because its tenure had ended."""
         return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
 
+    def is_cancelled(self) -> bool:
+        """Whether some revocation was called off."""
+        self.stage.look()
+        return any(entry.kind == "cancelled" for entry in self.stage.entries)
+
     def _slow_begun(self) -> int:
         return sum(it.diary.read_bytes().count(b" slow\t") for it in self.stage.members.values() if it.diary.exists())
 
@@ -200,7 +206,7 @@ def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
         try:
             history = play.play()
         except Unsettled as error:
-            verdict = judge(play._history(0))
+            verdict = judge(play.history(stage.left_in_queues() or 1))
             unsettled = Anomaly(name="unsettled", text=str(error))
             return _with(verdict, unsettled), ()
     verdict = judge(history)

@@ -225,8 +225,9 @@ class Stage:
             resources = list(self.coordinator.resources())
         except CobalanceError as error:
             return str(error)
-        if len(members) != len(self.living) or any(it.status != "active" for it in members):
-            return f"{len(members)} members on record, {len(self.living)} are there"
+        on_record = sorted(it.label.rpartition("/")[2] for it in members)
+        if on_record != sorted(str(it.pid) for it in self.living) or any(it.status != "active" for it in members):
+            return f"processes {on_record} are members on record, {[it.pid for it in self.living]} should be"
         if len(resources) != self.options.partitions or any(it.status != "held" for it in resources):
             return f"{sum(it.status == 'held' for it in resources)} of {self.options.partitions} partitions are held"
         loads = [it.kept for it in members]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import redis
+from tests.redis_user import PASSWORD, rules
 
 from cobalance.coordinator.memory_store import MemoryStore
 from cobalance.coordinator.state import State, dump_redis, load_redis
@@ -117,14 +118,23 @@ class RedisBackend:
 
     _CLOCK = "tests:clock"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, admin_url: str) -> None:
         self.now_ms = START_MS
         self.identity = "a-redis"
-        self._client = redis.Redis.from_url(url, protocol=2)
+        self._client = redis.Redis.from_url(admin_url, protocol=2)
+        self._user = self._published_user(admin_url)
         self._pubsub = self._client.pubsub()  # type: ignore[no-untyped-call]
         self._scripts: dict[str, str] = {}
         self._clock_ms = -1
         self.flush()
+
+    def _published_user(self, admin_url: str) -> redis.Redis:
+        """Scripts run as the user of the README's ACL line, who may read our clock besides."""
+        if "@" in admin_url:  # somebody else's Redis, whose users are not ours to make
+            return redis.Redis.from_url(admin_url, protocol=2)
+        words = ("ACL", "SETUSER", "tests", "reset", *rules(), f"~{self._CLOCK}", "+lrange")
+        self._client.execute_command(*words)  # type: ignore[no-untyped-call]
+        return redis.Redis.from_url(admin_url, protocol=2, username="tests", password=PASSWORD)
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs a script at `now_ms`."""
@@ -146,7 +156,7 @@ class RedisBackend:
 
     def _load(self, script: Script) -> str:
         source = script.source.replace("call('TIME')", f"call('LRANGE', '{self._CLOCK}', '0', '-1')")
-        self._scripts[script.sha] = str(self._client.script_load(source))
+        self._scripts[script.sha] = str(self._user.script_load(source))
         return self._scripts[script.sha]
 
     def listen(self, on_hint: OnHint) -> Listener:
@@ -165,6 +175,7 @@ class RedisBackend:
         """Leaves the server as it was found."""
         self.flush()
         self._pubsub.close()
+        self._user.close()
         self._client.close()
 
     def dump(self) -> State:

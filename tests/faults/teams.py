@@ -43,8 +43,8 @@ class Member:
 class Team:
     """Members that share NAMES."""
 
-    def __init__(self, url: str, settings: GroupSettings, stack: AsyncExitStack) -> None:
-        self.name, self.url, self.settings = f"team-{uuid.uuid4().hex[:8]}", url, settings
+    def __init__(self, url: str, settings: GroupSettings, name: str, stack: AsyncExitStack) -> None:
+        self.name, self.url, self.settings = name, url, settings
         self.members: list[Member] = []
         self.committed: dict[str, int] = {}
         """What the coordinator said is stored."""
@@ -116,26 +116,19 @@ class Team:
 
     def stored(self) -> dict[str, int | None]:
         """The committed offsets, as the coordinator has them now."""
-        transport = open_transport(self.url)
-        try:
-            return {row.name: row.committed for row in Coordinator(transport, self.name).resources()}
-        finally:
-            transport.close()
+        return {row.name: row.committed for row in self.members[0].group._coordinator.resources()}
 
     def kinds(self) -> set[str]:
         """Of transitions in the group's journal."""
-        transport = open_transport(self.url)
-        try:
-            return {entry.kind for entry in Journal(transport, self.name).entries()}
-        finally:
-            transport.close()
+        transport = self.members[0].group._coordinator.transport
+        return {entry.kind for entry in Journal(transport, self.name).entries()}
 
 
 @asynccontextmanager
-async def team(url: str, size: int = 2, settings: GroupSettings = SETTINGS) -> AsyncIterator[Team]:
+async def team(url: str, size: int = 2, settings: GroupSettings = SETTINGS, name: str = "") -> AsyncIterator[Team]:
     """Members that have settled, in a group known to be new."""
     async with AsyncExitStack() as stack:
-        made = Team(url, settings, stack)
+        made = Team(url, settings, name or f"team-{uuid.uuid4().hex[:8]}", stack)
         transport = open_transport(url)
         Coordinator(transport, made.name).create(settings)
         transport.close()

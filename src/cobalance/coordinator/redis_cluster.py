@@ -44,6 +44,8 @@ class ClusterTransport:
         self.place = shown(f"{parts.scheme}+cluster", parts.hosts)
         self._seeds = [parts.address(host, login=parts.login) for host in parts.hosts]
         self._timeout_ms = call_timeout_ms
+        self._nodes: list[Node] = [seed.address for seed in self._seeds]
+        """All that were ever heard of, since those in the URL may be gone when the others are needed."""
         self._transports: dict[Node, RedisTransport] = {}
         self._owners: list[tuple[range, Node]] = []
         """Who is in charge of which slots; the first entry that has a slot counts."""
@@ -77,9 +79,8 @@ class ClusterTransport:
         """For the listener: the nodes by turns, so that one that is gone is left behind."""
         del timeout_ms
         with self._lock:
-            known = {address.address: address for address in self._seeds}
-            known |= {node: self._seeds[0].at(*node) for _, node in self._owners}
-        return list(known.values())[next(self._turns) % len(known)]
+            node = self._nodes[next(self._turns) % len(self._nodes)]
+        return self._seeds[0].at(*node)
 
     def close(self) -> None:
         """Ends all connections; waits for calls that are under way."""
@@ -122,15 +123,26 @@ class ClusterTransport:
 
     def _learn(self) -> None:
         failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
-        for node in dict.fromkeys([*(seed.address for seed in self._seeds), *self._transports]):
+        for node in tuple(self._nodes):
+            # By turns: what one that was cut off believes is not believed twice.
+            self._nodes.remove(node)
+            self._nodes.append(node)
             try:
                 reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
             except ServerError as error:
                 failure = error
                 continue
-            self._owners = [_entry(row, node) for row in cast("list[list[Reply]]", reply)]
+            self._take_in(cast("list[list[Reply]]", reply), node)
             return
         raise failure
+
+    def _take_in(self, rows: list[list[Reply]], asked: Node) -> None:
+        """Each row: first slot, last slot, the master, its replicas."""
+        self._owners.clear()
+        for first, last, *nodes in rows:
+            named = [_node(cast("list[Reply]", node), asked) for node in nodes]
+            self._owners.append((range(cast("int", first), cast("int", last) + 1), named[0]))
+            self._nodes += [node for node in named if node not in self._nodes]
 
     def _transport(self, node: Node) -> RedisTransport:
         with self._lock:
@@ -145,8 +157,7 @@ class ClusterTransport:
         return self._transports[node]
 
 
-def _entry(row: list[Reply], asked: Node) -> tuple[range, Node]:
-    """First slot, last slot, then the master: host (empty for that of the node that was asked) and port."""
-    first, last, master = cast("tuple[int, int, list[bytes | int]]", tuple(row[:3]))
-    host = cast("bytes | None", master[0])
-    return range(first, last + 1), (host.decode() if host else asked[0], int(master[1]))
+def _node(described: list[Reply], asked: Node) -> Node:
+    """Host (empty for that of the node that was asked), port, and more."""
+    host, port = cast("bytes | None", described[0]), cast("int", described[1])
+    return host.decode() if host else asked[0], port

@@ -15,8 +15,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing
-from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference
+from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
+from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.queues import Argument, Queue
@@ -47,10 +47,15 @@ class QueueState:
 
 @contextmanager
 def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
-    """A connection for the length of a ``with``; raises why there cannot be one."""
+    """A connection for the length of a ``with``; raises why there cannot be one, or not any more."""
     connection, where = first_that_works(url, lambda single: _connect(single, timeout_ms))
     try:
         yield Admin(connection, where)
+    except pika_errors.AMQPConnectionError as error:
+        reason = loss_reason(error)
+        raise Unreachable(
+            f"RabbitMQ at {where} was lost while it was being asked: {reason}.", outcome="unknown"
+        ) from None
     finally:
         if connection.is_open:
             connection.close()

@@ -201,11 +201,18 @@ class BrokerConnection:
         loop.call_later(heartbeat_s, lambda: self._watch(connection, heard, silent))
 
     def _run_jobs(self) -> None:
+        if self._pika is None or self._pika.is_closed:  # It has just ended: these are the last jobs.
+            return
         with self._lock:
             jobs, self._jobs = self._jobs, deque()
             self._waking = False
-        for job in jobs:
-            job()
+        try:
+            while jobs:
+                jobs.popleft()()
+        finally:
+            if jobs:  # One has failed, which ends the connection; the others will hear of that.
+                with self._lock:
+                    self._jobs.extendleft(reversed(jobs))
 
     def _end(self) -> None:
         with self._lock:

@@ -30,7 +30,10 @@ log = logging.getLogger("cobalance.rabbitmq")
 LOOK_BACK_MS = 60_000
 """A member that expired before that has long lost its connection: RabbitMQ's heartbeats saw to it."""
 
-FIRST_PAUSE_S = 0.25
+SEARCH_S = 15.0
+"""How long an expired member's connection is looked for. The API lists connections some five seconds after they were made."""
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
 
 
 class Fence:
@@ -42,6 +45,11 @@ class Fence:
         self._after = ""
         self._expired: dict[str, float] = {}
         """Process → when it was read that its session had expired, on our own clock."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anybody whose connection may yet be found."""
+        return bool(self._expired)
 
     def sweep(self) -> int:
         """Closes what is to be closed and returns how many connections that were.
@@ -73,8 +81,7 @@ class Fence:
                 self._expired[_process(entry.member)] = time.monotonic()
             elif entry.kind == "joined" and entry.member:
                 self._expired.pop(_process(entry.member), None)
-        # The API may list a connection a moment after it was made, so who is not found is looked for again, but not for ever.
-        since = time.monotonic() - LOOK_BACK_MS / 1000
+        since = time.monotonic() - SEARCH_S
         self._expired = {process: at for process, at in self._expired.items() if at > since}
 
 
@@ -97,12 +104,12 @@ class Fencing:
             await self._wanted.wait()
             self._wanted = anyio.Event()
             pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
-            while anyio.current_time() < until:
+            while anyio.current_time() < until or self._fence.pending:
                 await anyio.to_thread.run_sync(self._sweep)
                 with anyio.move_on_after(pause_s):
                     await self._wanted.wait()
                     break
-                pause_s *= 2
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _sweep(self) -> None:
         try:

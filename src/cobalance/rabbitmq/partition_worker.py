@@ -220,7 +220,7 @@ class PartitionWorker:
         paused, self._put_off = self._put_off, []
         if paused:
             consumer.give_back(len(paused))
-        drained = consumer.drain(finish_buffer=not self.tenure.paused and self._given_up is None)
+        drained = consumer.drain(finish_buffer=True)
         until = None if self.tenure.abort_at is None else (monotonic_ms() + self.tenure.abort_at) // 2
         while not drained.done() and self._lost is None and (until is None or monotonic_ms() < until):
             deliveries = await self._next(consumer)

@@ -10,6 +10,7 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.names import validate_name
+from cobalance.rabbitmq.broker import ready_messages
 from cobalance.rabbitmq.layouts import Look
 from cobalance.rabbitmq.management import bound_queues, message_counts
 
@@ -62,11 +63,15 @@ class MatchingQueues:
 
 
 class ManagedSource:
-    """Looks for queues. What is missing once may be there again a moment later, so it must be missing twice to be removed."""
+    """Looks for queues. What is missing once may be there again a moment later, so it must be missing twice to be removed; and what has
+    messages is consumed until it is empty. The management API counts them late, so RabbitMQ itself is asked before a queue is let go,
+    and again afterwards: its holder may have given some back.
+    """
 
     def __init__(self, wanted: BoundQueues | MatchingQueues, amqp_url: str, management_url: str | None) -> None:
         self._wanted, self._amqp_url, self._management_url = wanted, amqp_url, management_url
         self._missing: set[str] = set()
+        self._let_go: set[str] = set()
         self._told: set[str] = set()
 
     def find(self) -> set[str]:
@@ -81,9 +86,12 @@ class ManagedSource:
             log.warning("there are no queues %s; what is consumed stays as it is", self._wanted)
             return Look(None)
         gone = {name for name, row in listed.items() if name not in found and not row.removing}
-        unfinished = {name for name in gone if counts.get(name, 0)}
+        uncounted = {name for name in gone if not counts.get(name, 0)}
+        ready = ready_messages(self._amqp_url, uncounted | self._let_go) if uncounted | self._let_go else {}
+        unfinished = (gone - uncounted) | {name for name, messages in ready.items() if messages}
         missing = gone - unfinished
         kept, self._missing = missing - self._missing, missing
+        self._let_go = {name for name in (self._let_go | missing) - found - kept if ready.get(name) is not None}
         return Look(tuple(sorted(found | unfinished | kept)))
 
     def _counts(self) -> dict[str, int]:

@@ -70,6 +70,8 @@ class _Probe:
 
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
+        if self.found.done():  # it has just ended
+            return
         self._channel = self.connection.open_channel(self._subscribe)
         self._channel.add_on_close_callback(self._closed)
 

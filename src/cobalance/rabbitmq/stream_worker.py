@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+LAST_COMMIT_S = 5.0
+"""How long a member that fails waits for its last commit."""
+
 SOUGHT = ChannelLost("a seek")
 """What follows is the same as after a lost channel: a fresh consumer for this tenure."""
 
@@ -92,11 +95,6 @@ class StreamWorker(PartitionWorker):
 
     # -- the event loop's side -------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """See :class:`PartitionWorker`."""
-        self._ending, self._all_committed = anyio.Event(), anyio.Event()
-        await super().run()
-
     async def finish(self) -> Drained | Abandoned:
         """Closes the channel, and has what is not committed yet committed in the step that releases the stream."""
         resource, token = self.tenure.resource, self.tenure.token
@@ -110,7 +108,7 @@ class StreamWorker(PartitionWorker):
 
     async def _subscribe(self) -> None:
         if self._seeking is not None and self._consumer is not None:
-            self._consumer.abort()  # What was handed out and is not acknowledged yet is not waited for.
+            self._consumer.abort()
         await self._close_old()
         if await self._wait_connected() and await self._find_position():
             await super()._subscribe()
@@ -177,6 +175,15 @@ class StreamWorker(PartitionWorker):
         self._progress.notify()
         self._commit_due.notify()
         await self._all_committed.wait()
+        self._ending, self._all_committed = anyio.Event(), anyio.Event()
+
+    async def _close_at_once(self) -> None:
+        """A handler has failed for good: what was finished before is not to be repeated."""
+        await super()._close_at_once()
+        offset = self._uncommitted()
+        if offset is not None:
+            with anyio.move_on_after(LAST_COMMIT_S, shield=True):
+                await self._commit(offset)
 
     # -- committing --------------------------------------------------------------------------------------------------------
 
