@@ -54,4 +54,4 @@ class Network:
 SOUND = Network()
 BAD = Network(latency_ms=(1, 60), slow=0.1, lost=0.1, no_reply=0.2, late=0.05, hint_lost=0.3, hint_late=0.2)
 DEAF = Network(hint_lost=1.0)
-LAGGING = Network(latency_ms=(300, 450), slow=0.0)
+LAGGING = Network(latency_ms=(300, 450), slow=0.0, no_reply=0.2)

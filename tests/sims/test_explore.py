@@ -14,7 +14,6 @@ from cobalance_sims.explore.story import Story
 from cobalance_sims.explore.tier import complaints
 from cobalance_sims.explore.world import World
 
-
 pytestmark = pytest.mark.timeout(300)  # whole explorations: some seconds each on an idle machine
 
 

@@ -197,6 +197,8 @@ class S6Returns(Check):
             del self._asked[process.name]
             return
         for tenure in draining:
+            if process.session.holdings.snapshot().get(tenure.resource) == (tenure.token, "held"):
+                self.broken(f"{process.name} was told that it may keep {tenure.resource}, and goes on draining it")
             it = self.world.redis.ledger.resources.get(tenure.resource)
             is_held = it is not None and (it.owner, it.token) == (process.session.member, tenure.token)
             if is_held and tenure.resource not in self.world.redis.ledger.pending:
