@@ -203,19 +203,16 @@ def _tokens(by_partition: dict[str, list[Handling]]) -> Iterator[Anomaly]:
                 yield Anomaly(
                     name="token-fell", text=f"{partition}: {it.token} of {holders[it.token]} and {it.process}"
                 )
-        firsts = [it for it in handlings if it.token not in _before(handlings, it)]
-        for earlier, later in pairwise(firsts):
+        for earlier, later in pairwise(_first_of_each_token(handlings)):
             if later.token < earlier.token and _end(earlier) < later.begun_ns:
                 yield Anomaly(name="token-fell", text=f"{partition}: {later.token} after {earlier.token}")
 
 
-def _before(handlings: Sequence[Handling], until: Handling) -> set[int]:
-    tokens = set[int]()
+def _first_of_each_token(handlings: Sequence[Handling]) -> list[Handling]:
+    firsts: dict[int, Handling] = {}
     for it in handlings:
-        if it is until:
-            break
-        tokens.add(it.token)
-    return tokens
+        firsts.setdefault(it.token, it)
+    return list(firsts.values())
 
 
 def _commits(history: History) -> Iterator[Anomaly]:
