@@ -121,7 +121,7 @@ class MemberProcess:
     def last_words(self) -> str:
         """Why it ended by itself; empty if it did not, or was meant to."""
         code = self._process.poll()
-        if code is None or (not self.is_wanted and code in (0, -signal.SIGKILL)):
+        if code is None or (not self.is_wanted and code in (0, -signal.SIGKILL, -signal.SIGTERM)):
             return ""
         lines = self.words.read_text(errors="replace").strip().splitlines()
         return f"{self.name} ended with {code}: {lines[-1] if lines else 'without a word'}"
