@@ -178,7 +178,10 @@ def _come_and_be_killed(play: Performance) -> None:
 
 def _stop_clock_over_deadline(play: Performance) -> None:
     play.everybody_dawdles().join()
-    holder, deadline_ms = play.wait_pending()
+    pending = play.wait_pending()
+    if pending is None:
+        return
+    holder, deadline_ms = pending
     with play.trouble("stopped-clock", holder):
         holder.stop_clock()
         holder.redis.delay(COMMIT_DELAY_MS)

@@ -34,6 +34,9 @@ COMMIT_EVERY = 5
 CONVERGE_S = 60.0
 """After a fault has ended the group is even again within this time, or something is wrong."""
 
+PENDING_S = 5.0
+"""Who is asked for a partition is asked within a heartbeat or so."""
+
 DRAIN_S = 90.0
 """At the end, everything published is worked off within this time."""
 

@@ -12,7 +12,7 @@ import attrs
 from tests.chaos.checker import Anomaly, Verdict, judge, reached
 from tests.chaos.faults import FAULTS
 from tests.chaos.history import Event, Handling, History, Trouble, in_order, read_diary
-from tests.chaos.options import CONVERGE_S, DRAIN_S, Options
+from tests.chaos.options import CONVERGE_S, DRAIN_S, PENDING_S, Options
 from tests.chaos.publisher import Load
 from tests.chaos.stage import MemberProcess, Stage
 
@@ -177,22 +177,16 @@ class Performance:
         """The time on the group's clock."""
         return self.stage.coordinator.tick().now_ms
 
-    def wait_pending(self) -> tuple[MemberProcess, int]:
-        """A member of whom a partition is asked back, and the deadline.
-
-        Raises:
-            Unsettled: nobody is asked for anything.
-        """
-        found: list[tuple[MemberProcess, int]] = []
-
-        def look() -> bool:
+    def wait_pending(self) -> tuple[MemberProcess, int] | None:
+        """A member of whom a partition is asked back, and the deadline; None when nobody is: what was idle moved too quickly."""
+        until = time.monotonic() + PENDING_S
+        while time.monotonic() < until:
             for it in self.stage.coordinator.resources():
                 holder = self.stage.process_of(it.owner) if it.status == "pending" and it.deadline_ms else None
-                found.extend([(holder, it.deadline_ms)] if holder is not None else [])
-            return bool(found)
-
-        self.wait_until(look, "somebody is asked for a partition")
-        return found[0]
+                if holder is not None:
+                    return holder, it.deadline_ms
+            time.sleep(0.05)
+        return None
 
     def say(self, text: str) -> None:
         """Progress."""

@@ -116,7 +116,6 @@ SCOPES: dict[str, Scope] = {
         _scope("1x1", 1, 1, faults=1, commit=1, crash=0, pause=0, cut=0, reply=0, late=0, flush=0, restart=0),
         _scope("2x1-eager", 2, 1, faults=1, mode="eager", leave=0, restart=0, late=0),
         _scope("1x1-lost", 1, 1, faults=3, crash=0, pause=0, reply=0, late=0, leave=0, restart=0),
-        _scope("1x6-narrow", 1, 6, faults=1, moves=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0),
         _scope("2x1-lost", 2, 1, faults=2, pause=0, lost=0, reply=0, late=0, leave=0, restart=0),
         _scope("2x1-leave", 2, 1, faults=1, crash=0, pause=0, cut=0, late=0, flush=0, restart=0),
         _scope("1x2-lists", 1, 2, faults=1, crash=0, pause=0, cut=0, lost=0, reply=0, late=0, relist=2, leave=0),

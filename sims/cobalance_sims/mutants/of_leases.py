@@ -66,14 +66,6 @@ LEASES: tuple[Mutant, ...] = (
         "Members fall silent when nothing happens.",
         "2x1",
     ),
-    python(
-        "gives-up-retrying",
-        "lease",
-        "return self.retry_at is not None and now >= self.retry_at",
-        "return self.retry_at is not None and now >= self.retry_at and self._failures < 2",
-        "A member stops asking when Redis was unreachable twice.",
-        "1x1-lost",
-    ),
 )
 
 LINE: tuple[Mutant, ...] = (

@@ -74,29 +74,12 @@ QUOTAS: tuple[Mutant, ...] = (
 
 BUDGETS: tuple[Mutant, ...] = (
     lua(
-        "unbounded-grants",
-        "80_settle",
-        "local names = call('ZRANGE', FREE, '0', int(max(G.budget, 1) - 1))\n  for i = 1, #names do\n"
-        "    if G.budget <= 0 then return end",
-        "local names = call('ZRANGE', FREE, '0', '-1')\n  for i = 1, #names do",
-        "One call grants everything, however much that is.",
-        "1x6-narrow",
-    ),
-    lua(
         "unbounded-revocations",
         "80_settle",
         "int(min(count, G.budget)))\n  for n = 1, #picked do",
         "int(count))\n  for n = 1, #picked do",
         "One call revokes everything, however much that is.",
         "2x6-narrow",
-    ),
-    lua(
-        "unbounded-expiry",
-        "60_members",
-        "    if G.budget <= 0 then return false end\n    G.budget = G.budget - 1\n",
-        "",
-        "One call frees all that a crashed member held, however much that is.",
-        "1x6-narrow",
     ),
     lua(
         "rest-is-forgotten",

@@ -17,7 +17,7 @@ def scored(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for score in scores:
         it = mutants[score["name"]]
-        noticed = f"{score['noticed']} ({score['scope']})" if score["verdict"] == "killed" else it.equivalent
+        noticed = f"{score['noticed']} ({score['rung']})" if score["verdict"] == "killed" else it.equivalent
         row = f"| {it.name} | `{Path(it.file).name}` | {it.breaks} | {score['verdict']} | {noticed} |"
         yield row.replace("\n", " ")
     counts = Counter(score["verdict"] for score in scores)
