@@ -145,7 +145,7 @@ def plant(mutant: Mutant, folder: Path) -> None:
 
 def _climb(folder: Path, rungs: Sequence[str], seconds: float) -> Any:
     command = [sys.executable, "-m", "cobalance_sims.mutants.rungs", *rungs, "--seconds", str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}  # what is named first, of several
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the checkers themselves failed: {done.stderr[-2000:]}")
