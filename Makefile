@@ -2,6 +2,9 @@
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
+# Tests mostly wait, so two processes run them, a file at a time, each with servers of its own; where servers are given, they
+# are shared, and one process runs them all.
+WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
 .PHONY: demo test lint bench explore mutants spec chaos
 
@@ -9,7 +12,7 @@ demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
 
 test: .venv/.up-to-date check
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: ARGS_FOR_RUFF = $(ARGS)
 lint: check

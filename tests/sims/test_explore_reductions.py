@@ -93,7 +93,9 @@ def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
     assert set(transitions(World(SCOPES["2x1"]))) == reduced
 
 
-def test_a_difference_that_matters_is_noticed(reduced: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_matters_is_noticed(
+    reduced: set[tuple[Seen, object, Seen]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The comparison can fail: members whose times come a tick late do other things."""
     monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS) + (value > MEMBER_MS) * TICK_MS)
-    assert set(transitions(World(SCOPES["2x1"]))) != reduced
+    assert any(transition not in reduced for transition in transitions(World(SCOPES["2x1"])))
