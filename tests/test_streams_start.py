@@ -52,7 +52,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
         (datetime.now(UTC) - timedelta(days=1), 0),
         (datetime.now(UTC) + timedelta(days=1), 10),
     ],
-    ids=str,
+    ids=["first", "next", "4", "the-end", "behind-the-end", "yesterday", "tomorrow"],
 )
 async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Start, first: int) -> None:
     """As it was told to; and at the end where there is nothing yet."""
