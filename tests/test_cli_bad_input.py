@@ -235,7 +235,7 @@ def test_a_queue_that_is_missing(places: Places, topic: Topic, folder: Path) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--partitions", "4", "--type", "quorum"), ("other arguments", "x-queue-type")),
+        (("--partitions", "4", "--type", "quorum"), ("other arguments", "x-single-active-consumer")),
         (("--partitions", "4", "--no-dead-letter"), ("-0", "other arguments", "x-dead-letter-exchange")),
         (("--partitions", "2"), ("more than 2 partitions",)),
     ],

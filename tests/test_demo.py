@@ -266,11 +266,13 @@ def test_a_half_written_line_waits_for_its_end(tmp_path: Path, evidence: Evidenc
 
 
 @pytest.fixture
-def urls(redis_url: str, amqp_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment that names the servers, and where temporary files go. No demo leaves a group or a folder behind."""
-    transport = open_transport(redis_url)
+def urls(redis_admin_url: str, amqp_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment that names the servers, and where temporary files go. No demo leaves a group or a folder behind; removing a
+    group is more than members may do.
+    """
+    transport = open_transport(redis_admin_url)
     before = transport.list_groups()
-    yield {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url, "TMPDIR": str(tmp_path)}
+    yield {"COBALANCE_REDIS_URL": redis_admin_url, "COBALANCE_AMQP_URL": amqp_url, "TMPDIR": str(tmp_path)}
     after = transport.list_groups()
     transport.close()
     assert [name for name in after if name.startswith("demo-") and name not in before] == []
