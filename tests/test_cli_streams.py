@@ -178,7 +178,8 @@ def test_a_group_with_a_member_is_refused(shop: Shop) -> None:
         assert shop.committed != {shop.stream: -1}
         consumer.process.kill()
         consumer.wait()
-        assert shop.reset(*flags).code == 0
+        while (again := shop.reset(*flags)).code:  # it counts as a member for two heartbeats more
+            assert "has members" in again.err
     assert shop.committed == {shop.stream: -1}
 
 

@@ -43,25 +43,30 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 # -- handing over ----------------------------------------------------------------------------------------------------------
 
 
+def publish(publisher: Publisher, numbers: range) -> None:
+    """Messages with different keys, confirmed."""
+    for number in numbers:
+        publisher.publish(f"key-{number}", b"", wait=False)
+    publisher.flush()
+
+
 async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_url: str) -> None:
     """Members come and go under load: every message is handled once, in order within its stream, by one member at a time."""
     reading, total = Reading(), 3_000
     with new_topic(amqp_url, 4, "stream") as topic:
         members = [here.member(topic, reading.handle) for _ in range(3)]
         with Publisher(amqp_url, topic) as publisher:
-            for number in range(total):
-                publisher.publish(f"key-{number}", b"", wait=False)
-                if number == total // 2:
-                    publisher.flush()
-            publisher.flush()
-        async with members[0]:
-            await reading.wait(total // 10)
-            async with members[1]:
-                await members[1].wait_held()
-                await reading.wait(total // 2)
-            async with members[2]:
-                await members[2].wait_held()
-                await reading.wait(total)
+            publish(publisher, range(total // 3))
+            async with members[0]:
+                await reading.wait(total // 3)
+                async with members[1]:
+                    await members[1].wait_held()
+                    publish(publisher, range(total // 3, 2 * total // 3))
+                    await reading.wait(2 * total // 3)
+                async with members[2]:
+                    await members[2].wait_held()
+                    publish(publisher, range(2 * total // 3, total))
+                    await reading.wait(total)
     assert sum(map(len, reading.offsets.values())) == total
     assert all(offsets == list(range(len(offsets))) for offsets in reading.offsets.values())
     assert any(len(tokens) > 1 for tokens in reading.tokens.values())
