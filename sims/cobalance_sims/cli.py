@@ -1,25 +1,36 @@
-"""``cobalance sims run`` and ``cobalance sims campaign``; ``cobalance sims spec`` has a command line of its own."""
+"""``cobalance sims``: ``run``, ``campaign``, ``speed`` and ``scenarios`` here; the other commands have a file of their own."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from cobalance.coordinator.lua_engine import ENGINES
 from cobalance_sims.campaign import Campaign
 from cobalance_sims.run import Outcome, Run
 from cobalance_sims.scenarios import SCENARIOS, steady_churn
-from cobalance_sims.spec.cli import main as check_spec
 
 FAILED, USAGE = 1, 2
+
+DELEGATED = {
+    "spec": ("cobalance_sims.spec.cli", "check the TLA+ document with TLC"),
+    "sweep": ("cobalance_sims.commands.sweep", "simulate a grid of settings, churn and seeds on Spark"),
+    "journal": ("cobalance_sims.commands.journal", "export production journals from Redis to Parquet with Spark"),
+    "calibrate": ("cobalance_sims.commands.calibrate", "fit churn, drain and handler times to a journal"),
+    "tune": ("cobalance_sims.commands.tune", "recommend timeouts for a churn and your preferences"),
+    "report": ("cobalance_sims.commands.report", "draw a sweep, a journal or a recommendation as one HTML page"),
+    "truth": ("cobalance_sims.commands.truth", "tell one story on real servers and simulated, side by side"),
+}
+"""Commands with a command line of their own, loaded when they are asked for: name → module with a ``main``, summary."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command; its exit code: 1 when a promise was broken, 2 when the command was."""
     words = list(sys.argv[1:] if args is None else args)
-    if words[:1] == ["spec"]:
-        return check_spec(words[1:])
+    if words and words[0] in DELEGATED:
+        return int(import_module(DELEGATED[words[0]][0]).main(words[1:]))
     parser = _parser()
     try:
         options = parser.parse_args(words)
@@ -52,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     speed.set_defaults(command=_speed)
     for command in (run, campaign, speed):
         command.add_argument("--lua", choices=ENGINES, help="the engine; the fastest there is by default")
-    commands.add_parser("spec", help="check the TLA+ document with TLC")
+    for name, (_, summary) in DELEGATED.items():
+        commands.add_parser(name, help=summary)
     scenarios = commands.add_parser("scenarios", help="list the stories")
     scenarios.set_defaults(command=_list)
     return parser
