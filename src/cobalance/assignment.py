@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from cobalance.events import Abandoned, DrainBegun
+import attrs
+
+from cobalance.events import Abandoned, DrainBegun, Drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,12 +74,13 @@ class Assignment:
         """On the event loop: nothing of this tenure runs there any more."""
         self._stopped("event loop")
 
-    def report(self, event: Event) -> None:
-        """Tells the session how the tenure ended, once."""
+    def report(self, event: Drained | Abandoned) -> None:
+        """Tells the session how the tenure ended, once, and what it took."""
         with self._lock:
             first, self._reported = not self._reported, True
         if first:
-            self._post(event)
+            effort = None if self.tenure is None else self.tenure.effort
+            self._post(attrs.evolve(event, effort=effort))
 
     def _stopped(self, part: str) -> None:
         with self._lock:

@@ -21,6 +21,7 @@ from cobalance import events as ev
 from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
+from cobalance.lateness import Lateness
 from cobalance.session import Phase, Session
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Engine:
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure = ""
+        self._lateness = Lateness()
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
         self._threads = [
@@ -183,6 +185,10 @@ class Engine:
             self._handle(sample)
 
     def _handle(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Replied):
+            self._lateness.heard(event.sent_at, monotonic_ms(), event.reply)
+        elif isinstance(event, ev.Drained | ev.Abandoned):
+            event = self._lateness.noted_in(event)
         for action in self.session.handle(event, monotonic_ms()):
             self._carry_out(action)
         if self._unconfirmed and isinstance(event, ev.Replied):

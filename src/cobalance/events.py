@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Request
+from cobalance.coordinator.requests import Effort, Request
 
 
 @attrs.frozen
@@ -87,6 +87,7 @@ class Drained:
     delivered: int = 0
     committed: int = 0
     offset: int | None = None
+    effort: Effort | None = None
 
 
 @attrs.frozen
@@ -96,6 +97,7 @@ class Abandoned:
     resource: str
     token: int
     reason: str
+    effort: Effort | None = None
 
 
 @attrs.frozen

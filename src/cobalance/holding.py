@@ -18,6 +18,7 @@ from enum import Enum
 
 import attrs
 
+from cobalance.coordinator.requests import Effort
 from cobalance.errors import IllegalTransition
 
 
@@ -124,6 +125,7 @@ class Holding:
     acknowledged: int = 0
     offset: int | None = None
     reason: str = ""
+    effort: Effort | None = None
 
     def step(self, step: Step) -> State:
         """Moves along the table.

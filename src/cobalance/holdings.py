@@ -185,6 +185,7 @@ class Holdings:
         held.abort_at = None
         held.reason = ""
         held.delivered, held.acknowledged, held.offset = event.delivered, event.committed, event.offset
+        held.effort = event.effort
 
     def committed(self, resource: str, token: int, offset: int) -> None:
         """The coordinator has stored an offset."""
@@ -200,8 +201,8 @@ class Holdings:
         finished = held.state in (State.ENDED, State.RELEASING)
         held.step(Step.STOP)
         held.abort_at = None
-        if not finished and not held.reason:
-            held.reason = event.reason
+        if not finished:
+            held.reason, held.effort = held.reason or event.reason, event.effort
 
     def guard_changed(self, event: ev.GuardChanged) -> None:
         """A guard counts only while it is proven."""
@@ -302,4 +303,5 @@ def _item(held: Holding) -> ReleaseItem:
         committed=held.acknowledged,
         offset=held.offset,
         reason=held.reason,
+        effort=held.effort,
     )

@@ -52,6 +52,12 @@ class JournalEntry:
     committed: int | None = None
     """The committed offset at the end of the tenure."""
     reason: str = ""
+    handled: int | None = None
+    """How often the handler ran in the tenure that was released or abandoned, where its holder could tell."""
+    busy_ms: int | None = None
+    """How long it ran in all."""
+    late_ms: int | None = None
+    """How much longer than a heartbeat interval nothing was heard of the holder, at most since its last report."""
 
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
@@ -60,6 +66,7 @@ class JournalEntry:
         def number(name: str) -> int | None:
             return int(fields[name]) if fields.get(name) else None
 
+        effort: list[int | None] = [int(word) for word in fields.get("effort", "").split("/") if word] or [None] * 3
         return cls(
             id=id_,
             seq=int(fields["seq"]),
@@ -73,6 +80,9 @@ class JournalEntry:
             drain_ms=number("drain_ms"),
             committed=number("committed"),
             reason=fields.get("reason", ""),
+            handled=effort[0],
+            busy_ms=effort[1],
+            late_ms=effort[2],
         )
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import attrs
 
+from cobalance.coordinator.requests import Effort
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -172,6 +174,15 @@ class Tenure:
         """Since when (monotonic ms) something marked by :meth:`processing` has been running; any thread."""
         return self._busy.since
 
+    def worked(self, ms: int) -> None:
+        """A worker's handler has run once more, for so long."""
+        self._busy.add(ms)
+
+    @property
+    def effort(self) -> Effort:
+        """What has been marked, or noted, so far."""
+        return Effort(self._busy.finished, self._busy.total_ms)
+
 
 class Busy:
     """Since when something is running; several may. The oldest still running counts."""
@@ -180,6 +191,8 @@ class Busy:
         self._clock, self._lock = clock, threading.Lock()
         self._count = 0
         self.since: int | None = None
+        self.finished = self.total_ms = 0
+        """How much has finished, and for how long something ran."""
 
     def begin(self) -> None:
         """One more is running."""
@@ -191,5 +204,12 @@ class Busy:
     def end(self) -> None:
         """One has finished: whatever else runs is taken to have begun now."""
         with self._lock:
+            now = self._clock()
+            self.add(now - (now if self.since is None else self.since))
             self._count -= 1
-            self.since = self._clock() if self._count else None
+            self.since = now if self._count else None
+
+    def add(self, ms: int) -> None:
+        """One has finished after so long. By one thread at a time."""
+        self.finished += 1
+        self.total_ms += ms

@@ -84,20 +84,40 @@ class RedisTransport:
 
         return read_entries(self._perform(read, "reading a journal"))
 
+    def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
+        """At most `count` entries of a stream from one id to another, oldest first, as Redis sent them: for whoever reads many."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XRANGE", key, first, last, "COUNT", count)
+
+        return self._perform(read, "reading a journal")
+
+    def read_newest(self, key: str, last: str = "+") -> Reply:
+        """The newest entry of a stream up to an id, in a list; an empty list when there is none."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XREVRANGE", key, last, "-", "COUNT", 1)
+
+        return self._perform(read, "reading a journal")
+
     def list_groups(self) -> list[str]:
         """The groups of this database; see :class:`Transport`."""
-        names, cursor = set[str](), "0"
-        while True:
-            cursor, keys = self._scan(cursor)
-            names |= {name for key in keys if (name := group_of(key)) is not None}
-            if cursor == "0":
-                return sorted(names)
+        return sorted({name for key in self.list_keys(GROUPS_PATTERN) if (name := group_of(key)) is not None})
 
-    def _scan(self, cursor: str) -> tuple[str, list[str]]:
+    def list_keys(self, pattern: str) -> set[str]:
+        """The keys of this database that match, in Redis's glob syntax; asked for piece by piece, so that nobody waits for it."""
+        found, cursor = set[str](), "0"
+        while True:
+            cursor, keys = self._scan(cursor, pattern)
+            found.update(keys)
+            if cursor == "0":
+                return found
+
+    def _scan(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
         """One call, which looks at a bounded part of the key space."""
 
         def scan(connection: Wire) -> Reply:
-            return _exchange(connection, "SCAN", cursor, "MATCH", GROUPS_PATTERN, "COUNT", _KEYS_A_SCAN)
+            return _exchange(connection, "SCAN", cursor, "MATCH", pattern, "COUNT", _KEYS_A_SCAN)
 
         following, keys = cast("tuple[bytes, list[bytes]]", self._perform(scan, "listing the groups"))
         return following.decode(), [key.decode(errors="replace") for key in keys]

@@ -64,12 +64,26 @@ class ClusterTransport:
         """Entries after an id; see :class:`Transport`."""
         return self._at(key, lambda node: node.read_stream(key, after, count))
 
+    def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
+        """Entries between two ids; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_range(key, first, last, count))
+
+    def read_newest(self, key: str, last: str = "+") -> Reply:
+        """The newest entry; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_newest(key, last))
+
     def list_groups(self) -> list[str]:
         """The groups of all nodes; see :class:`Transport`."""
+        return sorted({name for node in self._masters() for name in node.list_groups()})
+
+    def list_keys(self, pattern: str) -> set[str]:
+        """The keys of all nodes that match; see :class:`RedisTransport`."""
+        return {key for node in self._masters() for key in node.list_keys(pattern)}
+
+    def _masters(self) -> list[RedisTransport]:
         with self._lock:
             self._learn()
-            masters = {node for _, node in self._owners}
-        return sorted({name for node in masters for name in self._transport(node).list_groups()})
+            return [self._known(node) for node in {node for _, node in self._owners}]
 
     def listen(self, on_hint: OnHint) -> RedisListener:
         """A hint published at one node is heard at all, so any will do."""

@@ -90,6 +90,22 @@ class Tick:
         return []
 
 
+@attrs.frozen
+class Effort:
+    """What a tenure took its holder, for the journal: timeouts are tuned by it."""
+
+    handled: int
+    """How often its handler has run."""
+    busy_ms: int
+    """How long it ran in all; at least one run at a time."""
+    late_ms: int = 0
+    """How much longer than a heartbeat interval the coordinator was once without an answered call of the holder, at most since
+    the holder's last report."""
+
+    def __str__(self) -> str:
+        return f"{self.handled}/{self.busy_ms}/{self.late_ms}"
+
+
 @attrs.frozen(kw_only=True)
 class ReleaseItem:
     """One resource given back. Without a reason its drain has finished; with one it is abandoned."""
@@ -101,6 +117,7 @@ class ReleaseItem:
     offset: int | None = None
     """Committed for good in the same step; ``None`` keeps the stored one."""
     reason: str = ""
+    effort: Effort | None = None
 
 
 @attrs.frozen
@@ -115,6 +132,7 @@ class Release:
         out: list[str] = []
         for it in self.items:
             out += [it.resource, str(it.token), str(it.delivered), str(it.committed), _digits(it.offset), it.reason]
+            out.append("" if it.effort is None else str(it.effort))
         return out
 
 

@@ -49,6 +49,10 @@ class LaneWorker(PartitionWorker):
     def busy_since(self, since: int | None) -> None:
         self._offers = since is not None
 
+    def _idle(self) -> None:
+        """What its callbacks took is not told apart from what the program does besides."""
+        self.busy_since = None
+
     def serves(self, channel_tenure: ChannelTenure) -> bool:
         """Whether its channel is still this one, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure

@@ -235,7 +235,7 @@ class PartitionWorker:
         try:
             finished = await self._partitions.handle(deliveries, self)
         finally:
-            self.busy_since = None
+            self._idle()
         if finished == len(deliveries):
             return
         if self.tenure.paused and self.tenure.active and not self.stopping and self._given_up is None:
@@ -272,7 +272,7 @@ class PartitionWorker:
         """Waits until there is room for so many messages; False when nothing may be begun any more."""
         if not self.share.limited or not self.goes_on:
             return self.goes_on
-        self.busy_since = None  # who waits in line is not hung
+        self._idle()  # who waits in line is not hung
         turns = self.share.turns(count)
         try:
             for turn in turns:
@@ -292,7 +292,7 @@ class PartitionWorker:
 
     def put_down(self, count: int) -> None:
         """So many messages are not worked at the moment, and leave their room to others."""
-        self.busy_since = None
+        self._idle()
         self.share.leave(count)
 
     async def rest(self, ms: float) -> bool:
@@ -315,8 +315,17 @@ class PartitionWorker:
         """Before each message: whether it may be begun."""
         if not self.goes_on:
             return False
-        self.busy_since = monotonic_ms()
+        now, since = monotonic_ms(), self.busy_since
+        if since is not None:
+            self.tenure.worked(now - since)
+        self.busy_since = now
         return True
+
+    def _idle(self) -> None:
+        """No handler runs."""
+        since, self.busy_since = self.busy_since, None
+        if since is not None:
+            self.tenure.worked(monotonic_ms() - since)
 
     def done(self, delivery: Delivery) -> None:
         """The message was processed. Of no effect when its channel is gone: it is delivered again."""
@@ -352,6 +361,8 @@ class PartitionWorker:
         elif event.state is State.ENDED:
             self._guard(proven=False)
             self._lost = event.error
+            if event.error is not None:
+                self._losses.tell(event.error, connected=self._partitions.connection.is_open)
             self.stopping = True
             self._wakeup.notify()
 

@@ -64,12 +64,12 @@ end
 
 local function drain_ms(r) return int(r.status == 'pending' and now - r.since or 0) end
 
--- Ends a tenure: released, abandoned, forced, expired or withdrawn.
-local function end_tenure(r, kind, reason)
+-- Ends a tenure: released, abandoned, forced, expired or withdrawn. Whoever gives it back may say what effort it took.
+local function end_tenure(r, kind, reason, effort)
   local token = int(r.token)
   journal(kind, 'resource', r.name, 'member', r.owner, 'token', token, 'handover_id', token,
     'deadline', int(r.deadline), 'drain_ms', drain_ms(r), 'committed', call('HGET', OFFSETS, r.name) or '',
-    'reason', reason)
+    'reason', reason, 'effort', effort or '')
   local owner = r.owner
   r.ended = r.token
   set_free(r)
