@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
+# make demo | test | campaigns | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
@@ -6,13 +6,17 @@ ARGS =
 # are shared, and one process runs them all.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test lint bench explore mutants spec chaos
+.PHONY: demo test campaigns lint bench explore mutants spec chaos
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
 
 test: .venv/.up-to-date check
 	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+# The short forms of the long campaigns below, which CI runs before the tests.
+campaigns: .venv/.up-to-date check
+	$(PYTHON) -m pytest -m campaign $(ARGS)
 
 lint: ARGS_FOR_RUFF = $(ARGS)
 lint: check
