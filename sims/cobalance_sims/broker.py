@@ -1,5 +1,5 @@
 """RabbitMQ as measured (facts/rabbitmq.md): ordered queues, prefetch, requeue at the head in order, exclusive consumers, and
-a connection that a frozen client keeps for three heartbeats.
+a connection that a frozen client keeps for two to three heartbeats.
 """
 
 from __future__ import annotations
@@ -10,16 +10,41 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
+    from random import Random
+
     from cobalance_sims.consumer import BrokerWork, Lane
     from cobalance_sims.world import World
 
-HEARTBEAT_MS = 2_000
-BREATHS = 3
-"""Heartbeats that a client may miss before the broker gives its connection up."""
-WAY_MS = 1
-"""One way between a client and the broker. TCP keeps the order of what travels, so it is constant."""
-CRASH_NOTICED_MS = 4
-"""Until the broker sees the closed socket of a killed process (measured: median 3.9)."""
+BREATHS = (2, 3)
+"""Heartbeats that a client may miss before the broker gives its connection up: it looks once a heartbeat, and gives up at the second
+look without a new byte."""
+
+Taken = float | tuple[float, ...]
+"""How long something takes, ms: always so long, or as long as one of these samples."""
+
+
+@attrs.frozen(kw_only=True)
+class Ways:
+    """How long it takes between a client and the broker, ms. Fractions are kept on average: time here passes in whole ones."""
+
+    way_ms: int = 1
+    """One way. TCP keeps the order of what travels, so it is constant."""
+    open_ms: Taken = 2
+    """From a grant to the subscription: channel, proof of the guard, consumer."""
+    close_ms: Taken = 3
+    """From the end of the last handler until CloseOk is known."""
+    hop_ms: Taken = 0
+    """From one thread of the client to another: its engine, its event loop."""
+    noticed_ms: Taken = 4
+    """Until the broker sees the closed socket of a killed process (measured: median 3.9)."""
+
+
+def whole(ms: Taken, random: Random) -> int:
+    """Whole milliseconds, rounded up as often as the fraction says; of samples, one at random."""
+    if isinstance(ms, tuple):
+        ms = random.choice(ms)
+    down = int(ms)
+    return down + (ms > down and random.random() < ms - down)
 
 
 @attrs.frozen
@@ -28,6 +53,8 @@ class Delivery:
 
     seq: int
     redelivered: bool
+    handle_ms: int | None = None
+    """How long it takes a handler, where the message says so; else that is a matter of the handler's habits."""
 
 
 @attrs.define(eq=False)
@@ -46,8 +73,11 @@ class Queue:
 class Broker:
     """The queues, and who consumes them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, ways: Ways | None = None) -> None:
         self._world = world
+        self.ways = ways or Ways()
+        self.heartbeat_ms = 1_000 * max(1, world.settings.session_timeout_ms // 3_000)
+        """As a ConsumerGroup asks for."""
         self.queues: dict[str, Queue] = {}
 
     def queue(self, name: str) -> Queue:
@@ -56,11 +86,11 @@ class Broker:
             self.queues[name] = Queue(name)
         return self.queues[name]
 
-    def publish(self, name: str) -> None:
+    def publish(self, name: str, handle_ms: int | None = None) -> None:
         """One more message."""
         queue = self.queue(name)
         queue.published += 1
-        queue.ready.append(Delivery(queue.published, redelivered=False))
+        queue.ready.append(Delivery(queue.published, redelivered=False, handle_ms=handle_ms))
         self._push(queue)
 
     def consume(self, lane: Lane) -> bool:
@@ -90,20 +120,21 @@ class Broker:
             return
         queue.consumer = None
         while queue.unacked:
-            queue.ready.appendleft(Delivery(queue.unacked.pop().seq, redelivered=True))
+            queue.ready.appendleft(attrs.evolve(queue.unacked.pop(), redelivered=True))
 
     def _push(self, queue: Queue) -> None:
         lane = queue.consumer
         while lane is not None and queue.ready and len(queue.unacked) < lane.prefetch:
             delivery = queue.ready.popleft()
             queue.unacked.append(delivery)
-            self._world.clock.after(WAY_MS, lane.delivered, delivery)
+            self._world.clock.after(self.ways.way_ms, lane.delivered, delivery)
 
     # -- connections: one a process ----------------------------------------------------------------------------------------
 
     def frozen(self, work: BrokerWork, freeze: int) -> None:
-        """A client stopped answering: its connection ends in three heartbeats, unless it goes on before."""
-        self._world.clock.after(BREATHS * HEARTBEAT_MS, self._give_up, (work, freeze))
+        """A client stopped answering: its connection ends in two to three heartbeats, unless it goes on before."""
+        breaths = self._world.random.uniform(*BREATHS)
+        self._world.clock.after(round(breaths * self.heartbeat_ms), self._give_up, (work, freeze))
 
     def _give_up(self, what: tuple[BrokerWork, int]) -> None:
         work, freeze = what
@@ -111,7 +142,7 @@ class Broker:
         if lanes:
             self._world.reached.count("connection lost to a freeze")
         for lane in lanes:
-            self._world.log(lane.process, f"loses {lane.resource} at the broker: frozen for three heartbeats")
+            self._world.log(lane.process, f"loses {lane.resource} at the broker: frozen for too many heartbeats")
             lane.cut = True
             self.close(lane)
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from cobalance.coordinator.lua_engine import ENGINES
+from cobalance.errors import CobalanceError
 from cobalance_sims.campaign import Campaign
+from cobalance_sims.kernel import Row
 from cobalance_sims.run import Outcome, Run
 from cobalance_sims.scenarios import SCENARIOS, steady_churn
 
@@ -47,8 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cobalance sims", description="Cobalance in virtual time.")
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="tell one story, and check every promise after every step")
-    run.add_argument("scenario", choices=sorted(SCENARIOS))
-    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("scenario", nargs="?", choices=sorted(SCENARIOS))
+    run.add_argument(
+        "--params", metavar="JSON", help="a row of a sweep instead: its parameters, as its replay has them"
+    )
+    run.add_argument("--seed", type=int, help="0 by default")
     run.add_argument("--quiet", action="store_true", help="the verdict only")
     run.add_argument("--tail", type=int, help="only that many of the last lines")
     run.set_defaults(command=_run)
@@ -78,12 +83,26 @@ def _seeds(text: str) -> range:
 
 
 def _run(options: argparse.Namespace) -> int:
-    outcome = Run(SCENARIOS[options.scenario], options.seed, lua=options.lua).tell()
+    if (options.scenario is None) == (options.params is None):
+        sys.stderr.write("give the name of a scenario, or --params: `cobalance sims scenarios` lists the names\n")
+        return USAGE
+    try:
+        run = _row(options) if options.params else Run(SCENARIOS[options.scenario], options.seed or 0, lua=options.lua)
+    except CobalanceError as error:
+        sys.stderr.write(f"{error}\n")
+        return USAGE
+    outcome = run.tell()
     if not options.quiet:
         lines = outcome.lines if options.tail is None else outcome.lines[-options.tail :]
         _say("\n".join(lines))
     _say(verdict(outcome))
     return FAILED if outcome.failure else 0
+
+
+def _row(options: argparse.Namespace) -> Run:
+    """With more checks than a sweep has: what it found is found again, and perhaps more is."""
+    row = Row.parse(options.params, seed=options.seed, lua=options.lua)
+    return row.run(verbose=True, checks="all")
 
 
 def verdict(outcome: Outcome) -> str:

@@ -22,6 +22,42 @@ class Clock:
         self._queue: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._scheduled = 0
         self._at_once = 0
+        self._end = 0
+        self.skipped = 0
+        """Idle time that was left out so far, ms."""
+
+    @property
+    def story(self) -> int:
+        """Milliseconds since the story began, with what was left out."""
+        return self.now + self.skipped
+
+    def plan(self, ms: int, do: Callable[[Any], None], argument: Any = None) -> None:
+        """Schedules something of the story itself, as :meth:`after` does: time is never skipped past it."""
+        self.after(ms, self._tell, (do, argument))
+
+    @staticmethod
+    def _tell(what: tuple[Callable[[Any], None], Any]) -> None:
+        what[0](what[1])
+
+    def forget_plan(self) -> None:
+        """What the story had still in store does not happen."""
+        self._queue[:] = [entry for entry in self._queue if entry[2] is not self._tell]
+        heapq.heapify(self._queue)
+
+    def skip_idle(self, period_ms: int) -> None:
+        """Leaves out the time until the next entry of the story, or until the end of this run: everything else in the queue
+        keeps its distance from now. Whoever calls knows that nothing would change, and that what happens meanwhile happens
+        again after each such period, only whole ones of which are left out.
+        """
+        tell = self._tell
+        planned = [entry[0] for entry in self._queue if entry[2] is tell]
+        ms = min([self._end, *planned]) - self.now
+        ms -= ms % period_ms
+        if ms > 0:
+            self._queue[:] = [(at - ms, n, do, it) if do is tell else (at, n, do, it) for at, n, do, it in self._queue]
+            heapq.heapify(self._queue)
+            self._end -= ms
+            self.skipped += ms
 
     def at(self, when: int, do: Callable[[Any], None], argument: Any = None) -> None:
         """Schedules ``do(argument)``; what lies in the past happens now."""
@@ -39,8 +75,8 @@ class Clock:
         Raises:
             TimeStandsStill: too much happens at one moment.
         """
-        end, queue = self.now + ms, self._queue
-        while queue and queue[0][0] <= end:
+        self._end, queue = self.now + ms, self._queue
+        while queue and queue[0][0] <= self._end:
             at, _, do, argument = heapq.heappop(queue)
             self.steps += 1
             if at != self.now:
@@ -50,7 +86,7 @@ class Clock:
             do(argument)
             if until is not None and until():
                 return True
-        self.now = end
+        self.now = self._end
         return False
 
     def _count_standstill(self) -> None:

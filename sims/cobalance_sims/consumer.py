@@ -1,6 +1,7 @@
 """A process's work where resources are partitions: one channel each, handlers, acks, and the release of the design.
 
-Stop dispatch, finish the running handler, flush acks, a bare Channel.Close, await CloseOk, then report Drained.
+Finish the running handler, and what was prefetched while half of the time to the deadline lasts; flush acks, a bare Channel.Close,
+await CloseOk, then report Drained.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from cobalance import events as ev
-from cobalance_sims.broker import CRASH_NOTICED_MS, WAY_MS, Broker, Delivery
+from cobalance.coordinator.requests import Effort
+from cobalance.rabbitmq.partition import FIRST_RETRY_MS, LAST_RETRY_MS
+from cobalance_sims.broker import Broker, Delivery, Taken, whole
 from cobalance_sims.habits import draw
 from cobalance_sims.work import Tenure
 
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from cobalance.actions import AbortReason
     from cobalance_sims.process import Process
 
-REFUSED_RETRY_MS = 100
 LONG_MS = 1_000
 """A handler that takes longer is sampled, as the engine does."""
 
@@ -26,22 +28,30 @@ class Lane(Tenure):
     """One partition of one process: its channel, its buffer and its handler."""
 
     def __init__(self, process: Process, broker: Broker, resource: str, token: int) -> None:
-        super().__init__(resource, token)
+        super().__init__(resource, token, since=process.world.clock.story)
         self.process, self.broker = process, broker
         self.prefetch = process.habits.prefetch
         self.cut = False
         """The broker gave the connection up; the process may not know yet."""
         self.is_active = self.was_active = self.closed = False
         self.handling: Delivery | None = None
-        self._handling_since = self._taken = self._finished = 0
+        self._handling_since = self._taken = self._finished = self._busy_ms = 0
         self._buffer: deque[Delivery] = deque()
-        process.later(2 * WAY_MS, self._consume, None)
+        self._finish_by = self._to_finish = 0
+        self._done = self._unacked = 0
+        self._ticks_from = self._tick_at = -1
+        self._retry_ms = FIRST_RETRY_MS
+        process.later(self._time(broker.ways.hop_ms) + self._time(broker.ways.open_ms), self._consume, None)
+
+    def _time(self, ms: Taken) -> int:
+        return whole(ms, self.process.world.random)
 
     def _consume(self, _: object) -> None:
         if self.closed or self.state != "working":
             return
         if not self.broker.consume(self):
-            self.process.later(REFUSED_RETRY_MS, self._consume, None)
+            self.process.later(int(self._retry_ms), self._consume, None)
+            self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
             return
         self.set_active(active=True)
         self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))
@@ -62,20 +72,27 @@ class Lane(Tenure):
     def _take(self, delivery: Delivery) -> None:
         if self.closed:
             return
+        if self._tick_at < self.process.world.now and self.handling is None and not self._buffer:
+            self._ticks_from = self.process.world.now
         self._buffer.append(delivery)
         self.dispatch()
 
     def dispatch(self) -> None:
         """Begins the next message, unless delivery has stopped."""
-        if self.handling is not None or not self._buffer or self.state != "working" or self.closed:
+        if self.handling is not None or not self._buffer or self.closed:
             return
+        if self.state != "working" and not self._may_finish:
+            return
+        self._to_finish -= 1
         process = self.process
         self.handling = self._buffer.popleft()
         self._handling_since, self._taken = process.world.now, self._taken + 1
         if self.handling.redelivered:
             process.world.reached.count("redelivery")
         process.world.watch.handled(process, self.resource, self.token, self.handling.seq)
-        ms = draw(process.habits.handle_ms, process.world.random)
+        ms = self.handling.handle_ms
+        if ms is None:
+            ms = draw(process.habits.handle_ms, process.world.random)
         process.later(ms, self._handled, self.handling)
         if ms > LONG_MS:
             process.later(process.member_settings.max_processing_ms + 1, self._sample, self.handling)
@@ -90,11 +107,35 @@ class Lane(Tenure):
             return
         self.handling = None
         self._finished += 1
+        self._busy_ms += self.process.world.now - self._handling_since
         if not self.closed:
-            self.process.world.clock.after(WAY_MS, self._ack, delivery.seq)
-        if self.state == "draining":
-            self._close_for_good()
+            self._settle(delivery.seq)
         self.dispatch()
+        if self.state == "draining" and self.handling is None:
+            self._close_for_good()
+
+    # -- acks: each of everything up to a message, in ticks that go on while something is unfinished -----------------------
+
+    def _settle(self, seq: int) -> None:
+        self._done, self._unacked = seq, self._unacked + 1
+        if self.state != "working":
+            return  # flushed with the close: each ack would bring a message that only goes back again
+        habits, now = self.process.habits, self.process.world.now
+        if self._unacked >= min(habits.ack_every, self.prefetch):
+            self._flush()
+        elif self._tick_at <= now:
+            every = habits.ack_interval_ms
+            self._tick_at = now + every - (now - self._ticks_from) % every
+            self.process.later(self._tick_at - now, self._tick, None)
+
+    def _tick(self, _: object) -> None:
+        if self.state == "working" and not self.closed:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._unacked:
+            self._unacked = 0
+            self.process.world.clock.after(self.broker.ways.way_ms, self._ack, self._done)
 
     def _ack(self, seq: int) -> None:
         if not self.cut:
@@ -102,9 +143,16 @@ class Lane(Tenure):
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Stops dispatch, and goes on when the handler is through."""
+    @property
+    def _may_finish(self) -> bool:
+        """Whether what was prefetched goes on to be worked, although the partition is asked back."""
+        return self.state == "draining" and self._to_finish > 0 and self.process.world.now < self._finish_by
+
+    def drain(self, within_ms: int = 0) -> None:
+        """Stops delivery, and goes on when the handler is through, and what was prefetched."""
+        self._flush()
         self.state = "draining"
+        self._finish_by, self._to_finish = self.process.world.now + within_ms // 2, len(self._buffer)
         if self.handling is None:
             self._close_for_good()
 
@@ -112,12 +160,14 @@ class Lane(Tenure):
         self.state = "closing"
         self._close()
         self.process.deliver(ev.DrainBegun(self.resource, self.token))
-        self.process.later(2 * WAY_MS + 1, self._drained, None)
+        ways = self.broker.ways
+        self.process.later(self._time(ways.close_ms) + self._time(ways.hop_ms), self._drained, None)
 
     def _close(self) -> None:
+        self._flush()
         self.closed = True
         self.set_active(active=False)
-        self.process.world.clock.after(WAY_MS, self._close_arrives)
+        self.process.world.clock.after(self.broker.ways.way_ms, self._close_arrives)
 
     def _close_arrives(self, _: object) -> None:
         self.broker.close(self)
@@ -125,16 +175,23 @@ class Lane(Tenure):
     def _drained(self, _: object) -> None:
         if self.state == "closing" and self.forget():
             self.process.world.watch.drained(self.process, self)
-            self.process.deliver(ev.Drained(self.resource, self.token, self._taken, self._finished))
+            self.process.report(
+                ev.Drained(self.resource, self.token, self._taken, self._finished, effort=self._effort())
+            )
+
+    def _effort(self) -> Effort:
+        return Effort(self._finished, self._busy_ms)
 
     def resume(self) -> None:
         """The revocation was cancelled in time."""
         if self.state == "draining":
             self.state = "working"
+            self._flush()
             self.dispatch()
 
     def abort(self, reason: AbortReason) -> None:
         """The handler is cancelled, or never ends; the channel is closed in any case."""
+        self.process.world.watch.ended(self.process, self, reason)
         self.state, self.abandoned = "stopping", reason
         if not self.closed:
             self._close()
@@ -144,17 +201,18 @@ class Lane(Tenure):
         elif self.handling is None or span is not None:
             self.handling = None
             ms = 0 if span is None else draw(span, self.process.world.random)
-            self.process.later(max(ms, 2 * WAY_MS), self._stopped, None)
+            self.process.later(max(ms, 2 * self.broker.ways.way_ms), self._stopped, None)
 
     def _stopped(self, _: object) -> None:
         if self.forget():
-            self.process.deliver(ev.Abandoned(self.resource, self.token, self.abandoned))
+            self.process.report(ev.Abandoned(self.resource, self.token, self.abandoned, self._effort()))
 
     def lose_channel(self) -> None:
         """The socket is found closed."""
         self.closed, self.handling = True, None
+        self.process.world.watch.ended(self.process, self, "connection")
         if self.state != "stopping" and self.forget():
-            self.process.deliver(ev.Abandoned(self.resource, self.token, "connection"))
+            self.process.report(ev.Abandoned(self.resource, self.token, "connection", self._effort()))
 
     def hurry(self) -> None:
         """Its handler returns at last."""
@@ -195,10 +253,10 @@ class BrokerWork:
         del committed
         self.tenures[resource] = Lane(self._process, self._broker, resource, token)
 
-    def drain(self, resource: str, token: int) -> None:
+    def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
         """See :class:`Lane`, as for the next two."""
         if lane := self._lane(resource, token):
-            lane.drain()
+            lane.drain(within_ms)
 
     def resume(self, resource: str, token: int) -> None:
         """Goes on."""
@@ -224,6 +282,7 @@ class BrokerWork:
         self._freezes += 1
         for lane in self.active():
             self._process.world.became_idle(self._process, lane)
+            self._process.world.watch.ended(self._process, lane, "frozen")
         self._broker.frozen(self, self._freezes)
 
     def lanes_of_freeze(self, freeze: int) -> list[Lane]:
@@ -251,9 +310,11 @@ class BrokerWork:
         for lane in self._lanes():
             if lane.is_active and not self._process.paused:
                 lane.set_active(active=False)
+                self._process.world.watch.ended(self._process, lane, "died")
             lane.closed = True
             lane.handling = None
-            self._process.world.clock.after(CRASH_NOTICED_MS, self._socket_closed, lane)
+            ms = whole(self._broker.ways.noticed_ms, self._process.world.random)
+            self._process.world.clock.after(ms, self._socket_closed, lane)
         self.tenures.clear()
 
     def _socket_closed(self, lane: Lane) -> None:

@@ -1,16 +1,22 @@
-"""How the work of a process behaves. Times are ranges in ms, drawn uniformly; ``None`` is never."""
+"""How the work of a process behaves. Times are ranges in ms, drawn uniformly, or distributions; ``None`` is never."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 import attrs
 
-Span = tuple[int, int] | None
+from cobalance_sims.distributions import Distribution
+
+Times = tuple[int, int] | Distribution
+Span = Times | None
 
 
-def draw(span: tuple[int, int], random: Random) -> int:
-    """One time of a range."""
+def draw(span: Times, random: Random) -> int:
+    """One time of a range, or of a distribution."""
+    if not isinstance(span, tuple):
+        return span.sample(random)
     low, high = span
     return low + int(random.random() * (high - low + 1))
 
@@ -19,15 +25,21 @@ def draw(span: tuple[int, int], random: Random) -> int:
 class Habits:
     """Of one process's handlers."""
 
-    handle_ms: tuple[int, int] = (5, 40)
+    handle_ms: Times = (5, 40)
     """One message, where there are messages."""
     drain_ms: Span = (5, 60)
     """From being asked until ``on_revoked`` runs, where there are no messages."""
-    close_ms: tuple[int, int] = (1, 3)
+    drain_ms_of: Mapping[str, Times] = attrs.field(factory=dict, eq=False)
+    """The same, where a resource has one of its own."""
+    close_ms: Times = (1, 3)
     """``on_revoked`` itself."""
     stop_ms: Span = (0, 2)
     """From an abort until the work has really stopped. Never: a blocking call that cannot be cancelled."""
     prefetch: int = 10
+    ack_every: int = 50
+    """Acks leave when so many messages are finished (or all that were prefetched), …"""
+    ack_interval_ms: int = 50
+    """… or at the next tick, whichever comes first: as ConsumerGroup does."""
 
 
 QUICK = Habits()

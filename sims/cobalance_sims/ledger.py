@@ -26,6 +26,8 @@ class Standing:
     """World time at which it became owned, or free."""
     pending_since: int | None = None
     removing: bool = False
+    halted: bool = False
+    """Nobody is to have it before an operator says so."""
 
 
 @attrs.define
@@ -97,7 +99,16 @@ class Ledger:
             self._resume(name, it)
         elif kind in ENDINGS:
             self._end(name, it, now)
-        elif kind == "removed":
+        else:
+            self._apply_rare(entry, name, it, now)
+
+    def _apply_rare(self, entry: JournalEntry, name: str, it: Standing, now: int) -> None:
+        if entry.kind in ("halted", "resumed"):
+            it.halted, it.since = entry.kind == "halted", now
+            (self.free.discard if it.halted else self.free.add)(name)
+        elif entry.kind == "reset":
+            it.token = entry.token or it.token
+        elif entry.kind == "removed":
             del self.resources[name]
             self.free.discard(name)
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 import attrs
 
+from cobalance_sims.distributions import Distribution
+
 Fate = Literal["ok", "lost", "no_reply", "late"]
 """Of one attempt of a call: it never arrives; it runs and its reply is lost; it runs after everybody has given it up."""
 
@@ -19,6 +21,8 @@ class Network:
     """One way, uniformly between the two."""
     slow: float = 0.01
     """How many of the ways take ten times as long."""
+    one_way: Distribution | None = None
+    """Instead of these two, a distribution."""
     lost: float = 0.0
     no_reply: float = 0.0
     late: float = 0.0
@@ -35,9 +39,15 @@ class Network:
 
     def latency(self, random: Random) -> int:
         """Of one way, ms."""
+        if self.one_way is not None:
+            return self.one_way.sample(random)
         low, high = self.latency_ms
         ms = low + int(random.random() * (high - low + 1))
         return ms * 10 if random.random() < self.slow else ms
+
+    def hint_latency(self, random: Random) -> int:
+        """Of a hint, from the script that sent it to the session that hears it, ms."""
+        return self.latency(random)
 
     def fate(self, random: Random) -> Fate:
         """Of the next attempt."""

@@ -10,6 +10,7 @@ from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import hint_channel
 from cobalance.engine import call_timeout_ms
+from cobalance.lateness import Lateness
 from cobalance.session import Session
 from cobalance_sims.habits import Habits
 from cobalance_sims.network import Network
@@ -38,6 +39,9 @@ class Process:
         self.network: Network = world.network
         self.reaches_redis = True
         self.alive, self.paused, self.left = True, False, False
+        self.silent_since: int | None = None
+        """When it died, froze, or stopped because it was cut off; ``None`` while it works."""
+        self._lateness = Lateness()
         self.tickets: dict[int, tuple[str, int, int]] = {}
         self._timeout_ms = call_timeout_ms(world.settings.session_timeout_ms)
         self._clock = world.clock
@@ -96,6 +100,7 @@ class Process:
         self.world.log(self, "is killed")
         self.world.died(self)
         self.work.die()
+        self.silent_since = self._clock.now if self.silent_since is None else self.silent_since
         self.alive = self.paused = False
         self._unsubscribe()
 
@@ -103,14 +108,16 @@ class Process:
         """SIGSTOP."""
         self.world.log(self, "is frozen")
         self.work.freeze()
-        self.paused = True
+        self.world.watch.frozen(self)
+        self.paused, self.silent_since = True, self._clock.now
 
     def resume(self) -> None:
         """SIGCONT: its own clock is looked at first, then what has piled up."""
         if not (self.alive and self.paused):
             return
         self.world.log(self, "goes on")
-        self.paused = False
+        self.world.watch.thawed(self)
+        self.paused, self.silent_since = False, None
         self.work.thaw_connection()
         self.deliver(ev.TimerFired())
         self.work.thaw()
@@ -134,6 +141,10 @@ class Process:
         self.tickets[self._tickets] = (resource, tenure.token, offset)
         self.deliver(ev.CommitAsked(self._tickets, resource, tenure.token, offset))
 
+    def report(self, event: ev.Drained | ev.Abandoned) -> None:
+        """The end of a tenure, with what the engine adds to it."""
+        self.deliver(self._lateness.noted_in(event))
+
     # -- what its session wants ------------------------------------------------------------------------------------------
 
     def _carry_out(self, action: act.Action) -> None:
@@ -142,9 +153,9 @@ class Process:
             case act.Start(resource, token, committed):
                 world.started(self, action)
                 work.start(resource, token, committed)
-            case act.Drain(resource, token, _):
+            case act.Drain(resource, token, abort_at):
                 world.asked_back(self, action)
-                work.drain(resource, token)
+                work.drain(resource, token, abort_at - self.offset_ms - self._clock.now)
             case act.Resume(resource, token):
                 world.log(self, f"keeps {resource} {world.trace.tag(token)}")
                 work.resume(resource, token)
@@ -174,6 +185,7 @@ class Process:
     def _leave(self) -> None:
         self.world.left(self)
         self.work.die()
+        self.silent_since = self._clock.now
         self.left, self.alive = True, False
         self._unsubscribe()
 
@@ -253,6 +265,8 @@ class Process:
         if attempt != self._attempt or not self._in_flight:
             return
         self._in_flight = False
+        if isinstance(event, ev.Replied):
+            self._lateness.heard(event.sent_at, self._clock.now + self.offset_ms, event.reply)
         self.deliver(event)
         if self._waiting and not self._in_flight:
             self._attempt_call(self._waiting.popleft())
@@ -281,4 +295,4 @@ class Process:
         if roll < network.hint_lost:
             return
         late = HINT_LATE_MS if roll < network.hint_lost + network.hint_late else 0
-        self._clock.after(network.latency(world.random) + late, self.deliver, ev.Hinted(int(message)))
+        self._clock.after(network.hint_latency(world.random) + late, self.deliver, ev.Hinted(int(message)))

@@ -11,14 +11,18 @@ from cobalance.errors import CobalanceError
 from cobalance.session import Phase
 from cobalance_sims.checks import ALL, L1, Check
 from cobalance_sims.habits import QUICK
+from cobalance_sims.idle import Idle
 from cobalance_sims.network import SOUND
 from cobalance_sims.reached import Reached
-from cobalance_sims.scenario import At, Every, Scenario
+from cobalance_sims.scenario import At, Every, Randomly, Regularly, Scenario, Step
 from cobalance_sims.world import World
 
 if TYPE_CHECKING:
+    from cobalance.coordinator.memory_store import MemoryStore
+    from cobalance_sims.faults import Fault
     from cobalance_sims.process import Process
 
+HOUR_MS = 3_600_000
 SETTLING_MS = 120_000
 """Until everybody of a large group is there, before speed is measured."""
 
@@ -39,11 +43,12 @@ class Outcome:
     cpu_s: float
     reached: Reached = attrs.field(repr=False)
     lines: list[str] = attrs.field(repr=False)
+    command: str = ""
 
     @property
     def replay(self) -> str:
         """The command that tells it again."""
-        return f"cobalance sims run {self.scenario} --seed {self.seed} --lua {self.engine}"
+        return self.command or f"cobalance sims run {self.scenario} --seed {self.seed} --lua {self.engine}"
 
 
 class Run:
@@ -57,8 +62,11 @@ class Run:
         lua: str | None = None,
         checks: tuple[type[Check], ...] = ALL,
         verbose: bool = True,
+        traced: bool = True,
+        store: MemoryStore | None = None,
+        command: str = "",
     ) -> None:
-        self.scenario = scenario
+        self.scenario, self._traced, self._command = scenario, traced, command
         self.world = World(
             scenario.settings,
             seed=seed,
@@ -66,12 +74,17 @@ class Run:
             network=scenario.network,
             habits=scenario.habits,
             partitions=scenario.partitions,
+            messages=scenario.messages,
             verbose=verbose,
+            traced=traced,
+            store=store,
         )
         self._calm = False
         self._l1 = L1(self.world)
         for check in checks:
             self.world.watch.add(self._l1 if check is L1 else check(self.world))
+        if scenario.skips_idle:
+            self.world.watch.add(Idle(self.world))
 
     def tell(self) -> Outcome:
         """From the beginning to the end; a broken promise ends it early."""
@@ -80,16 +93,21 @@ class Run:
         try:
             self.begin()
             self.world.clock.run(self.scenario.length_ms)
+            self.on_calm()
             converged = self.calm()
         except (AssertionError, CobalanceError) as problem:
             failure = f"{type(problem).__name__}: {problem}"
             self.world.log(None, failure)
-        self._fold_state()
+        if self._traced:
+            self._fold_state()
         world = self.world
         return Outcome(
             self.scenario.name, world.seed, world.redis.store.engine, world.trace.digest, failure, world.now, converged,
-            world.clock.steps, time.process_time() - begun, world.reached, list(world.trace.lines),
+            world.clock.steps, time.process_time() - begun, world.reached, list(world.trace.lines), self._command,
         )  # fmt: skip
+
+    def on_calm(self) -> None:
+        """The story is over; what follows is its proof. Replace this to hear of it."""
 
     def measure(self) -> str:
         """Speed under the plan, once everybody is there."""
@@ -125,24 +143,48 @@ class Run:
 
     # -- the plan --------------------------------------------------------------------------------------------------------
 
-    def _schedule(self, step: At | Every) -> None:
+    def _schedule(self, step: Step) -> None:
+        clock = self.world.clock
         if isinstance(step, At):
-            self.world.clock.after(step.ms + self._jitter(step.jitter_ms), self._strike_once, step)
+            clock.plan(step.ms + self._jitter(step.jitter_ms), self._strike_once, step)
+        elif isinstance(step, Every):
+            clock.plan(step.start_ms + step.ms + self._jitter(step.jitter_ms), self._strike_again, step)
+        elif isinstance(step, Regularly):
+            clock.plan(self.world.random.randrange(step.every_ms), self._strike_again, step)
         else:
-            self.world.clock.after(step.start_ms + step.ms + self._jitter(step.jitter_ms), self._strike_again, step)
+            self._await_chance(step)
 
     def _jitter(self, ms: int) -> int:
         return self.world.random.randint(-ms, ms) if ms else 0
 
     def _strike_once(self, step: At) -> None:
         if not self._calm:
-            step.fault.strike(self.world)
+            self._strike(step.fault)
 
-    def _strike_again(self, step: Every) -> None:
+    def _strike_again(self, step: Every | Regularly) -> None:
         if self._calm:
             return
-        self.world.clock.after(max(1, step.ms + self._jitter(step.jitter_ms)), self._strike_again, step)
-        step.fault.strike(self.world)
+        ms = step.every_ms if isinstance(step, Regularly) else max(1, step.ms + self._jitter(step.jitter_ms))
+        self.world.clock.plan(ms, self._strike_again, step)
+        self._strike(step.fault)
+
+    def _await_chance(self, step: Randomly) -> None:
+        """At twice the present rate, since more processes may be alive by then; half of them, or so, are let pass."""
+        most = 2 * len(self.world.living) + 1 if step.per_member else 1
+        ms = self.world.random.expovariate(step.per_hour * most / HOUR_MS)
+        self.world.clock.plan(min(int(ms), 100 * HOUR_MS), self._take_chance, (step, most))
+
+    def _take_chance(self, what: tuple[Randomly, int]) -> None:
+        step, most = what
+        if self._calm:
+            return
+        if not step.per_member or self.world.random.random() * most < len(self.world.living):
+            self._strike(step.fault)
+        self._await_chance(step)
+
+    def _strike(self, fault: Fault) -> None:
+        self.world.changed_at = self.world.now
+        fault.strike(self.world)
 
     # -- calm ------------------------------------------------------------------------------------------------------------
 
@@ -150,10 +192,13 @@ class Run:
         """Every trouble ends, and the group must converge; how long that took, ms."""
         world = self.world
         self._calm = True
+        if self.scenario.skips_idle:
+            world.clock.forget_plan()  # deployments would go on, and machines come back, for minutes
         world.log(None, "calm")
         self._heal()
-        world.clock.run(5_000)
-        self._heal()  # what was scheduled to end only now, and successors that had still to start
+        if not self.scenario.skips_idle:
+            world.clock.run(5_000)
+            self._heal()  # what was scheduled to end only now, and successors that had still to start
         for process in list(world.living.values()):
             if process.session.phase is Phase.JOINING and self._is_double(process):
                 process.kill()  # it wants the instance id of another
@@ -161,7 +206,7 @@ class Run:
             world.start()
         took = self._l1.converge()
         self._let_queues_run_empty()
-        self._l1.stay(3 * self.scenario.settings.heartbeat_interval_ms)
+        self._l1.stay((3 if self._traced else 1) * self.scenario.settings.heartbeat_interval_ms)
         world.watch.settled()
         return took
 

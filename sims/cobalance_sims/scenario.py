@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from cobalance.settings import GroupSettings
+from cobalance_sims.distributions import Distribution
 from cobalance_sims.faults import Fault
 from cobalance_sims.habits import QUICK, Habits
 from cobalance_sims.network import SOUND, Network
@@ -39,13 +40,43 @@ class Every:
     start_ms: int = 0
 
 
+@attrs.frozen
+class Randomly:
+    """Something happens at any moment with the same chance, so many times an hour on average; ``per_member`` multiplies that by
+    the number of processes alive.
+    """
+
+    per_hour: float
+    fault: Fault
+    per_member: bool = False
+
+
+@attrs.frozen
+class Regularly:
+    """Something happens again and again at equal intervals, for the first time at any moment of the first of them."""
+
+    every_ms: int
+    fault: Fault
+
+
+Step = At | Every | Randomly | Regularly
+
+
+@attrs.frozen
+class Messages:
+    """What resources without a broker have to handle."""
+
+    per_s: float
+    handle: Distribution
+
+
 @attrs.frozen(kw_only=True)
 class Scenario:
     """One story. After ``length_ms`` every trouble ends, and the group must converge."""
 
     name: str
     summary: str
-    plan: tuple[At | Every, ...]
+    plan: tuple[Step, ...]
     members: int = 4
     instances: bool = False
     """Whether the first members have instance ids (i0, i1 …)."""
@@ -60,3 +91,6 @@ class Scenario:
     """Whether the group is known to be new; else its first members wait for claims."""
     partitions: bool = False
     """Whether the resources are partitions of a broker."""
+    messages: Messages | None = None
+    skips_idle: bool = False
+    """Whether time in which nothing would happen is left out (idle.py)."""

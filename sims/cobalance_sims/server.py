@@ -46,6 +46,7 @@ class RedisServer:
         lua: str | None,
         seed: int,
         on_entry: Callable[[JournalEntry], None],
+        store: MemoryStore | None = None,
     ) -> None:
         self.clock, self.settings = clock, settings
         self.skew_ms = 0
@@ -57,7 +58,8 @@ class RedisServer:
         """When it last was unreachable, forgot something, or had its clock set: promises with a bound count from here."""
         self.ledger = Ledger()
         self.memory: Memory | None = None
-        self.store = MemoryStore(lua=lua, seed=seed, clock_us=self._clock_us, identity="redis-1")
+        self.store = store or MemoryStore(lua=lua)
+        self.store.begin_anew(seed, clock_us=self._clock_us, identity="redis-1")
         self.transport = MemoryTransport(self.store)
         self.coordinator = Coordinator(self.transport, GROUP)
         self.heard_at = 0

@@ -84,6 +84,18 @@ class Watch:
         """No more."""
         self._tell("idle", process, tenure)
 
+    def ended(self, process: Process, tenure: Tenure, why: str) -> None:
+        """Its work was cut short."""
+        self._tell("ended", process, tenure, why)
+
+    def frozen(self, process: Process) -> None:
+        """A process stands still."""
+        self._tell("frozen", process)
+
+    def thawed(self, process: Process) -> None:
+        """A frozen process is about to go on."""
+        self._tell("thawed", process)
+
     def drained(self, process: Process, tenure: Tenure) -> None:
         """Its work ends."""
         self._tell("drained", process, tenure)

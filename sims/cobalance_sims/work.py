@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import attrs
 
 from cobalance import events as ev
+from cobalance.coordinator.requests import Effort
 from cobalance_sims.habits import draw
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Tenure:
     turn: int = 0
     """Rises whenever what was scheduled for it is void."""
     abandoned: str = ""
+    since: int = 0
+    """Story time at which it began (Clock.story)."""
 
 
 class Work(Protocol):
@@ -38,7 +41,7 @@ class Work(Protocol):
     def start(self, resource: str, token: int, committed: int | None) -> None:
         """Begin."""
 
-    def drain(self, resource: str, token: int) -> None:
+    def drain(self, resource: str, token: int, within_ms: int) -> None:
         """Finish: report DrainBegun, then Drained."""
 
     def resume(self, resource: str, token: int) -> None:
@@ -76,7 +79,7 @@ class PlainWork:
 
     def start(self, resource: str, token: int, committed: int | None) -> None:
         """It is worked from now on."""
-        tenure = self.tenures[resource] = Tenure(resource, token, committed or 0)
+        tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
         self._world.became_active(self._process, tenure)
 
     def active(self) -> list[Tenure]:
@@ -88,13 +91,15 @@ class PlainWork:
         it = self.tenures.get(resource)
         return it if it is not None and it.token == token else None
 
-    def drain(self, resource: str, token: int) -> None:
+    def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
         """Takes ``drain_ms``, then ``close_ms``."""
+        del within_ms
         it = self.find(resource, token)
         if it is None:
             raise AssertionError(f"{resource} is to be drained, but is not worked here")
         it.state = "draining"
-        span = self._process.habits.drain_ms
+        habits = self._process.habits
+        span = habits.drain_ms_of.get(resource, habits.drain_ms)
         if span is not None:
             self._later(it, draw(span, self._world.random), self._close)
 
@@ -115,7 +120,11 @@ class PlainWork:
     def _finish(self, it: Tenure) -> None:
         self._forget(it)
         self._world.watch.drained(self._process, it)
-        self._process.deliver(ev.Drained(it.resource, it.token, 0, 0, it.done or None))
+        self._process.report(ev.Drained(it.resource, it.token, 0, 0, it.done or None, self._effort(it)))
+
+    def _effort(self, it: Tenure) -> Effort | None:
+        load = self._world.load
+        return None if load is None else Effort(*load.effort(it.resource, it.since, self._world.clock.story))
 
     def resume(self, resource: str, token: int) -> None:
         """The drain is off, if it has not got too far."""
@@ -130,16 +139,18 @@ class PlainWork:
         if it is None:
             raise AssertionError(f"{resource} is to be aborted, but is not worked here")
         self._world.became_idle(self._process, it)
+        self._world.watch.ended(self._process, it, reason)
         it.state, it.abandoned = "stopping", reason
         span = self._process.habits.stop_ms
         if reason == "lost":
+            self._effort(it)
             self._forget(it)
         elif span is not None:
             self._later(it, draw(span, self._world.random), self._stopped)
 
     def _stopped(self, it: Tenure) -> None:
         self._forget(it)
-        self._process.deliver(ev.Abandoned(it.resource, it.token, it.abandoned))
+        self._process.report(ev.Abandoned(it.resource, it.token, it.abandoned, self._effort(it)))
 
     def _forget(self, it: Tenure) -> None:
         it.turn += 1
@@ -160,6 +171,7 @@ class PlainWork:
         """A frozen process touches nothing."""
         for it in self.active():
             self._world.became_idle(self._process, it)
+            self._world.watch.ended(self._process, it, "frozen")
 
     def thaw_connection(self) -> None:
         """It has none."""
@@ -171,8 +183,10 @@ class PlainWork:
 
     def die(self) -> None:
         """Nothing is worked any more."""
-        if self._process.running:
-            self.freeze()
+        for it in self.active() if self._process.running else ():
+            self._world.became_idle(self._process, it)
+            self._world.watch.ended(self._process, it, "died")
         for it in self.tenures.values():
             it.turn += 1
+            self._effort(it)
         self.tenures.clear()

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from cobalance import events as ev
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance_sims.broker import Broker
+from cobalance_sims.broker import Broker, Ways
 from cobalance_sims.clock import Clock
 from cobalance_sims.consumer import BrokerWork
 from cobalance_sims.habits import Habits
+from cobalance_sims.load import Load
 from cobalance_sims.network import Network
 from cobalance_sims.process import Process
 from cobalance_sims.reached import Reached
 from cobalance_sims.server import RedisServer
-from cobalance_sims.trace import Trace
+from cobalance_sims.trace import Trace, Untold
 from cobalance_sims.watch import Watch
 from cobalance_sims.work import PlainWork
 
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cobalance import actions as act
+    from cobalance.coordinator.memory_store import MemoryStore
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
     from cobalance.journal import JournalEntry
     from cobalance_sims.checks.base import Check
+    from cobalance_sims.scenario import Messages
     from cobalance_sims.work import Tenure
+
+HUNG_AFTER_SESSIONS = 6
+"""A handler that runs for so many session timeouts is hung."""
 
 NOISE = frozenset({"added", "granted"})
 """Entries of the journal that are not worth a line: the members' own lines say the same."""
@@ -39,7 +45,10 @@ class World:
     Args:
         seed: decides everything that is left to chance.
         lua: the engine; None takes the fastest.
+        ways: to the broker, where there are partitions.
         verbose: False keeps no lines, for runs that are too large to read.
+        traced: False does not even hash what happens.
+        store: a used one, which forgets what it holds: its scripts are compiled already.
     """
 
     def __init__(
@@ -52,21 +61,31 @@ class World:
         habits: Habits | None = None,
         checks: Iterable[Check] = (),
         partitions: bool = False,
+        ways: Ways | None = None,
+        messages: Messages | None = None,
+        store: MemoryStore | None = None,
         verbose: bool = True,
+        traced: bool = True,
     ) -> None:
         self.settings, self.seed = settings, seed
         self.random = Random(seed)
         self.clock = Clock()
-        self.trace = Trace(verbose=verbose)
+        self.trace = Trace(verbose=verbose) if traced else Untold()
         self.reached = Reached()
         self.network, self.habits = network or Network(), habits or Habits()
-        self.redis = RedisServer(self.clock, settings, lua=lua, seed=seed, on_entry=self._on_entry)
-        self.broker = Broker(self) if partitions else None
+        self.redis = RedisServer(self.clock, settings, lua=lua, seed=seed, on_entry=self._on_entry, store=store)
+        self.broker = Broker(self, ways) if partitions else None
+        self.load: Load | None = None
+        if messages is not None:
+            self.load = Load(messages.per_s, messages.handle, self.habits.prefetch, Random(seed))
         self.processes: dict[str, Process] = {}
         self.living: dict[str, Process] = {}
         self.list_version = 1
         self.resources: tuple[str, ...] = ()
+        self.changed_at = 0
+        """When the journal last grew, or something happened to somebody."""
         self._born = 0
+        self._traced = traced
         self.watch = Watch(self, checks)
 
     @property
@@ -84,7 +103,7 @@ class World:
             instance_id=instance,
             capacity=capacity,
             drain_timeout_ms=drain,
-            max_processing_ms=6 * self.settings.session_timeout_ms,
+            max_processing_ms=HUNG_AFTER_SESSIONS * self.settings.session_timeout_ms,
         )
         process = Process(self, f"p{self._born}", member, self.habits, BrokerWork if self.broker else PlainWork)
         self.processes[process.name] = self.living[process.name] = process
@@ -115,7 +134,7 @@ class World:
 
     def log(self, process: Process | None, text: str) -> None:
         """One line."""
-        self.trace.add(self.clock.now, process.name if process else "-", text)
+        self.trace.add(self.clock.story, process.name if process else "-", text)
 
     def died(self, process: Process) -> None:
         """Killed."""
@@ -140,6 +159,7 @@ class World:
     def started(self, process: Process, action: act.Start) -> None:
         """A tenure begins at a member."""
         beginning = "" if action.committed is None else f" from {action.committed}"
+        process.silent_since = None
         self.log(process, f"starts {action.resource} {self.trace.tag(action.token)}{beginning}")
         self.watch.started(process, action)
 
@@ -152,6 +172,8 @@ class World:
     def aborted(self, process: Process, action: act.Abort) -> None:
         """A tenure is cut short."""
         self.reached.count(f"abort {action.reason}")
+        if action.reason == "fenced" and process.silent_since is None:
+            process.silent_since = self.now
         self.log(process, f"aborts {action.resource} {self.trace.tag(action.token)}: {action.reason}")
 
     def became_active(self, process: Process, tenure: Tenure) -> None:
@@ -175,9 +197,12 @@ class World:
         self.watch.executed(process, request, reply)
 
     def _on_entry(self, entry: JournalEntry) -> None:
-        if entry.kind not in NOISE:
+        self.changed_at = self.clock.now
+        if not self._traced:
+            pass
+        elif entry.kind not in NOISE:
             words = (entry.kind, entry.resource, entry.member, self.trace.tag(entry.token), entry.reason)
-            self.trace.add(self.clock.now, "redis", " ".join(word for word in words if word and word != "-"))
+            self.trace.add(self.clock.story, "redis", " ".join(word for word in words if word and word != "-"))
         else:
             self.trace.fold(f"{entry.seq} {entry.kind} {entry.at_ms} {entry.resource} {entry.member} {entry.token}")
         self.reached.saw(entry, self.redis.ledger)

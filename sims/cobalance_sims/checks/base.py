@@ -58,6 +58,15 @@ class Check:
     def idle(self, process: Process, tenure: Tenure) -> None:
         """It touches it no more."""
 
+    def ended(self, process: Process, tenure: Tenure, why: str) -> None:
+        """Its work is cut short: the process died, froze (it may go on), or aborts it."""
+
+    def frozen(self, process: Process) -> None:
+        """A process stands still from now on."""
+
+    def thawed(self, process: Process) -> None:
+        """A frozen process is about to go on."""
+
     def drained(self, process: Process, tenure: Tenure) -> None:
         """Its work is finished and about to be reported so."""
 

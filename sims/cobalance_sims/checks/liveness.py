@@ -33,15 +33,16 @@ def _why_uneven(world: World, living: dict[str, Process]) -> str:
         return ""
     if world.redis.ledger.free:
         return f"{len(world.redis.ledger.free)} resources are free"
+    shared = sum(not it.halted for it in world.redis.ledger.resources.values())
     for member, process in living.items():
-        share = len(world.resources) * process.member_settings.capacity / capacity
+        share = shared * process.member_settings.capacity / capacity
         if abs(world.redis.ledger.kept[member] - share) >= 1:
             return f"{member} keeps {world.redis.ledger.kept[member]}, its share is {share:.2f}"
     return _why_members_disagree(world, living)
 
 
 def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
-    on_record = {name: (it.owner, it.token) for name, it in world.redis.ledger.resources.items()}
+    on_record = {name: (it.owner, it.token) for name, it in world.redis.ledger.resources.items() if not it.halted}
     worked: set[str] = set()
     for member, process in living.items():
         for name, (token, state) in process.session.holdings.snapshot().items():

@@ -75,6 +75,15 @@ class MemoryStore:
         """The Lua that runs it."""
         return self._engine.name
 
+    def begin_anew(self, seed: int, *, clock_us: ClockUs, identity: str) -> None:
+        """Becomes as good as a new store: no data, nobody who listens. Only what was compiled stays, which is why one does this."""
+        with self._lock:
+            self.flush()
+            for channel in list(self._receivers):
+                self._receive(channel, [])
+            self.clock_us, self.identity = clock_us, identity
+            self.seed(seed)
+
     def seed(self, seed: int) -> None:
         """Starts the shuffling of unordered replies anew."""
         with self._lock:

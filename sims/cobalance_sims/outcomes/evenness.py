@@ -1,0 +1,92 @@
+"""How far from even resources are shared, as time goes by; and the fewest moves with which members can come and go.
+
+Unevenness is the share of all resources that would have to move for every member to have the floor or the ceil of its exact
+share (equal, or in proportion to capacity). Fairness is one minus its time-weighted mean.
+"""
+
+from __future__ import annotations
+
+
+class Evenness:
+    """Counts what members hold. All of it is O(1) an event, but for a change of members or of the list, which is O(members)."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Resources that count: neither halted nor being removed."""
+        self._weights: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        self._bounds: dict[int, tuple[int, int]] = {}
+        self._excess = self._deficit = self._owned = 0
+        self._is_stale = True
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def join(self, member: str, capacity: int) -> None:
+        """A member has a share from now on."""
+        self._weights[member] = capacity
+        self._is_stale = True
+
+    def suspend(self, member: str) -> None:
+        """It is on its way out: whatever it holds has to move."""
+        if member in self._weights:
+            self._weights[member] = 0
+            self._is_stale = True
+
+    def drop(self, member: str) -> None:
+        """It is gone; what is still on record for it is nobody's."""
+        if self._weights.pop(member, None) is not None:
+            self._is_stale = True
+
+    def count(self, delta: int) -> None:
+        """More, or fewer, resources."""
+        self.total += delta
+        self._is_stale = True
+
+    def hold(self, member: str, delta: int) -> None:
+        """A member has one more, or one fewer."""
+        before = self._held.get(member, 0)
+        after = before + delta
+        if after:
+            self._held[member] = after
+        else:
+            self._held.pop(member, None)
+        self._owned += delta
+        if not self._is_stale:
+            low, high = self._bounds[self._weights.get(member, 0)]
+            self._excess += max(0, after - high) - max(0, before - high)
+            self._deficit += max(0, low - after) - max(0, low - before)
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def held_by(self, member: str) -> int:
+        """How many it has."""
+        return self._held.get(member, 0)
+
+    def share_of(self, member: str) -> int:
+        """The fewest resources that evenness demands it to have, of those somebody has now."""
+        capacity = sum(self._weights.values())
+        return min(self.total * self._weights[member] // capacity, self._owned) if capacity else 0
+
+    @property
+    def unevenness(self) -> float:
+        """Now; 0 is even within one, 1 says that everything would have to move."""
+        if self._is_stale:
+            self._count_anew()
+        if self.total <= 0 or not self._bounds:
+            return 0.0
+        lacking = self._deficit - max(0, self.total - self._owned)
+        return min(1.0, max(self._excess, lacking, 0) / self.total)
+
+    def _count_anew(self) -> None:
+        self._is_stale = False
+        capacity = sum(self._weights.values())
+        self._bounds = {0: (0, 0)}
+        for weight in set(self._weights.values()) - {0}:
+            low, rest = divmod(self.total * weight, capacity)
+            self._bounds[weight] = (low, low + bool(rest))
+        self._excess = self._deficit = 0
+        for member in self._weights.keys() | self._held.keys():
+            low, high = self._bounds[self._weights.get(member, 0)]
+            held = self._held.get(member, 0)
+            self._excess += max(0, held - high)
+            self._deficit += max(0, low - held)

@@ -1,0 +1,203 @@
+"""One row of a sweep."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from cobalance.errors import CobalanceError
+from cobalance.journal import JournalEntry
+from cobalance_sims import kernel
+from cobalance_sims.churn import CHURNS
+from cobalance_sims.cli import main
+from cobalance_sims.kernel import run_row
+from cobalance_sims.ledger import Ledger
+from cobalance_sims.outcomes import Event, Known, fold, of_entry
+from cobalance_sims.recorder import Recorder
+from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
+from cobalance_sims.run import Run
+from cobalance_sims.scenarios import SCENARIOS
+from cobalance_sims.server import START_MS
+
+
+def outcome(params: dict[str, Any]) -> dict[str, Any]:
+    """Column → value."""
+    return dict(zip(OUTCOME.names, run_row(params).outcome, strict=True))
+
+
+def test_the_same_parameters_give_the_same_rows() -> None:
+    """In whatever order and state of the process: a used store, a new one, another run in between."""
+    params = {"churn": "lively", "seed": 5, "length_ms": 400_000}
+    first = run_row(params)
+    run_row({"churn": "crash_loop", "seed": 1, "length_ms": 60_000})
+    again = run_row(params)
+    kernel._STORES.clear()
+    anew = run_row(params)
+    cpu = OUTCOME.names.index("cpu_s")
+    assert first.events == again.events == anew.events
+    assert first.handovers == again.handovers == anew.handovers
+    assert len({(*it.outcome[:cpu], *it.outcome[cpu + 1 :]).__repr__() for it in (first, again, anew)}) == 1
+
+
+@pytest.mark.parametrize("name", CHURNS)
+def test_every_named_churn_keeps_the_promises(name: str) -> None:
+    """With all checkers on, in a short form; and what nobody has to move, nobody moves."""
+    told = outcome({"churn": name, "seed": 3, "length_ms": 300_000, "deploy_every_ms": 150_000, "checks": "all"})
+    assert told["status"] == "ok", told["replay"]
+    assert told["observed_ms"] == 300_000
+    assert told["missing_events"] == 0
+    assert told["moves"] <= told["minimum_moves"]
+
+
+def test_rows_are_as_the_schema_says() -> None:
+    """Spark binds columns by position."""
+    result = run_row({"scenario": "everything", "seed": 2})
+    assert Event._fields == EVENT.names
+    assert {len(row) for row in result.handovers} == {len(HANDOVER.names)}
+    assert len(result.outcome) == len(OUTCOME.names)
+    for record, rows in ((EVENT, result.events), (HANDOVER, result.handovers), (OUTCOME, [result.outcome])):
+        for at, column in enumerate(record.columns):
+            kind = {
+                "string": str,
+                "long": int,
+                "double": float,
+                "boolean": bool,
+                "map<int,long>": dict,
+                "array<long>": list,
+            }
+            values = [row[at] for row in rows if row[at] is not None]
+            assert all(type(value) is kind[column.type] for value in values), column
+            assert column.nullable or len(values) == len(rows), column
+
+
+def test_messages_of_a_broker_are_at_risk_when_their_holder_dies() -> None:
+    """Exactly those that were delivered and not acknowledged: the broker tells, message by message."""
+    told = [outcome({"scenario": "hot_partition", "seed": seed, "length_ms": 50_000}) for seed in (1, 2)]
+    assert sum(it["crashes"] for it in told) >= 4
+    assert sum(it["duplicates_at_risk"] for it in told) > 0
+    assert all(it["unhealed"] == 0 and max(it["heal_ms"]) < 12_000 for it in told)
+
+
+def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
+    """The very choice that a sweep is for."""
+
+    def totals(session_ms: int) -> tuple[float, int]:
+        params = {"churn": "frozen_hosts", "crashes_per_member_hour": 6, "pauses_per_member_hour": 12}
+        params |= {"heartbeat_interval_ms": session_ms // 4, "pause_ms": "uniform:5000:12000"}
+        rows = [outcome(params | {"session_timeout_ms": session_ms, "seed": seed, "members": 3}) for seed in range(3)]
+        heals = [ms for row in rows for ms in row["heal_ms"]]
+        return sum(heals) / len(heals), sum(row["false_expiries"] for row in rows)
+
+    quick, patient = totals(4_000), totals(20_000)
+    assert quick[0] < patient[0] / 2
+    assert quick[1] > patient[1] == 0
+
+
+def test_a_broken_promise_names_the_command_that_breaks_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sweep goes on, and the command alone is enough to see it happen."""
+    monkeypatch.setattr("cobalance_sims.checks.liveness.L1.bound_ms", lambda _: -1)
+    monkeypatch.setattr("cobalance_sims.checks.liveness.why_unsettled", lambda _: "somebody sulks")
+    told = outcome(
+        {
+            "churn": "crash_loop",
+            "seed": 4,
+            "crashes_per_member_hour": 60,
+            "length_ms": 60_000,
+            "session_timeout_ms": 9_000,
+        }
+    )
+    assert told["status"] == "failed"
+    assert told["error"].startswith("Violation: L1")
+    words = shlex.split(told["replay"])
+    assert words[:3] == ["cobalance", "sims", "run"]
+    assert main(words[2:]) == 1
+    shown = capsys.readouterr().out
+    assert told["error"] in shown
+    assert told["replay"] in shown
+    assert "is killed" in shown
+    assert json.loads(words[-1])["session_timeout_ms"] == 9_000
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"churn": "steady", "scenario": "eager"}, "both churn and scenario"),
+        ({"scenario": "nothing"}, "no scenario 'nothing'"),
+        ({"scenario": "eager", "drain_ms": "constant:5"}, "a scenario takes no drain_ms"),
+        ({"seed": -1}, "seed is -1"),
+        ({"checks": "some"}, "checks is 'some'"),
+        ({"lua": "lua60"}, "lua is 'lua60'"),
+        ({"session_timeout_ms": 60_000}, "revocation_timeout_ms (30000) is below"),
+        ({"drain_ms": "lognormal:5"}, "takes 2"),
+        ({"sesion_timeout_ms": 5}, "a churn has no sesion_timeout_ms"),
+    ],
+)
+def test_parameters_that_make_no_run_are_refused(params: dict[str, Any], says: str) -> None:
+    """Before anything runs, and by name."""
+    with pytest.raises(CobalanceError) as refusal:
+        run_row(params)
+    assert says in str(refusal.value)
+
+
+def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped command says so, with an example."""
+    assert main(["run", "--params", "{churn: steady}"]) == 2
+    assert main(["run", "--params", "[1]"]) == 2
+    assert main(["run"]) == 2
+    said = capsys.readouterr().err
+    assert "no JSON" in said
+    assert "no object" in said
+
+
+def test_a_halted_resource_is_not_free() -> None:
+    """The simulator's ledger follows an operator's matters: nobody owes a halted resource an owner."""
+    ledger = Ledger()
+    kinds = ("added", "granted", "abandoned", "halted", "reset", "resumed")
+    free = []
+    for seq, kind in enumerate(kinds, 1):
+        ledger.apply(JournalEntry(id="", seq=seq, kind=kind, at_ms=0, resource="r", member="m", token=7), now=seq)
+        free.append("r" in ledger.free)
+    assert free == [True, False, True, False, False, True]
+    assert not ledger.resources["r"].halted
+
+
+def test_the_same_events_through_the_journal_are_the_same_outcomes() -> None:
+    """A production journal is folded by the very same code: only what a simulator alone knows is missing."""
+    run = Run(SCENARIOS["redeploy_static"], 2, verbose=False)
+    recorder = Recorder(run.world, "x")
+    run.world.watch.add(recorder)
+    run.tell()
+    redis = run.world.redis
+    entries = redis.transport.read_stream("cobalance:1:{g}:journal", "0", 100_000)
+    events = [of_entry(JournalEntry.read(id_, fields), "x") for id_, fields in entries]
+    assert [it.seq for it in events][-len(recorder.events) :] == [it.seq for it in recorder.events]
+    known = Known(START_MS, START_MS + run.world.now)
+    real, told = fold(events, "x", "journal", known), fold(recorder.events, "x", SIM, known)
+    same = [
+        at
+        for at, name in enumerate(HANDOVER.names)
+        if name not in ("source", "silent_ms", "duplicates_at_risk", "false_expiry")
+    ]
+    assert [[row[at] for at in same] for row in real.handovers] == [[row[at] for at in same] for row in told.handovers]
+    one, other = real.outcome_dict(), told.outcome_dict()
+    differing = {name for name in one if one[name] != other[name]}
+    assert differing <= {
+        *(
+            "source",
+            "mode",
+            "duplicates_at_risk",
+            "false_expiries",
+            "crashes",
+            "heal_ms",
+            "heal_hist",
+            "observed_events",
+        ),
+        *(name for name in one if name.endswith("_ms") and other[name] is None),
+        "moves_per_call",
+    }
+    assert one["session_timeout_ms"] == 6_000, "the journal itself tells the settings"
