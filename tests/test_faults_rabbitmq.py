@@ -17,7 +17,8 @@ from tests.faults.proxy import FaultProxy
 from tests.faults.secured import Secured
 
 from cobalance import AsyncPublisher, Publisher, servers
-from cobalance.errors import AuthenticationRefused, NotRabbitMQ, PublishFailed, Unreachable, VirtualHostMissing
+from cobalance.errors import PublishFailed, Unreachable
+from cobalance.journal import Journal
 from cobalance.rabbitmq import read_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
@@ -151,6 +152,30 @@ async def test_a_partition_taken_during_the_outage_is_not_consumed_again(
                 assert moved not in here.tokens
 
 
+async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
+    amqp_url: str, redis_url: str, amqp: FaultProxy
+) -> None:
+    """Nobody else would work them as long as it is a member; and the journal says why."""
+    here, there = Received(), Received()
+    with a_topic(amqp_url, partitions=2) as topic:
+        name = create_group(redis_url)
+        async with (
+            consuming(name, topic, amqp.through(amqp_url), redis_url, here, unconnected_ms=500) as first,
+            consuming(name, topic, amqp_url, redis_url, there, holds=1) as second,
+        ):
+            await eventually(lambda: len(first.tenures) == 1)
+            amqp.refuse()
+            amqp.reset()
+            await eventually(lambda: len(second.tenures) == topic.partitions)
+            publish(amqp_url, topic, *AFTER)
+            await there.wait(*AFTER)
+            assert not here.bodies
+            entries = Journal(second._coordinator.transport, name).entries()
+            assert {it.reason for it in entries if it.kind == "abandoned"} == {"unconnected"}
+            amqp.heal()
+            await eventually(lambda: first.connection.is_open)
+
+
 async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
     """Hosts that are down are passed over, at first and when the one in use goes down; publishers do the same."""
     received = Received()
@@ -274,14 +299,14 @@ def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
 
 
 def test_a_conversation_that_is_cut_anywhere(amqp_url: str, amqp: FaultProxy) -> None:
-    """Looking at a topic either succeeds or says that RabbitMQ was lost, in our words: who looks again must understand them."""
+    """Looking at a topic either succeeds or says that RabbitMQ was lost, and not that it refused somebody or is something else."""
     url, failed = amqp.through(amqp_url), 0
     with a_topic(amqp_url, partitions=2) as topic:
         for count in range(100, 2_100, 200):
             amqp.cut_after(count)
             try:
                 read_topic(url, topic.name)
-            except (Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ):
+            except Unreachable:  # and nothing worse: a publisher that comes back tries again
                 failed += 1
             amqp.heal()
         assert failed > 3

@@ -131,11 +131,20 @@ def test_unknown_host() -> None:
     assert "nowhere.invalid:5672" in str(error)
 
 
-@pytest.mark.parametrize("reply", [b"-ERR unknown command\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+@pytest.mark.parametrize("reply", [b"-ERR unknown command\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_a_port_that_speaks_something_else(reply: bytes) -> None:
-    """Redis, a web server, or one that hangs up."""
+    """Redis, or a web server."""
     with listener(reply) as port:
         assert isinstance(failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/"), NotRabbitMQ)
+
+
+@pytest.mark.parametrize("reply", [b"", b"\x01\0", b"\x01\0\0\0\0\x01\xff"])
+def test_one_that_hangs_up_without_a_word_may_be_a_proxy_to_a_rabbitmq_that_is_down(reply: bytes) -> None:
+    """So it is worth another attempt; the same when it hangs up in the middle of its greeting."""
+    with listener(reply) as port:
+        error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/")
+    assert isinstance(error, Unreachable)
+    assert "starting" in str(error)
 
 
 def test_a_port_that_never_answers() -> None:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Fault = Callable[["Performance", Random], None]
 
 SESSION_S = SETTINGS.session_timeout_ms / 1000
-COMMIT_DELAY_MS = 100
-"""Slow handlers commit all the time, so that one commit is on its way at almost any moment."""
+NEWS_DELAY_MS = 300
+"""So late a member hears that its partition was moved, while what it commits arrives at once. Below the time that a call may take."""
 
 TRIES = 5
-"""The news that a partition is lost may overtake the commit, and a drain may end before the revocation is called off."""
+"""On a machine that is too busy, the news may yet come before the next commit, or the deadline before the end of a session."""
 
 
 def deploy(play: Performance, random: Random) -> None:
@@ -161,7 +161,6 @@ def dawdle(play: Performance, random: Random) -> None:
             play.keep_size()
         for _ in range(TRIES):
             _come_and_be_killed(play)
-            play.settle()
             if play.is_cancelled():
                 break
             play.keep_size()
@@ -174,20 +173,22 @@ def _come_and_be_killed(play: Performance) -> None:
     play.wait_pending()
     with play.trouble("kill", newcomer):
         newcomer.kill()
+    play.settle()
+    play.nobody_dawdles()
 
 
 def _stop_clock_over_deadline(play: Performance) -> None:
     play.everybody_dawdles().join()
     pending = play.wait_pending()
-    if pending is None:
-        return
-    holder, deadline_ms = pending
-    with play.trouble("stopped-clock", holder):
-        holder.stop_clock()
-        holder.redis.delay(COMMIT_DELAY_MS)
-        play.sleep((deadline_ms - play.redis_ms()) / 1000 + 1)
-        holder.redis.heal()
-        holder.start_clock()
+    if pending is not None:
+        holder, deadline_ms = pending
+        with play.trouble("stopped-clock", holder):
+            holder.stop_clock()
+            holder.redis.delay(NEWS_DELAY_MS, "to_client")
+            play.sleep((deadline_ms - play.redis_ms()) / 1000 + 1)
+            holder.redis.heal()
+            holder.start_clock()
+    play.nobody_dawdles()
 
 
 def _directions(random: Random) -> tuple[Direction, ...]:

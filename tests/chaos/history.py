@@ -19,16 +19,24 @@ class Message:
     epoch: int
     """Rises whenever the publisher lost its connection: what was not confirmed is then published again, as new messages."""
     seq: int
+    dawdle: int | None = attrs.field(default=None, eq=False, order=False)
+    """An order to its handler, with a number: to take its time until :func:`hurry` exists."""
 
     def body(self) -> bytes:
         """As it is published."""
-        return f"{self.partition} {self.epoch} {self.seq}".encode()
+        order = "" if self.dawdle is None else f" slow {self.dawdle}"
+        return f"{self.partition} {self.epoch} {self.seq}{order}".encode()
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """From its body; what may follow are orders to the handler."""
-        partition, epoch, seq = body.decode().split(" ")[:3]
-        return cls(partition, int(epoch), int(seq))
+        """From its body."""
+        partition, epoch, seq, *order = body.decode().split(" ")
+        return cls(partition, int(epoch), int(seq), int(order[1]) if order else None)
+
+
+def hurry(folder: Path, number: int) -> Path:
+    """The file whose coming ends the dawdling of this number."""
+    return folder / f"hurry-{number}"
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +102,7 @@ class Diary:
     """A member process writes here, a line at a time: unbuffered, so that what was written survives SIGKILL."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = path.open("ab", buffering=0)
 
     def write(self, *words: object) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio
-from tests.chaos.history import Diary, Message
+from tests.chaos.history import Diary, Message, hurry
 from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS
 
 from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure, run
@@ -48,8 +48,8 @@ class Member:
         offset = delivery.offset
         self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
         position = position_of(message) if offset is None else offset
-        if body.endswith(" slow"):
-            await self._dawdle(delivery, position - 1)
+        if message.dawdle is not None:
+            await self._dawdle(delivery, position - 1, message.dawdle)
         else:
             await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
         self._diary.write("end", number, time.monotonic_ns())
@@ -57,12 +57,21 @@ class Member:
         if self._handled[delivery.queue] % COMMIT_EVERY == 0:
             await self._commit(delivery, position)
 
-    async def _dawdle(self, delivery: Delivery, so_far: int) -> None:
-        """Takes its time, and keeps what it has got so far."""
+    async def _dawdle(self, delivery: Delivery, so_far: int, number: int) -> None:
+        """Takes its time until it is told to hurry. Once its partition is asked back, it keeps what it has got so far: one commit waits
+        while another is on its way, so that at any moment the next thing to be sent is a commit.
+        """
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(self._keep_committing, delivery, so_far, number)
+
+    async def _keep_committing(self, delivery: Delivery, so_far: int, number: int) -> None:
         until = time.monotonic() + SLOW_MS / 1000
-        while time.monotonic() < until:
+        while not hurry(self._diary.path.parent, number).exists() and time.monotonic() < until:
+            tenure = self.group.tenures.get(delivery.queue)
+            if tenure is not None and not tenure.active:
+                await self._commit(delivery, so_far)
             await anyio.sleep(SLOW_COMMIT_MS / 1000)
-            await self._commit(delivery, so_far)
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""

@@ -32,6 +32,7 @@ class Load:
         self._epoch = 0
         self._seqs: Counter[str] = Counter()
         self._slow: list[str] = []
+        self._dawdles = 0
         self.attempted: set[Message] = set()
         self.confirmed: set[Message] = set()
         self._stop = threading.Event()
@@ -41,9 +42,11 @@ class Load:
         """Begins."""
         self._thread.start()
 
-    def dawdle(self) -> None:
-        """One slow message for each partition, as soon as possible."""
+    def dawdle(self) -> int:
+        """One slow message for each partition, as soon as possible; the number they bear."""
+        self._dawdles += 1
         self._slow = list(self._keys)
+        return self._dawdles
 
     def stop(self) -> None:
         """Ends, when what was sent has been confirmed, or has failed."""
@@ -78,10 +81,9 @@ class Load:
         is_slow = bool(self._slow)
         queue = self._slow.pop() if is_slow else self._topic.queue_names[count % self._topic.partitions]
         self._seqs[queue] += 1
-        message = Message(queue, self._epoch, self._seqs[queue])
+        message = Message(queue, self._epoch, self._seqs[queue], self._dawdles if is_slow else None)
         self.attempted.add(message)
-        body = message.body() + (b" slow" if is_slow else b"")
-        return message, publisher.publish(self._keys[queue], body, wait=False)
+        return message, publisher.publish(self._keys[queue], message.body(), wait=False)
 
     def _take_confirmed(self, sent: list[tuple[Message, Future[int]]]) -> list[tuple[Message, Future[int]]]:
         for message, outcome in sent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from random import Random
 import attrs
 from tests.chaos.checker import Anomaly, Verdict, judge, reached
 from tests.chaos.faults import FAULTS
-from tests.chaos.history import Event, Handling, History, Trouble, in_order, read_diary
+from tests.chaos.history import Event, Handling, History, Trouble, hurry, in_order, read_diary
 from tests.chaos.options import CONVERGE_S, DRAIN_S, PENDING_S, Options
 from tests.chaos.publisher import Load
 from tests.chaos.stage import MemberProcess, Stage
@@ -29,6 +31,7 @@ class Performance:
         self.load = Load(stage.rabbitmq.url, stage.topic)
         self._random = Random(options.seed)
         self._troubles: list[Trouble] = []
+        self._dawdle = 0
         self._began = time.monotonic()
 
     def play(self) -> History:
@@ -147,11 +150,14 @@ class Performance:
         """Every partition has a slow message at work; returns a process that is ready to join."""
         newcomer = self.stage.start_member(at_once=False)
         self.wait_until(newcomer.is_ready, "a process has started")
-        before = self._slow_begun()
-        self.load.dawdle()
+        self._dawdle = self.load.dawdle()
         count = self.options.partitions
-        self.wait_until(lambda: self._slow_begun() >= before + count, "handlers have got their slow messages")
+        self.wait_until(lambda: self._slow_begun() >= count, "handlers have got their slow messages")
         return newcomer
+
+    def nobody_dawdles(self) -> None:
+        """The slow ones are told to hurry."""
+        hurry(self.stage.folder, self._dawdle).touch()
 
     def is_fenced(self) -> bool:
         """Whether some member's commit was refused because its tenure had ended."""
@@ -163,7 +169,8 @@ class Performance:
         return any(entry.kind == "cancelled" for entry in self.stage.entries)
 
     def _slow_begun(self) -> int:
-        return sum(it.diary.read_bytes().count(b" slow\t") for it in self.stage.members.values() if it.diary.exists())
+        order = f" slow {self._dawdle}\t".encode()
+        return sum(it.diary.read_bytes().count(order) for it in self.stage.living if it.diary.exists())
 
     def someone(self, random: Random) -> MemberProcess:
         """A member."""
@@ -194,17 +201,23 @@ class Performance:
 
 
 def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
-    """Plays and judges; the verdict, and what was never reached."""
+    """Plays and judges; the verdict, and what was never reached. What was written down is kept when there is anything to look into."""
     with Stage(options) as stage:
         play = Performance(options, stage)
         try:
             history = play.play()
+            verdict = judge(history)
+            missing = tuple(reached(verdict, FAULTS))
         except Unsettled as error:
-            verdict = judge(play.history(stage.left_in_queues() or 1))
-            unsettled = Anomaly(name="unsettled", text=str(error))
-            return _with(verdict, unsettled), ()
-    verdict = judge(history)
-    return verdict, tuple(reached(verdict, FAULTS))
+            history = play.history(stage.left_in_queues() or 1)
+            verdict = _with(judge(history), Anomaly(name="unsettled", text=str(error)))
+            missing = ()
+    if verdict.anomalies or missing:
+        (stage.folder / "history.pickle").write_bytes(pickle.dumps(history))
+        play.say(f"diaries, logs and history are kept in {stage.folder}")
+    else:
+        shutil.rmtree(stage.folder)
+    return verdict, missing
 
 
 def _with(verdict: Verdict, anomaly: Anomaly) -> Verdict:

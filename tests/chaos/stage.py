@@ -148,6 +148,8 @@ class Stage:
         self.ownership = Ownership()
         self._read_to = BEGINNING
         self._number = 0
+        self._spare: MemberProcess | None = None
+        """The next one gets ready meanwhile, which takes Python a second or more."""
         self.redis = servers.private_redis()
         try:
             self.rabbitmq = servers.private_rabbitmq(management=options.management)
@@ -168,7 +170,7 @@ class Stage:
 
     def close(self) -> None:
         """Ends everything."""
-        for member in self.members.values():
+        for member in (*self.members.values(), *([self._spare] if self._spare else ())):
             member.close()
         if hasattr(self, "_transport"):
             self._transport.close()
@@ -180,12 +182,16 @@ class Stage:
 
     def start_member(self, *, at_once: bool = True) -> MemberProcess:
         """One more; it joins `at_once`, or when it is told to."""
-        self._number += 1
-        name = f"m{self._number}"
-        member = self.members[name] = MemberProcess(name, self)
+        member, self._spare = self._spare or self._new_process(), None
+        self.members[member.name] = member
         if at_once:
             member.join()
+        self._spare = self._new_process()
         return member
+
+    def _new_process(self) -> MemberProcess:
+        self._number += 1
+        return MemberProcess(f"m{self._number}", self)
 
     @property
     def living(self) -> list[MemberProcess]:

@@ -39,6 +39,7 @@ class FaultProxy:
         self._flowing = {direction: asyncio.Event() for direction in BOTH}
         self._server: asyncio.Server | None = None
         self._budget: tuple[Direction, int] | None = None
+        self._loses_farewells = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._thread.start()
         self.port = 0
@@ -61,6 +62,10 @@ class FaultProxy:
     def black_hole(self, *directions: Direction) -> None:
         """Nothing gets through any more, in this direction or both, and nobody is told."""
         self._do(lambda: self._stop_flowing(directions or BOTH))
+
+    def lose_farewells(self) -> None:
+        """When the server ends a connection, nothing gets through to clients any more: nobody is told."""
+        self._do(lambda: setattr(self, "_loses_farewells", True))
 
     def heal(self) -> None:
         """No black hole, delay, cut or refusal any more. What was held back arrives."""
@@ -124,7 +129,7 @@ class FaultProxy:
             self._server = None
 
     def _heal(self) -> None:
-        self._budget = None
+        self._budget, self._loses_farewells = None, False
         for direction in BOTH:
             self._delay_s[direction] = 0.0
             self._flowing[direction].set()
@@ -175,6 +180,8 @@ class FaultProxy:
             except OSError:
                 link.reset()
                 data = b""
+            if not data and direction == "to_client" and self._loses_farewells:
+                self._stop_flowing((direction,))
             queue.put_nowait((self._loop.time() + self._delay_s[direction], data))
         await sender
 

@@ -20,6 +20,7 @@ from cobalance.rabbitmq.failures import connect_failure, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, drop
+from cobalance.rabbitmq.proof import Proof
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,9 @@ class BrokerConnection:
     """A connection to RabbitMQ that can be lost, and made again.
 
     `name` shows in RabbitMQ's list of connections ("group/member"). `heartbeat_s` applies unless the URL has a heartbeat of its
-    own; the broker gives up a silent client after about three of them. `on_lost(reason)` and `on_blocked(blocked)` run on the I/O
-    thread; the former not after `close`.
+    own; the broker gives up a silent client after two to three of them. `on_lost(reason)`, `on_blocked(blocked)` and
+    `on_proven(proven)` run on the I/O thread; the first not after `close`. Whether the connection is proven is only looked after when
+    somebody wants to be told.
     """
 
     def __init__(
@@ -45,13 +47,14 @@ class BrokerConnection:
         heartbeat_s: int = 10,
         on_lost: Callable[[str], None] = lambda _: None,
         on_blocked: Callable[[bool], None] = lambda _: None,
+        on_proven: Callable[[bool], None] | None = None,
     ) -> None:
         self.name = name
         self.place = place(url)
         self.blocked = False
         """The broker, short of memory or disk, has stopped reading what we send."""
         self._url, self._heartbeat_s = url, heartbeat_s
-        self._on_lost, self._on_blocked = on_lost, on_blocked
+        self._on_lost, self._on_blocked, self._on_proven = on_lost, on_blocked, on_proven
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._waking = False
@@ -60,6 +63,7 @@ class BrokerConnection:
         self._thread: threading.Thread | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._channels: list[Channel] = []
+        self._proof: Proof | None = None
         self._closing = False
         self._reason = ""
 
@@ -70,6 +74,12 @@ class BrokerConnection:
     def is_open(self) -> bool:
         """Connected, as far as we know."""
         return self._loop is not None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether RabbitMQ cannot have given this connection up yet; see :mod:`cobalance.rabbitmq.proof`."""
+        proof = self._proof
+        return proof is not None and proof.holds
 
     def connect(self, timeout_ms: int = 10_000) -> None:
         """Connects to one of the URL's hosts, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing,
@@ -176,9 +186,12 @@ class BrokerConnection:
                 self._loop = loop
             opened.set_result(None)
             self._watch(connection)
+            if self._on_proven is not None:
+                self._proof = Proof(self, connection.params.heartbeat or self._heartbeat_s, self._on_proven)
+                self._proof.begin()
 
-        def on_open_error(_: object, error: Any) -> None:
-            opened.set_result(connect_failure(error, self.place))
+        def on_open_error(connection: Any, error: Any) -> None:
+            opened.set_result(connect_failure(error, self.place, spoke_otherwise=connection.heard_no_amqp))
             loop.stop()
 
         def on_close(_: object, error: Exception) -> None:
@@ -221,7 +234,7 @@ class BrokerConnection:
             drop(
                 self._pika
             )  # After a failure, or because the broker did not answer our farewell; else it is closed already.
-        self._pika = None
+        self._pika = self._proof = None
         self._channels.clear()
         listeners, self._listeners = self._listeners, []
         for listener in listeners:

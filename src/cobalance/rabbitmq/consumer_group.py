@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
+from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
@@ -78,6 +79,9 @@ class ConsumerGroup(Streaming):
         ack_every, ack_interval_ms: acks leave when so many messages are finished, or so much later.
         require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offsets under fencing
             tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
+        unconnected_ms: how long a member that has lost RabbitMQ, but not Redis, keeps a partition unworked before it gives it up to somebody
+            who may have a connection; one that it is given meanwhile, a tenth of that. By default longer than RabbitMQ takes to restart,
+            which all members wait for alike, so that nothing moves. None: for ever.
         streams: where streams begin, and when their offsets are committed; see :class:`StreamSettings`.
         group_options: see :class:`Group`.
 
@@ -104,6 +108,7 @@ class ConsumerGroup(Streaming):
         max_in_flight: int | None = None,
         max_in_flight_per_partition: int | None = None,
         require_guard: bool = True,
+        unconnected_ms: int | None = 300_000,
         streams: StreamSettings | None = None,
         **group_options: Any,
     ) -> None:
@@ -116,6 +121,9 @@ class ConsumerGroup(Streaming):
         self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, ("raise", "dead_letter", "halt")) == "dead_letter"
         self._require_guard = require_guard
+        self.unconnected_ms = unconnected_ms
+        if unconnected_ms is not None:
+            check_integer("unconnected_ms", unconnected_ms, least=1)
         self._streams = streams or StreamSettings()
         self.batch = batch
         self._handling = Handling(
@@ -166,6 +174,7 @@ class ConsumerGroup(Streaming):
             f"{self.name}/{self._engine.session.name}",
             heartbeat_s=max(1, self.settings.session_timeout_ms // 3_000),
             on_lost=self._connection_lost,
+            on_proven=self._connection_proven,
         )
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._reconnection.open()
@@ -237,6 +246,10 @@ class ConsumerGroup(Streaming):
         log.warning("group %s: lost RabbitMQ at %s (%s); connecting again", self.name, self.connection.place, reason)
         self._commands.append(self._start_reconnecting)
         self._wakeup.notify()
+
+    def _connection_proven(self, proven: bool) -> None:  # on the I/O thread
+        for worker in list(self._workers.values()):
+            worker.prove(proven=proven)
 
     def _start_reconnecting(self) -> None:
         self._reconnection.lost()

@@ -40,9 +40,18 @@ class Difference:
         )
 
 
-def connect_failure(error: BaseException, place: str) -> CobalanceError:
-    """Why no connection came about. pika's own words are not passed on, since they are about pika."""
+def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool = False) -> CobalanceError:
+    """Why no connection came about. pika's own words are not passed on, since they are about pika.
+
+    `spoke_otherwise`: what came was no AMQP. RabbitMQ says why it refuses somebody, so that one that just hangs up has not refused
+    anybody, though pika takes it for that.
+    """
     text = _words(error)
+    if "StreamLostError" in text and not spoke_otherwise:
+        return Unreachable(
+            f"RabbitMQ at {place} cannot be reached: it ended the connection while that was being opened. It may be starting or stopping, "
+            f"or be down behind a proxy; or that is not its AMQP port, which is usually 5672, with TLS (amqps://) 5671."
+        )
     if (
         isinstance(error, pika_errors.ProbableAuthenticationError | pika_errors.AuthenticationError)
         or "ACCESS_REFUSED" in text

@@ -31,13 +31,22 @@ class Verdict:
 
 
 class Losses:
-    """The losses of one tenure, one after the other. Not thread-safe."""
+    """The losses of one tenure, one after the other: judged by its worker, told by whoever learns of them first."""
 
     def __init__(self, group: str, queue: str) -> None:
         self._group, self._queue = group, queue
         self._in_vain = 0
         self._has_consumed = False
         self._missing = False
+        self._told: CobalanceError | None = None
+
+    def tell(self, error: CobalanceError, *, connected: bool) -> None:
+        """Logs a lost channel, once, as soon as it is known: the running handler may go on for long before it is judged."""
+        if error is self._told or not isinstance(error, ChannelLost):
+            return
+        self._told = error
+        if connected:  # else the loss of the connection has been told already
+            log.warning("group %s: %s", self._group, error)
 
     def judge(self, error: CobalanceError, *, consumed: bool, delivered: int, connected: bool) -> Verdict:
         """`consumed`: the subscription had come about; `delivered`: how many messages it brought.
@@ -47,9 +56,8 @@ class Losses:
         """
         self._has_consumed = self._has_consumed or consumed
         self._in_vain = 0 if delivered else self._in_vain + 1
+        self.tell(error, connected=connected)
         if isinstance(error, ChannelLost):
-            if connected:  # else the loss of the connection has been told already
-                log.warning("group %s: %s", self._group, error)
             return Verdict(self._pause_ms())
         if isinstance(error, QueueMissing):
             return self._missed(error)

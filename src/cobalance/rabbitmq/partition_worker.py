@@ -7,6 +7,7 @@ the same tenure consumes again, after its old handler has returned.
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.queues import Queue
     from cobalance.tenure import Tenure
 
+log = logging.getLogger("cobalance.rabbitmq")
+
 BURST = 256
 """How many messages are taken from the consumer at a time."""
 
@@ -42,6 +45,8 @@ class Partitions(Protocol):
     name: str
     """The group's."""
     connection: BrokerConnection
+    unconnected_ms: int | None
+    """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
     batch: Batch | None
     """What the handler is given at a time, unless it is one message."""
 
@@ -80,7 +85,7 @@ class PartitionWorker:
         self.busy_since: int | None = None
         self.share = partitions.share()
         self._losses = Losses(partitions.name, queue.name)
-        self._subscribed = False
+        self._subscribed = self._guarded = False
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition is paused."""
         self._given_up: str | None = None
@@ -139,10 +144,25 @@ class PartitionWorker:
         return self._partitions.consumer(self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event)
 
     async def _wait_connected(self) -> bool:
-        """False when the partition was asked back first: without a connection there is nothing to finish, and it goes at once."""
-        with anyio.CancelScope() as self._waiting:
-            await self._partitions.wait_connected()
-        return self.tenure.active
+        """False when the partition was asked back first: without a connection there is nothing to finish, and it goes at once; or when
+        this took too long. Who was given it without a connection is less patient than who has lost one.
+        """
+        patience_ms = self._partitions.unconnected_ms
+        if patience_ms is not None and not self._subscribed:
+            patience_ms //= 10
+        while True:
+            with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
+                await self._partitions.wait_connected()
+                return self.tenure.active
+            if not self.tenure.active:
+                return False
+            if not self._partitions.connection.is_open:  # else it is Redis that is waited for
+                self._given_up = "unconnected"
+                log.warning(
+                    "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
+                    *(self._partitions.name, patience_ms, self.queue.name),
+                )
+                return False
 
     async def _close_old(self) -> None:
         if self._consumer is None:
@@ -366,5 +386,14 @@ class PartitionWorker:
             self.stopping = True
             self._wakeup.notify()
 
+    def prove(self, *, proven: bool) -> None:
+        """Whether the connection, and with it the guard, is sure to be there."""
+        if self._guarded:
+            self._post_guard(proven=proven)
+
     def _guard(self, *, proven: bool) -> None:
+        self._guarded = proven
+        self._post_guard(proven=proven and self._partitions.connection.is_proven)
+
+    def _post_guard(self, *, proven: bool) -> None:
         self._partitions.post(GuardChanged(self.tenure.resource, self.tenure.token, proven))

@@ -33,6 +33,12 @@ class QuickConnection(SelectConnection):
     frame on, an incomplete or a broken one included, the rest of the buffer is left to pika.
     """
 
+    @property
+    def heard_no_amqp(self) -> bool:
+        """Whether what has come, all of it still in the buffer, is not the beginning of RabbitMQ's greeting."""
+        begin: bytes = self._frame_buffer[: len(_GREETING)]
+        return not self.bytes_received and begin != _GREETING[: len(begin)]
+
     def _on_data_available(self, data_in: bytes) -> None:
         buffer, start = self._frame_buffer + data_in, 0  # type: ignore[has-type]
         while (end := _frame_end(buffer, start)) and (frame := _message_frame(buffer, start, end)):
@@ -45,6 +51,7 @@ class QuickConnection(SelectConnection):
 
 
 _PREFIX = struct.Struct(">BHL")  # Kind, channel, size of the payload.
+_GREETING = bytes([spec.FRAME_METHOD, 0, 0])  # A method on channel 0.
 _BODY_SIZE = struct.Struct(">Q")
 _DELIVER = struct.pack(">HH", *divmod(spec.Basic.Deliver.INDEX, 1 << 16))
 
