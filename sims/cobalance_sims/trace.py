@@ -46,3 +46,18 @@ class Trace:
     def tail(self, count: int) -> list[str]:
         """The last lines."""
         return list(self.lines)[-count:]
+
+
+class Untold(Trace):
+    """For sweeps: nothing is kept, and nothing hashed."""
+
+    def add(self, now: int, who: str, text: str) -> None:
+        """Goes unsaid."""
+
+    def fold(self, content: str) -> None:
+        """Goes unsaid."""
+
+    def tag(self, token: int | None) -> str:
+        """Nobody reads it."""
+        del token
+        return "-"

@@ -16,7 +16,7 @@ def hint_version(message: bytes) -> int:
 
 
 def _fields(reply: Reply) -> dict[str, str]:
-    words = [_text(word) for word in _items(reply)]
+    words = [word.decode(errors="replace") if type(word) is bytes else str(word) for word in _items(reply)]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 

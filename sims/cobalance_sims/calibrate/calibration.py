@@ -1,0 +1,113 @@
+"""All of it together: from the tallies to a churn, and for each of its parameters what it rests on."""
+
+from __future__ import annotations
+
+import attrs
+
+from cobalance.errors import CobalanceError
+from cobalance_sims.calibrate import durations, handling, of_group, of_work, pauses
+from cobalance_sims.calibrate.deploys import Turnover, sort_out
+from cobalance_sims.calibrate.durations import Durations
+from cobalance_sims.calibrate.handling import Handling
+from cobalance_sims.calibrate.membership import Membership, membership
+from cobalance_sims.calibrate.parameter import Basis, Parameter
+from cobalance_sims.calibrate.pauses import Pauses
+from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.tallies import Tallies
+from cobalance_sims.churn import Churn
+from cobalance_sims.distributions import LogNormal
+
+ENOUGH_OF_ONE = 50
+"""Exact drains of one resource from which it is described on its own, besides all of them together."""
+
+
+class NothingToCalibrate(CobalanceError):
+    """The events say nothing of any group."""
+
+
+@attrs.frozen(kw_only=True)
+class Calibration:
+    """What the events say, and the churn that follows."""
+
+    name: str
+    base: str
+    """The churn that says what the events do not."""
+    events: int
+    missing_events: int
+    runs: list[str]
+    group: Membership
+    turnover: Turnover
+    drains: Durations
+    drains_of: dict[str, Durations]
+    """Of resources with enough drains of their own."""
+    handling: Handling
+    pauses: Pauses
+    parameters: list[Parameter]
+    settings: dict[str, int | str]
+    """Today's, as far as the events tell."""
+    notes: list[str]
+
+    def churn(self) -> Churn:
+        """For ``tune`` and ``sweep``."""
+        values = {it.name: it.value for it in self.parameters}
+        summary = f"calibrated from {self.events} events of {', '.join(self.runs[:3])}"
+        return Churn.of({"base": self.base, **values, "name": self.name, "summary": summary})
+
+    def basis(self, name: str) -> Basis:
+        """What a parameter of the churn rests on."""
+        return next((it.basis for it in self.parameters if it.name == name), "assumed")
+
+
+def calibrate(
+    tallies: Tallies, base: Churn, *, name: str, session_timeout_ms: int, heartbeat_interval_ms: int
+) -> Calibration:
+    """Fits everything. ``base`` says what the events do not; the two settings are those that were in force.
+
+    Raises:
+        NothingToCalibrate: there is no event of a member.
+    """
+    group = membership(tallies.lives, tallies.windows)
+    if not tallies.lives or group.hours <= 0:
+        raise NothingToCalibrate(
+            "No event tells of a member, so there is nothing to calibrate. Were these the right group and time?"
+        )
+    turnover = sort_out(group, session_timeout_ms)
+    drains = durations.describe(sum(tallies.drains.values(), Sample()))
+    own = {resource: durations.describe(it) for resource, it in tallies.drains.items() if it.count >= ENOUGH_OF_ONE}
+    handled = handling.describe(tallies.handlers.values())
+    length = base.pause_ms if isinstance(base.pause_ms, LogNormal) else LogNormal(base.pause_ms.quantile(0.5), 1.0)
+    stops = pauses.describe(tallies.late, heartbeat_interval_ms, length)
+    parameters = [
+        *of_group.size(tallies, group, turnover, base),
+        *of_group.deploys(turnover, group, base),
+        *of_group.rates(turnover, group, base),
+        *of_work.stops(stops, base),
+        *of_work.drains(drains, own, base),
+        *of_work.messages(handled, base),
+    ]
+    return Calibration(
+        name=name,
+        base=base.name,
+        events=sum(it.events for it in tallies.windows),
+        missing_events=sum(it.missing for it in tallies.windows),
+        runs=[it.run for it in tallies.windows],
+        group=group,
+        turnover=turnover,
+        drains=drains,
+        drains_of=own,
+        handling=handled,
+        pauses=stops,
+        parameters=[*parameters, of_group.length(parameters, base)],
+        settings=tallies.settings,
+        notes=_notes(tallies),
+    )
+
+
+def _notes(tallies: Tallies) -> list[str]:
+    notes = []
+    missing = sum(it.missing for it in tallies.windows)
+    if missing:
+        notes.append(f"{missing} events are missing (the journal was trimmed): rates are too low by about their share.")
+    if len(tallies.windows) > 1:
+        notes.append(f"{len(tallies.windows)} groups or runs are taken together as one kind of group.")
+    return notes

@@ -1,0 +1,126 @@
+"""Sorts who came and went: deploys, replacements, crashes, and what is left, which is scaling.
+
+Graceful ends that follow each other closely are one burst. A burst in which at least half of the group went, and nearly as many
+new processes came, is a deploy. Outside deploys, a new process that comes soon after another one went takes its place.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance_sims.churn_faults import DeployShape
+
+if TYPE_CHECKING:
+    from cobalance_sims.calibrate.membership import End, Membership, Start
+
+APART_MS = 120_000
+"""Ends further apart than this belong to different bursts; a start later than this after an end does not belong to it."""
+
+LEAST_SHARE = 0.5
+"""Of the group, to be a deploy; and of the burst, that new processes must make up for."""
+
+
+@attrs.frozen(kw_only=True)
+class Deploy:
+    """One of them."""
+
+    run: str
+    at_ms: int
+    replaced: int
+    shape: DeployShape
+    pause_ms: float
+    """From when a new process has joined until the next one is replaced, typically."""
+    downs_ms: list[int]
+    """From each end until its successor joined; empty where the successors join first."""
+    is_static: bool
+
+
+@attrs.frozen(kw_only=True)
+class Turnover:
+    """All of it."""
+
+    deploys: list[Deploy]
+    replaced_ms: list[int]
+    """Graceful ends outside deploys whose place was taken: how long that took, each."""
+    restarted_ms: list[int]
+    """The same for crashes, from the death, as far as the session timeout tells when that was."""
+    crashes: int
+    scaled_in: int
+    scaled_out: int
+
+
+def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
+    """Deploys first; then each end takes the first start after it that no other has taken."""
+    free = list(group.starts)
+    deploys, singles = [], []
+    for burst in _bursts(group.ended("left")):
+        coming = _starts_around(burst, free)
+        is_deploy = len(burst) >= max(2, LEAST_SHARE * group.mean_members) and len(coming) >= LEAST_SHARE * len(burst)
+        if is_deploy:
+            taken = coming[: len(burst)]
+            deploys.append(_deploy(burst, taken))
+            free = [it for it in free if it not in taken]
+        else:
+            singles += burst
+    restarted = [_take(end, end.at_ms - session_timeout_ms, free) for end in group.ended("crashed")]
+    replaced = [_take(end, end.at_ms, free) for end in singles]
+    return Turnover(
+        deploys=deploys,
+        replaced_ms=[it for it in replaced if it is not None],
+        restarted_ms=[it for it in restarted if it is not None],
+        crashes=len(restarted),
+        scaled_in=replaced.count(None),
+        scaled_out=len(free),
+    )
+
+
+def _take(end: End, died_at_ms: int, free: list[Start]) -> int | None:
+    """Takes the first start after an end out of the list; how long after it came."""
+    for start in free:
+        if start.run == end.run and died_at_ms <= start.at_ms <= end.at_ms + APART_MS:
+            free.remove(start)
+            return start.at_ms - died_at_ms
+    return None
+
+
+def _bursts(ends: list[End]) -> list[list[End]]:
+    bursts: list[list[End]] = []
+    for end in ends:
+        last = bursts[-1][-1] if bursts else None
+        if last and last.run == end.run and end.at_ms - last.at_ms <= APART_MS:
+            bursts[-1].append(end)
+        else:
+            bursts.append([end])
+    return bursts
+
+
+def _starts_around(burst: list[End], starts: list[Start]) -> list[Start]:
+    run, begun, over = burst[0].run, burst[0].at_ms - APART_MS, burst[-1].at_ms + APART_MS
+    return [it for it in starts if it.run == run and begun <= it.at_ms <= over]
+
+
+def _deploy(burst: list[End], coming: list[Start]) -> Deploy:
+    shape = _shape(burst, coming)
+    downs = [start.at_ms - end.at_ms for end, start in zip(burst, coming, strict=False)]
+    apart = median(later.at_ms - earlier.at_ms for earlier, later in pairwise(burst))
+    return Deploy(
+        run=burst[0].run,
+        at_ms=burst[0].at_ms,
+        replaced=len(burst),
+        shape=shape,
+        pause_ms=max(0.0, apart - median(downs)) if shape == "rolling" else (apart if shape == "surge" else 0.0),
+        downs_ms=downs if shape != "surge" else [],
+        is_static=sum(end.is_static for end in burst) * 2 > len(burst),
+    )
+
+
+def _shape(burst: list[End], coming: list[Start]) -> DeployShape:
+    """Surge: the first new one joins before the first old one is gone. All at once: all are gone before most new ones join."""
+    if coming[0].at_ms < burst[0].at_ms:
+        return "surge"
+    before = sum(start.at_ms < burst[-1].at_ms for start in coming)
+    return "all_at_once" if before * 4 < len(coming) else "rolling"

@@ -1,0 +1,101 @@
+"""Who came, who went and how, and for how long they were there: from one row a member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cobalance_sims.calibrate.tallies import Life, Window
+
+HOUR_MS = 3_600_000
+
+SETTLING_MS = 10_000
+"""Who joins within so long of a group's very first event is one of its first members, not a newcomer."""
+
+How = Literal["left", "crashed", "paused", "replaced"]
+"""``paused``: its session ended, and the same process came back. ``replaced``: it joined anew before that."""
+
+
+@attrs.frozen
+class End:
+    """A member's session is over."""
+
+    run: str
+    at_ms: int
+    how: How
+    is_static: bool
+    """Whether it had an instance id, for which its resources were kept."""
+    away_ms: int | None = None
+    """Of a paused one: from the end of its session until it came back."""
+
+
+@attrs.frozen
+class Start:
+    """A process that was not there before joins."""
+
+    run: str
+    at_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Membership:
+    """All of it, in the order of time."""
+
+    hours: float
+    """Of observation, the runs added up."""
+    member_hours: float
+    starts: list[Start]
+    ends: list[End]
+
+    @property
+    def mean_members(self) -> float:
+        """How many were there, on average."""
+        return self.member_hours / self.hours if self.hours else 0.0
+
+    def ended(self, how: How) -> list[End]:
+        """Those that ended so."""
+        return [end for end in self.ends if end.how == how]
+
+
+def membership(lives: Iterable[Life], windows: Iterable[Window]) -> Membership:
+    """Members whose beginning or end lies outside what was observed count as there from its beginning, or until its end."""
+    lives, span = list(lives), {window.run: window for window in windows}
+    back = {(life.run, life.previous): life.joined_at_ms for life in lives if life.previous}
+    there_ms = sum(_there_ms(life, span[life.run]) for life in lives)
+    settled = {run: window.from_ms + SETTLING_MS * window.is_whole for run, window in span.items()}
+    starts = [
+        Start(life.run, life.joined_at_ms)
+        for life in lives
+        if life.joined_at_ms is not None and not life.previous and life.joined_at_ms > settled[life.run]
+    ]
+    ends = [_end(life, back.get((life.run, life.member))) for life in lives if life.gone_at_ms is not None]
+    return Membership(
+        hours=sum(window.hours for window in span.values()),
+        member_hours=there_ms / HOUR_MS,
+        starts=sorted(starts, key=_when),
+        ends=sorted(ends, key=_when),
+    )
+
+
+def _when(it: Start | End) -> tuple[str, int]:
+    return it.run, it.at_ms
+
+
+def _there_ms(life: Life, window: Window) -> int:
+    begun = window.from_ms if life.joined_at_ms is None else life.joined_at_ms
+    return (window.to_ms if life.gone_at_ms is None else life.gone_at_ms) - begun
+
+
+def _end(life: Life, back_at_ms: int | None) -> End:
+    at_ms = life.gone_at_ms or 0
+    away = None
+    how: How = "left"
+    if life.reason == "replaced":
+        how = "replaced"
+    elif life.reason == "expired":
+        how, away = ("crashed", None) if back_at_ms is None else ("paused", back_at_ms - at_ms)
+    return End(life.run, at_ms, how, life.gone == "graced", away)

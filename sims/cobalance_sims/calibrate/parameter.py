@@ -1,0 +1,47 @@
+"""One parameter of a churn, and what it rests on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from cobalance_sims.calibrate.interval import Interval, poisson, short
+
+Basis = Literal["measured", "few", "assumed"]
+"""``few``: measured, but on too little to be sure of. ``assumed``: the data does not say, so it is as in the base churn."""
+
+ENOUGH_EVENTS = 5
+"""Something that happened at least so often has a rate; its interval is then no wider than from a third to 2.3 times it."""
+
+
+@attrs.frozen(kw_only=True)
+class Parameter:
+    """One of them, by its name in churn.Churn."""
+
+    name: str
+    value: Any
+    basis: Basis
+    observations: int
+    interval: Interval | None = None
+    """Of what it was computed from; in the unit of the parameter, or of a distribution's median."""
+    note: str = ""
+    """What is odd about it, or what to collect."""
+
+
+def rate(name: str, count: int, hours: float, base: float, what: str) -> Parameter:
+    """How often something happens an hour of exposure. Below ``ENOUGH_EVENTS``, half an event is added to what was seen, and the
+    base is taken where even the bound that follows from seeing so few says nothing against it.
+    """
+    if hours <= 0:
+        return Parameter(name=name, value=base, basis="assumed", observations=0, note="nobody was there")
+    interval = poisson(count, hours)
+    if count >= ENOUGH_EVENTS:
+        return Parameter(
+            name=name, value=round(interval.value, 6), basis="measured", observations=count, interval=interval
+        )
+    need = f"{count} seen in {short(hours)} h: {ENOUGH_EVENTS} {what} are needed"
+    if interval.low <= base <= interval.high:
+        return Parameter(name=name, value=base, basis="assumed", observations=count, interval=interval, note=need)
+    cautious = (count + 0.5) / hours
+    return Parameter(name=name, value=round(cautious, 6), basis="few", observations=count, interval=interval, note=need)

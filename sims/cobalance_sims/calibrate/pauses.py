@@ -1,0 +1,166 @@
+"""How often members stand still or are cut off, and for how long: from how late their heartbeats were.
+
+A member tells with the end of a tenure its longest silence beyond a heartbeat interval since it last told that. A pause of
+length D that begins v before the next heartbeat is due makes it late by D - v, and v may be anything up to the interval. So
+heartbeats that are late by more than x come at the rate
+
+    L(x) = rate · (C(x) - C(x + interval)) / interval,   C(x) = E[max(D - x, 0)],
+
+which for lognormal pauses has a closed form, and the longest of a time t is x or less with probability exp(-L(x)·t). The
+likelihood of what all members told follows; its maximum over rate, median and sigma is the estimate. What is late by less than
+``NOTICED_MS`` is the network's, or nobody's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from cobalance_sims import histogram
+from cobalance_sims.calibrate.curvature import around_log, covariance
+from cobalance_sims.calibrate.interval import Interval, poisson
+from cobalance_sims.calibrate.lognormal import above
+from cobalance_sims.distributions import LogNormal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+NOTICED_MS = 100
+"""Heartbeats that are late by less say nothing of pauses."""
+
+ENOUGH = 30
+"""Late heartbeats from which the length of pauses is fitted, too."""
+
+FEW = 5
+"""Late heartbeats from which their rate is; below, only a bound of it is known."""
+
+HOUR_MS = 3_600_000
+
+
+@attrs.frozen
+class Told:
+    """Reports whose longest lateness was the same (one bin): how many, and the time they cover, ms."""
+
+    count: int
+    covered_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Pauses:
+    """What is said of them."""
+
+    late: int
+    """Late heartbeats that it rests on."""
+    covered_hours: float
+    """Member-hours that the reports cover."""
+    per_member_hour: Interval
+    length: LogNormal | None
+    """``None`` where there are too few."""
+    median_ms: Interval | None = None
+    sigma: Interval | None = None
+
+
+def describe(told: Mapping[int, Told], interval_ms: int, assumed: LogNormal) -> Pauses:
+    """From the reports by the bin of their lateness (histogram.py).
+
+    Args:
+        interval_ms: between heartbeats, as it was set.
+        assumed: how long pauses are taken to be where there are enough to count, but not enough to tell.
+    """
+    data = _Data.of(told, interval_ms)
+    hours = sum(it.covered_ms for it in told.values()) / HOUR_MS
+    if data.late < FEW:
+        bound = poisson(data.late, max(hours, 1e-9))
+        return Pauses(late=data.late, covered_hours=hours, per_member_hour=bound, length=None)
+    if data.late < ENOUGH:
+        mu, sigma = math.log(assumed.median_ms), max(assumed.sigma, 0.05)
+        rate = poisson(data.late, data.exposure(mu, sigma) / HOUR_MS)
+        return Pauses(late=data.late, covered_hours=hours, per_member_hour=rate, length=assumed)
+    mu, sigma = _maximise(data)
+    known = covariance(data.likelihood, (mu, math.log(sigma)), (0.02 * sigma, 0.02))
+    return Pauses(
+        late=data.late,
+        covered_hours=hours,
+        per_member_hour=_rate(data, mu, sigma, known),
+        length=LogNormal(round(math.exp(mu), 2), round(sigma, 4)),
+        median_ms=around_log(mu, known[0, 0]),
+        sigma=around_log(math.log(sigma), known[1, 1]),
+    )
+
+
+def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
+    """How many pauses there were, those included that nobody noticed, depends on how long pauses are: so does its interval."""
+    h = 0.01
+    by_mu = math.log(data.exposure(mu + h, sigma) / data.exposure(mu - h, sigma)) / (2 * h)
+    by_sigma = math.log(data.exposure(mu, sigma * math.exp(h)) / data.exposure(mu, sigma * math.exp(-h))) / (2 * h)
+    slope = np.array([by_mu, by_sigma])
+    variance = math.inf if math.isinf(known[0, 0]) else 1 / data.late + float(slope @ known @ slope)
+    return around_log(math.log(data.late / data.exposure(mu, sigma) * HOUR_MS), variance)
+
+
+@attrs.frozen(eq=False)
+class _Data:
+    """Lateness of the late reports and how many; lateness of all, at least the least that is noticed, and the time covered."""
+
+    lateness: Floats
+    counts: Floats
+    bounds: Floats
+    covered_ms: Floats
+    interval_ms: float
+
+    @classmethod
+    def of(cls, told: Mapping[int, Told], interval_ms: int) -> _Data:
+        late = sorted(bin_ for bin_ in told if histogram.value_of(bin_) >= NOTICED_MS)
+        covered = {max(histogram.value_of(bin_), NOTICED_MS): 0.0 for bin_ in told}
+        for bin_, it in told.items():
+            covered[max(histogram.value_of(bin_), NOTICED_MS)] += it.covered_ms
+        return cls(
+            np.array([histogram.value_of(bin_) for bin_ in late]),
+            np.array([float(told[bin_].count) for bin_ in late]),
+            np.array(list(covered)),
+            np.array(list(covered.values())),
+            float(interval_ms),
+        )
+
+    @property
+    def late(self) -> int:
+        return int(self.counts.sum())
+
+    def exposure(self, mu: float, sigma: float) -> float:
+        """How many late heartbeats were to be expected of a rate of one pause a millisecond."""
+        more = _excess(self.bounds, mu, sigma) - _excess(self.bounds + self.interval_ms, mu, sigma)
+        return max(float(more @ self.covered_ms) / self.interval_ms, 1e-12)
+
+    def likelihood(self, mu: float, log_sigma: float) -> float:
+        """Its logarithm, at the best rate for this median and sigma."""
+        sigma = math.exp(log_sigma)
+        density = _survival(self.lateness, mu, sigma) - _survival(self.lateness + self.interval_ms, mu, sigma)
+        known = float(self.counts @ np.log(np.maximum(density, 1e-300)))
+        return known - self.late * math.log(self.exposure(mu, sigma))
+
+
+def _survival(x: Floats, mu: float, sigma: float) -> Floats:
+    return above((np.log(x) - mu) / sigma)
+
+
+def _excess(x: Floats, mu: float, sigma: float) -> Floats:
+    """E[max(D - x, 0)] of a lognormal D."""
+    z = (np.log(x) - mu) / sigma
+    return np.asarray(math.exp(mu + sigma**2 / 2) * above(z - sigma) - x * above(z))
+
+
+def _maximise(data: _Data) -> tuple[float, float]:
+    """By ever finer grids around the best point: two parameters need nothing cleverer."""
+    best, wide = (math.log(1_000), math.log(0.8)), (math.log(50), math.log(6))
+    steps = np.linspace(-1, 1, 5)
+    for _ in range(22):
+        grid = [(best[0] + wide[0] * a, best[1] + wide[1] * b) for a in steps for b in steps]
+        best = max(grid, key=lambda it: data.likelihood(*it))
+        wide = (wide[0] * 0.6, wide[1] * 0.6)
+    return best[0], math.exp(best[1])

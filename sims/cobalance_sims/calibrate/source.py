@@ -1,0 +1,58 @@
+"""Where events come from: Parquet of an export or a sweep, or a group's journal in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from cobalance.errors import CobalanceError
+from cobalance_sims.records import EVENT
+from cobalance_sims.spark.errors import NotASweep
+from cobalance_sims.spark.schemas import spark_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class NoEvents(CobalanceError):
+    """There are none where they were said to be."""
+
+
+def from_parquet(spark: SparkSession, places: Sequence[str], groups: Sequence[str] = ()) -> DataFrame:
+    """Events of exports, of sweeps (their finished waves), or of folders of either's events.
+
+    Raises:
+        NoEvents: there is no such folder.
+    """
+    events = reduce(lambda a, b: a.unionByName(b), (_read(spark, place) for place in places))
+    if groups:
+        events = events.where(events.run.isin(list(groups)))
+    return events
+
+
+def _read(spark: SparkSession, place: str) -> DataFrame:
+    from cobalance_sims.spark.manifest import absolute
+    from cobalance_sims.spark.tables import read_sweep
+
+    try:
+        return read_sweep(spark, place).events.select(*EVENT.names)
+    except NotASweep:
+        pass
+    from pyspark.errors import AnalysisException
+
+    for path in (f"{absolute(place)}/events", absolute(place)):
+        try:
+            return spark.read.schema(spark_ddl(EVENT)).parquet(path).select(*EVENT.names)
+        except AnalysisException:
+            continue
+    raise NoEvents(f"There is no folder of Parquet at {place}.")
+
+
+def from_redis(
+    spark: SparkSession, groups: Sequence[str], *, since: str | None = None, url_file: str | None = None
+) -> DataFrame:
+    """The journals of groups as they are now. Redis's address is found as the source of journals says (journal_options.py)."""
+    options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file}
+    given = {name: value for name, value in options.items() if value}
+    return spark.read.format("cobalance").options(**given).load()

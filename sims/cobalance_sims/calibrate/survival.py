@@ -1,0 +1,56 @@
+"""How long things take, read off the data alone; and how far a fit is from it.
+
+The estimate is Kaplan's and Meier's: a duration that is only known to have been longer counts among those still at it until
+then, and not afterwards. Beyond the last exact duration nothing is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cobalance_sims.calibrate.sample import Sample
+
+
+@attrs.frozen(eq=False)
+class Survival:
+    """At each duration that was seen, ascending: the share that takes longer than that."""
+
+    ms: np.ndarray
+    share: np.ndarray
+
+    @classmethod
+    def of(cls, sample: Sample) -> Survival:
+        """The estimate for a sample."""
+        values, ended = sample.exact_columns()
+        longer, censored = sample.longer_columns()
+        total = ended.sum() + censored.sum()
+        gone = np.concatenate(([0.0], np.cumsum(ended)[:-1]))
+        dropped = np.array([censored[longer < value].sum() for value in values])
+        at_risk = total - gone - dropped
+        return cls(values, np.cumprod(1 - ended / np.maximum(at_risk, 1e-9)))
+
+    @property
+    def known_to(self) -> float:
+        """The share whose duration is known: what is left of 1 was always cut short."""
+        return float(1 - self.share[-1]) if len(self.share) else 0.0
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Durations below which these shares lie. Those beyond ``known_to`` are given the longest one known."""
+        below = 1 - self.share
+        places = np.searchsorted(below, np.asarray(shares) - 1e-12)
+        return [float(self.ms[min(place, len(self.ms) - 1)]) for place in places]
+
+    def distance(self, share_above: Callable[[np.ndarray], np.ndarray]) -> float:
+        """Kolmogorov's and Smirnov's: the largest difference between a fit and the data, as a share.
+
+        Durations come in bins and in whole milliseconds, so a step counts from its middle: what lies within one is not told apart.
+        """
+        before = np.concatenate(([1.0], self.share[:-1]))
+        middle = (before + self.share) / 2
+        return float(np.max(np.abs(share_above(self.ms) - middle))) if len(self.ms) else 0.0

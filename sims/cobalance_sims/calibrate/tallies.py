@@ -1,0 +1,258 @@
+"""What the fits need of any number of events, made small by Spark: histograms, sums, and one row a member.
+
+Works on the DataFrame API alone, with SQL functions only: no row passes through Python before it is aggregated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cobalance.errors import CobalanceError
+from cobalance.settings import STORED_NAMES
+from cobalance_sims import histogram
+from cobalance_sims.calibrate.pauses import Told
+from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.spark.errors import spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class StrangeEvents(CobalanceError):
+    """The rows are no events, or those of another version."""
+
+
+@attrs.frozen(kw_only=True)
+class Handlers:
+    """Handler times, as far as tenures tell: each says how many messages it handled, and how long that took in all."""
+
+    tenures: int
+    handled: int
+    busy_ms: int
+    squares: float
+    """Sum over tenures of busy² / handled, from which the spread of one handler call follows."""
+    held_ms: int
+    """How long those tenures were, as far as their beginning was seen too."""
+    held_handled: int
+    """Messages handled in those."""
+
+
+@attrs.frozen(kw_only=True)
+class Life:
+    """One member, as the events tell. Times are on the group's clock; ``None`` is not known, or not yet."""
+
+    run: str
+    member: str
+    joined_at_ms: int | None
+    previous: str
+    """The member that the same process was before its session broke, if it was one."""
+    gone_at_ms: int | None
+    gone: str
+    """How it first ended: left, expired_member or graced; empty while it has not."""
+    reason: str
+    kept: str
+    """What came of a graced one: inherited by its successor, or the grace ran out; empty if neither yet."""
+
+
+@attrs.frozen(kw_only=True)
+class Window:
+    """What was observed of one run or group."""
+
+    run: str
+    source: str
+    from_ms: int
+    to_ms: int
+    events: int
+    missing: int
+    resources: int
+    is_whole: bool
+    """Whether the group's very first event is among them."""
+
+    @property
+    def hours(self) -> float:
+        """How long."""
+        return (self.to_ms - self.from_ms) / 3_600_000
+
+
+@attrs.frozen(kw_only=True)
+class Tallies:
+    """All of it."""
+
+    windows: list[Window]
+    lives: list[Life]
+    drains: dict[str, Sample]
+    handlers: dict[str, Handlers]
+    late: dict[int, Told]
+    """Reports of lateness, by the bin of the lateness."""
+    settings: dict[str, int | str]
+    """Those that ``configured`` entries name, by their names in GroupSettings; the latest of each."""
+
+
+def tallies(events: DataFrame) -> Tallies:
+    """From rows of EVENT (records.py), in any order."""
+    with spark_errors("tallying the events"):
+        events = events.where("kind IS NULL OR kind <> 'gap'").cache()
+        try:
+            return Tallies(
+                windows=_windows(events),
+                lives=_lives(events),
+                drains=_drains(events),
+                handlers=_handlers(events),
+                late=_late(events),
+                settings=_settings(events),
+            )
+        finally:
+            events.unpersist()
+
+
+def _windows(events: DataFrame) -> list[Window]:
+    """The seq jumps of its own accord where an incarnation begins; any other jump is a gap."""
+    from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
+
+    jump = F.col("seq") - F.lag("seq").over(_by_seq("run")) - 1
+    strange = F.col("run").isNull() | F.col("seq").isNull() | F.col("kind").isNull() | F.col("at_ms").isNull()
+    rows = (
+        events.withColumn("jump", F.when(F.col("kind") != "incarnation", jump))
+        .groupBy("run")
+        .agg(
+            F.first("source").alias("source"),
+            F.min("at_ms").alias("from_ms"),
+            F.max("at_ms").alias("to_ms"),
+            F.count("*").alias("events"),
+            F.coalesce(F.sum("jump"), F.lit(0)).alias("missing"),
+            F.count_distinct("resource").alias("resources"),
+            (F.min("seq") == 1).alias("is_whole"),
+            F.count_if(strange).alias("strange"),
+        )
+        .orderBy("run")
+        .collect()
+    )
+    if any(row["strange"] for row in rows):
+        raise StrangeEvents(
+            "There are rows without run, seq, kind or time: other data, or of another version of Cobalance. Export the journal "
+            "anew with cobalance sims journal."
+        )
+    return [Window(**{name: value for name, value in row.asDict().items() if name != "strange"}) for row in rows]
+
+
+def _by_seq(*keys: str) -> Any:
+    from pyspark.sql import Window as Over
+
+    return Over.partitionBy(*keys).orderBy("seq")
+
+
+def _lives(events: DataFrame) -> list[Life]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    joined, gone = F.col("kind") == "joined", F.col("kind").isin("left", "expired_member", "graced")
+    ending = F.when(gone, F.struct("seq", "at_ms", "kind", F.coalesce("reason", F.lit("")).alias("reason")))
+    rows = (
+        events.where(joined | gone)
+        .groupBy("run", "member")
+        .agg(
+            F.min(F.when(joined, F.col("at_ms"))).alias("joined_at_ms"),
+            F.max(F.when(joined, F.col("reason"))).alias("previous"),
+            F.min(ending).alias("first"),
+            F.max(ending).alias("last"),
+        )
+        .orderBy("run", "joined_at_ms", "member")
+    )
+    return [_life(row.asDict(recursive=True)) for row in rows.collect()]
+
+
+def _life(row: dict[str, Any]) -> Life:
+    first, last = row["first"], row["last"]
+    is_kept = first is not None and first["kind"] == "graced" and last["seq"] > first["seq"]
+    return Life(
+        run=row["run"],
+        member=row["member"],
+        joined_at_ms=row["joined_at_ms"],
+        previous="" if row["previous"] in (None, "-") else row["previous"],
+        gone_at_ms=first and first["at_ms"],
+        gone=first["kind"] if first else "",
+        reason=first["reason"] if first else "",
+        kept=last["reason"] if is_kept else "",
+    )
+
+
+def _drains(events: DataFrame) -> dict[str, Sample]:
+    """A tenure that ended with a deadline set had been asked back: its drain was over, or was cut short.
+
+    What expired says nothing of drains: its holder was gone before, nobody knows since when.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    ended = F.col("kind").isin("released", "abandoned", "forced") & F.col("deadline_ms").isNotNull()
+    drains = events.where((ended | (F.col("kind") == "cancelled")) & F.col("drain_ms").isNotNull()).select(
+        "resource", (F.col("kind") == "released").alias("exact"), F.expr(histogram.sql("drain_ms")).alias("bin")
+    )
+    rows = drains.groupBy("resource", "exact", "bin").count().collect()
+    found: dict[str, dict[bool, dict[int, int]]] = {}
+    for row in rows:
+        found.setdefault(row["resource"], {True: {}, False: {}})[row["exact"]][row["bin"]] = row["count"]
+    return {resource: Sample(both[True], both[False]) for resource, both in sorted(found.items())}
+
+
+def _handlers(events: DataFrame) -> dict[str, Handlers]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    begun = F.col("kind").isin("granted", "claimed")
+    tenures = (
+        events.where(begun | F.col("busy_ms").isNotNull())
+        .groupBy("run", "resource", "token")
+        .agg(
+            F.min(F.when(begun, F.col("at_ms"))).alias("from_ms"),
+            F.max(F.when(F.col("busy_ms").isNotNull(), F.struct("at_ms", "handled", "busy_ms"))).alias("end"),
+        )
+        .where("end IS NOT NULL")
+        .select("resource", (F.col("end.at_ms") - F.col("from_ms")).alias("held_ms"), "end.handled", "end.busy_ms")
+    )
+    busy = F.col("busy_ms").cast("double")
+    rows = (
+        tenures.groupBy("resource")
+        .agg(
+            F.sum((F.col("handled") > 0).cast("int")).alias("tenures"),
+            F.sum("handled").alias("handled"),
+            F.sum("busy_ms").alias("busy_ms"),
+            F.coalesce(F.sum(F.when(F.col("handled") > 0, busy * busy / F.col("handled"))), F.lit(0.0)).alias(
+                "squares"
+            ),
+            F.coalesce(F.sum("held_ms"), F.lit(0)).alias("held_ms"),
+            F.coalesce(F.sum(F.when(F.col("held_ms").isNotNull(), F.col("handled"))), F.lit(0)).alias("held_handled"),
+        )
+        .orderBy("resource")
+    )
+    return {
+        row["resource"]: Handlers(**{k: v for k, v in row.asDict().items() if k != "resource"})
+        for row in rows.collect()
+    }
+
+
+def _late(events: DataFrame) -> dict[int, Told]:
+    """A report covers the time since the member's last one, or since its join."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    before = F.lag("at_ms").over(_by_seq("run", "member"))
+    reports = (
+        events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
+        .withColumn("covered_ms", F.col("at_ms") - before)
+        .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL")
+        .groupBy(F.expr(histogram.sql("late_ms")).alias("bin"))
+        .agg(F.count("*").alias("count"), F.sum("covered_ms").alias("covered_ms"))
+    )
+    return {row["bin"]: Told(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
+
+
+def _settings(events: DataFrame) -> dict[str, int | str]:
+    """Each entry says what was changed, as pairs of words."""
+    rows = events.where("kind = 'configured'").orderBy("at_ms", "seq").select("reason").collect()
+    names = {stored: name for name, stored in STORED_NAMES.items()}
+    found: dict[str, int | str] = {}
+    for row in rows:
+        words = (row["reason"] or "").split()
+        for stored, value in zip(words[::2], words[1::2], strict=False):
+            if stored in names:
+                found[names[stored]] = int(value) if value.isdigit() else value
+    return found

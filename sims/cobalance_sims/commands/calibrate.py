@@ -1,0 +1,126 @@
+"""``cobalance sims calibrate``: the churn of a group, and its drain and handler times, from its journal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.cli.options import duration_ms
+from cobalance.errors import CobalanceError, UsageError
+from cobalance.settings import GroupSettings
+from cobalance_sims.churn import CHURNS
+from cobalance_sims.spark.errors import INSTALL, SparkMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cobalance_sims.calibrate.calibration import Calibration
+
+FAILED, USAGE = 1, 2
+
+EPILOG = """\
+Events come from Parquet, as `cobalance sims journal` and `cobalance sims sweep` write them, or with --group straight from Redis.
+DIR then holds churn.json (for `cobalance sims tune --churn DIR` and for sweeps), calibration.json and calibration.txt. What the
+events do not tell is taken from the churn that --assume names, and marked as assumed.
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command; its exit code: 1 when it could not be done, 2 when the command was wrong."""
+    try:
+        options = _parser().parse_args(words)
+    except SystemExit as end:
+        return USAGE if end.code else 0
+    try:
+        calibration = _calibrate(options)
+    except CobalanceError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return USAGE if isinstance(error, UsageError) else FAILED
+    from cobalance_sims.calibrate.written import page, write
+
+    write(calibration, options.out)
+    sys.stdout.write(page(calibration))
+    sys.stdout.write(f"Next: cobalance sims tune --churn {options.out}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from cobalance_sims.spark.session import add_spark_options
+
+    parser = argparse.ArgumentParser(
+        prog="cobalance sims calibrate",
+        description="Fit churn, drain and handler times to what a group did.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("events", nargs="*", metavar="PARQUET", help="folders of events, or of an export or a sweep")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="of these groups only; without PARQUET, from Redis"
+    )
+    parser.add_argument("--since", metavar="TIME", help="with Redis: 2026-11-21T10:00:00Z, or 2h for two hours ago")
+    parser.add_argument(
+        "--redis-url-file", metavar="PATH", help="with Redis: a file with its URL; else COBALANCE_REDIS_URL"
+    )
+    parser.add_argument(
+        "--assume",
+        default="steady",
+        metavar="CHURN",
+        help=f"what the events do not tell: {', '.join(CHURNS)}; steady by default",
+    )
+    parser.add_argument("--session-timeout", metavar="TIME", help="that was in force, if the events do not tell")
+    parser.add_argument("--heartbeat-interval", metavar="TIME", help="the same")
+    add_spark_options(parser)
+    return parser
+
+
+def _calibrate(options: argparse.Namespace) -> Calibration:
+    try:
+        from cobalance_sims.calibrate.calibration import calibrate
+        from cobalance_sims.calibrate.tallies import tallies
+        from cobalance_sims.churn import Churn
+        from cobalance_sims.spark.session import session_of
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
+    base = Churn.of(options.assume)
+    given = {
+        f"{name}_ms": _duration(name, getattr(options, name)) for name in ("session_timeout", "heartbeat_interval")
+    }
+    with session_of(options) as spark, _events(spark, options) as events:
+        found = tallies(events)
+    settings = {**attrs.asdict(GroupSettings()), **found.settings, **{name: it for name, it in given.items() if it}}
+    calibration = calibrate(
+        found,
+        base,
+        name=options.out.name,
+        session_timeout_ms=int(settings["session_timeout_ms"]),
+        heartbeat_interval_ms=int(settings["heartbeat_interval_ms"]),
+    )
+    known = {**found.settings, **{name: it for name, it in given.items() if it}}
+    return attrs.evolve(calibration, settings=known)
+
+
+def _duration(name: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else duration_ms(text)
+    except ValueError as error:
+        raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+
+
+@contextmanager
+def _events(spark: SparkSession, options: argparse.Namespace) -> Iterator[DataFrame]:
+    from cobalance_sims.calibrate.source import from_parquet, from_redis
+
+    if options.events:
+        yield from_parquet(spark, options.events, options.group)
+    elif options.group:
+        yield from_redis(spark, options.group, since=options.since, url_file=options.redis_url_file)
+    else:
+        raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")

@@ -1,0 +1,144 @@
+"""``cobalance sims journal``: the journals of production groups, from Redis into Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cobalance.errors import UsageError
+from cobalance_sims.spark.errors import INSTALL, SparkMissing
+from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
+from cobalance_sims.spark.manifest import only_writer
+from cobalance_sims.spark.session import add_spark_options, find_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cobalance_sims.spark.journal_export import Exported
+
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+USAGE = 2
+ATTEMPTS = 5
+"""Of a stream whose Python process was too slow to start."""
+EVENTS, CHECKPOINT = "events", "checkpoint"
+
+
+def main(words: Sequence[str]) -> int:
+    """Exports, and says what there is then; 2 when the command was wrong."""
+    try:
+        options = _parser().parse_args(words)
+    except SystemExit as end:
+        return USAGE if end.code else 0
+    _check_folder(options.out)
+    try:
+        from cobalance_sims.spark.session import session_of
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
+    with only_writer(options.out), _address(options) as address, session_of(options) as spark:
+        _export(spark, options, address)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cobalance sims journal",
+        description="Export the journals of groups from Redis to Parquet. The same command again goes on where it stopped.",
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="its sub-folder events is for calibrate, report and you"
+    )
+    parser.add_argument(
+        "--group", action="append", required=True, metavar="NAME", help="or a pattern such as 'orders-*'; repeatable"
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="2026-11-21T10:00:00Z, or 2h for two hours ago; counts when a group is first read",
+    )
+    parser.add_argument("--follow", action="store_true", help="go on with whatever happens, until Ctrl-C")
+    parser.add_argument("--every", type=float, default=10.0, metavar="S", help="with --follow, so often; 10 by default")
+    parser.add_argument("--on-gap", choices=("report", "fail"), default="report", help="when Redis has trimmed entries")
+    parser.add_argument(
+        "--max-entries", type=int, default=1_000_000, metavar="N", help="in one folder; 1,000,000 by default"
+    )
+    parser.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help=f"by default {DEFAULT_VARIABLE}, or the Redis on this machine; on a cluster, set the variable for its workers",
+    )
+    parser.add_argument("--redis-url-file", metavar="PATH", help="a file with the URL, there for every worker")
+    add_spark_options(parser)
+    return parser
+
+
+def _check_folder(out: str) -> None:
+    parts = urlsplit(out)
+    folder = Path(parts.path if parts.scheme == "file" else out)
+    if parts.scheme in {"", "file"} and (folder / EVENTS).exists() and not (folder / CHECKPOINT).exists():
+        raise UsageError(
+            f"{folder} holds events but no {CHECKPOINT}, so it is not known where they end: name another folder, or bring it back."
+        )
+
+
+@contextmanager
+def _address(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """The option by which the workers find Redis. On this machine the URL goes through a file that only we can read."""
+    if options.redis_url_file:
+        yield {"redisUrlFile": str(Path(options.redis_url_file).absolute())}
+        return
+    if not find_target(options.master, os.environ).local:
+        if options.redis_url:
+            raise UsageError(
+                f"On a cluster, --redis-url would not reach the workers but in plans and logs: set {DEFAULT_VARIABLE} in their "
+                "environment (spark.executorEnv shows it on Spark's web page), or give --redis-url-file."
+            )
+        yield {}
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="cobalance-redis-") as file:
+        file.write(options.redis_url or os.environ.get(DEFAULT_VARIABLE) or DEFAULT_URL)
+        file.flush()
+        yield {"redisUrlFile": file.name}
+
+
+def _export(spark: SparkSession, options: argparse.Namespace, address: dict[str, str]) -> None:
+    from cobalance_sims.spark.journal_export import exported, is_starved, own_words, start_export
+
+    settings = {
+        "groups": ",".join(options.group),
+        "onGap": options.on_gap,
+        "maxEntriesPerBatch": str(options.max_entries),
+        **({"since": options.since} if options.since else {}),
+        **address,
+    }
+    with own_words("reading the journal"):
+        for attempt in range(ATTEMPTS):
+            query = start_export(spark, options.out, settings, options.every if options.follow else None)
+            try:
+                query.awaitTermination()
+                break
+            except KeyboardInterrupt:
+                query.stop()
+                break
+            except Exception as error:
+                if attempt == ATTEMPTS - 1 or not is_starved(error):
+                    raise
+    for found in exported(spark, options.out):
+        sys.stdout.write(told(found) + "\n")
+
+
+def told(found: Exported) -> str:
+    """A line about one group."""
+    gaps = f"; MISSING: {', '.join(found.gaps[:5])}{', …' if len(found.gaps) > 5 else ''}" if found.gaps else ""
+    return f"{found.group}: {found.events:,} events, {_moment(found.first_at_ms)} to {_moment(found.last_at_ms)}{gaps}"
+
+
+def _moment(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -1,0 +1,168 @@
+"""Puts a report together: a section a source, and in each what its figures say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cobalance_sims import histogram
+from cobalance_sims.records import SIM
+from cobalance_sims.report.choices import Tuned
+from cobalance_sims.report.effects import SETTING_WORDS, effects
+from cobalance_sims.report.page import Section, Table, Tile, page
+from cobalance_sims.report.sources import Material
+from cobalance_sims.report.spread import Spread, spreads
+from cobalance_sims.report.story import tell
+from cobalance_sims.report.theme import Figure, png
+from cobalance_sims.report.timeline import timeline
+from cobalance_sims.report.tradeoff import before_after, front, sensitivity
+from cobalance_sims.report.words import count, duration, number, share
+
+
+def sections(materials: Sequence[Material]) -> list[Section]:
+    """Recommendations first, then what they were made from."""
+    found = [_recommendation(Tuned.read(it.tuned)) for it in materials if it.tuned]
+    observed = [it for it in materials if not it.tuned]
+    found += [section for it in observed for section in _observed(it)]
+    return [_distinct(section, at) for at, section in enumerate(found)]
+
+
+def document(materials: Sequence[Material], title: str) -> str:
+    """The page."""
+    return page(title, "; ".join(it.label for it in materials), sections(materials))
+
+
+def write_pngs(materials: Sequence[Material], folder: Path) -> list[Path]:
+    """Every figure as a file of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for section in sections(materials):
+        for figure in section.figures:
+            written.append(folder / f"{figure.name}.png")
+            png(figure, str(written[-1]))
+    return written
+
+
+def _distinct(section: Section, at: int) -> Section:
+    """Names of figures are unique on the page."""
+    import attrs
+
+    renamed = tuple(attrs.evolve(it, name=f"{it.name}-{at}" if at else it.name) for it in section.figures)
+    return attrs.evolve(section, figures=renamed)
+
+
+def _there(*figures: Figure | None) -> tuple[Figure, ...]:
+    return tuple(it for it in figures if it is not None)
+
+
+# -- what was observed -------------------------------------------------------------------------------------------------
+
+
+def _observed(it: Material) -> list[Section]:
+    story = tell(it.events[0].run, it.events) if it.events else None
+    overview = Section(title=it.label, tiles=_tiles(it), figures=_there(timeline(story) if story else None))
+    found = [overview, _lengths(it)]
+    effect = effects(it.outcomes) if it.source == SIM else None
+    if effect is not None:
+        found.append(Section(title="What the settings do", figures=(effect,)))
+    failed = [row for row in it.outcomes if row["status"] != "ok"]
+    return [*found, *([_failed(failed)] if failed else [])]
+
+
+def _lengths(it: Material) -> Section:
+    drains, gaps, heals = (Spread(label, it.histograms.get(name, {})) for label, name in _LENGTHS)
+    text = (
+        "Draining, the holder finishes what it has begun and nothing new is started; behind it is a gap, until the resource is "
+        "granted to the next owner. Everything else goes on meanwhile."
+    )
+    if gaps.total == gaps.counts.get(histogram.ZERO, 0) > 0:
+        text += f" There was no gap: all {gaps.total:,} resources that were taken over were granted in the same moment."
+    start = "its crash" if it.source == SIM else "its expiry"
+    return Section(
+        title="How long handovers take",
+        text=text,
+        figures=_there(
+            spreads("drains", "Drains", "drain time", [drains], _limits(it.outcomes)),
+            spreads("gaps", "Gaps", "time without an owner", [gaps], {}),
+            spreads("heals", "Healing", f"time from {start} until all that a member had is owned again", [heals], {}),
+        ),
+    )
+
+
+_LENGTHS = (("drain", "drain_hist"), ("gap", "gap_hist"), ("crash", "heal_hist"))
+
+
+def _limits(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    timeouts = {row["revocation_timeout_ms"] for row in rows} - {None}
+    return {"revocation timeout": float(timeouts.pop())} if len(timeouts) == 1 else {}
+
+
+def _tiles(it: Material) -> tuple[Tile, ...]:
+    def total(name: str) -> int:
+        return sum(row[name] or 0 for row in it.outcomes)
+
+    moves, least, cut = total("moves"), total("minimum_moves"), total("deadline_moves")
+    expiries, false = total("expiries"), total("false_expiries")
+    resource_ms = 3.6e6 * sum(row["resource_hours"] for row in it.outcomes)
+    gaps, heal = it.histograms.get("gap_hist", {}), it.histograms.get("heal_hist", {})
+    missing = total("missing_events")
+    tiles = [
+        Tile(f"{total('handovers'):,}", f"handovers in {duration(total('observed_ms'))}, {count(len(it.outcomes), 'run' if it.source == SIM else 'group')}"),
+        Tile(duration(histogram.percentile(gaps, 0.5)), f"median time without an owner; 99 % within {duration(histogram.percentile(gaps, 0.99))}"),
+        Tile(share(total("unavailable_resource_ms"), resource_ms), "of all resource time had no owner that could work"),
+        Tile(f"{cut:,}", f"drains cut short, {share(cut, total('handovers'))} of the handovers", "alarm" if cut else "good"),
+        Tile(f"{moves:,}", f"moves; {least:,} were the fewest with which each change could be followed at once"),
+        Tile(f"{false:,}", f"of {count(expiries, 'expired session')} were of a live process", "alarm" if false else "good"),
+    ]
+    if heal:
+        tiles.append(Tile(duration(histogram.percentile(heal, 0.5)), f"median time to heal a crash; 99 % within {duration(histogram.percentile(heal, 0.99))}"))
+    if missing:
+        tiles.append(Tile(f"{missing:,}", "journal entries are missing: they were trimmed or lost", "alarm"))
+    return tuple(tiles)
+
+
+def _failed(rows: Sequence[Mapping[str, Any]]) -> Section:
+    shown = tuple((str(row["run"]), str(row["error"] or "")) for row in rows[:20])
+    more = f"{len(rows) - 20:,} more are in the table outcomes." if len(rows) > 20 else ""
+    return Section(title=f"{count(len(rows), 'run')} broke a promise", tables=(Table("Failed runs", ("run", "error"), shown, more),))
+
+
+# -- what is recommended -----------------------------------------------------------------------------------------------
+
+_DECISIONS = {
+    "change": "Change the settings",
+    "keep": "Keep today's settings",
+    "refused": "No recommendation: the evidence does not reach",
+}
+
+
+def _recommendation(tuned: Tuned) -> Section:
+    text = " ".join([*tuned.reasons, *(["What would help:"] if tuned.collect else []), *tuned.collect])
+    return Section(
+        title=_DECISIONS.get(tuned.decision, "Recommendation"),
+        text=text,
+        code=tuned.command,
+        figures=_there(before_after(tuned), front(tuned), sensitivity(tuned)),
+        tables=(_settings_table(tuned), _costs_table(tuned)),
+    )
+
+
+def _settings_table(tuned: Tuned) -> Table:
+    names = [name for name in SETTING_WORDS if any(name in it.settings for it in tuned.named)]
+    rows = tuple(
+        (SETTING_WORDS[name], *(duration(it.settings[name]) if name in it.settings else "" for it in tuned.named)) for name in names
+    )
+    return Table("Settings", ("", *(it.name for it in tuned.named)), rows)
+
+
+def _costs_table(tuned: Tuned) -> Table:
+    def cell(choice: Any, name: str) -> str:
+        cost = choice.costs.get(name)
+        if cost is None:
+            return ""
+        return number(cost.value) if cost.low == cost.high else f"{number(cost.value)} ({number(cost.low)} to {number(cost.high)})"
+
+    names = list(tuned.today.costs)
+    rows = tuple((f"{name.replace('_', ' ')}, {tuned.units.get(name, '')}".rstrip(", "), *(cell(it, name) for it in tuned.named)) for name in names)
+    return Table("Costs on the same churn", ("", *(it.name for it in tuned.named)), rows, "With 95 % intervals; less is better in every row.")

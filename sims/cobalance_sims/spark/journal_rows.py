@@ -1,0 +1,184 @@
+"""Journal entries as Redis sends them, a page at a time, into Arrow batches of events; and rows for what is missing.
+
+Arrow does the work, a page at a time; it takes less time than hiredis needs to parse the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cobalance.errors import CobalanceError
+from cobalance_sims.records import EVENT, JOURNAL
+from cobalance_sims.spark.journal_position import not_ours
+from cobalance_sims.spark.schemas import arrow_schema
+
+if TYPE_CHECKING:
+    from cobalance_sims.spark.journal_options import OnGap
+    from cobalance_sims.spark.journal_slices import Slice
+
+GAP = "gap"
+"""The kind of a row that stands for entries that are gone; its seq is that of the last of them."""
+
+SCHEMA = pa.schema(
+    [field.with_nullable(it.nullable) for field, it in zip(arrow_schema(EVENT), EVENT.columns, strict=True)]
+)
+"""Here Spark compares what may be null as well."""
+
+_STORED = {"deadline_ms": "deadline"}
+"""Columns that have another name in the journal."""
+
+_EFFORT = ("handled", "busy_ms", "late_ms")
+"""Columns that share one field, ``effort``: three numbers with slashes between them, each possibly empty."""
+
+_REQUIRED = ("seq", "kind", "at_ms")
+
+
+class JournalIncomplete(CobalanceError):
+    """Entries are gone, and the query was to fail in this case."""
+
+
+class Rows:
+    """The events of one slice, with gaps."""
+
+    def __init__(self, piece: Slice, on_gap: OnGap) -> None:
+        self._piece, self._on_gap = piece, on_gap
+        self._last_seq = piece.start.seq
+        self._last_ms = piece.start.ms
+
+    def page(self, entries: list[Any]) -> Iterator[pa.RecordBatch]:
+        """One page as batches: one, but for gaps."""
+        batch = decode(self._piece.group, entries)
+        done = 0
+        for at in self._jumps(batch):
+            yield batch.slice(done, at - done)
+            yield self._gap(batch["seq"][at].as_py(), batch["at_ms"][at].as_py(), self._seq_before(batch, at))
+            done = at
+        self._last_seq = batch["seq"][-1].as_py()
+        self._last_ms = batch["at_ms"][-1].as_py()
+        yield batch.slice(done)
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """What is missing at the end, when all is read: the whole slice perhaps."""
+        if self._last_seq < self._piece.end.seq:
+            yield self._gap(self._piece.end.seq + 1, max(self._last_ms, self._piece.end.ms), self._last_seq)
+
+    def _jumps(self, batch: pa.RecordBatch) -> list[int]:
+        """Where the seq is not the next one. An incarnation goes on above whatever its members have seen, or anew."""
+        seqs = batch["seq"].to_numpy()
+        suspects = np.flatnonzero(np.diff(seqs, prepend=self._last_seq) != 1)
+        return [int(at) for at in suspects if batch["kind"][int(at)].as_py() != "incarnation"]
+
+    def _seq_before(self, batch: pa.RecordBatch, at: int) -> int:
+        return int(batch["seq"][at - 1].as_py() if at else self._last_seq)
+
+    def _gap(self, before_seq: int, at_ms: int, after_seq: int) -> pa.RecordBatch:
+        """In a history that began anew, everything before its first entry is missing."""
+        first = after_seq + 1 if before_seq > after_seq else 1
+        missing = f"{first} to {before_seq - 1}"
+        group = self._piece.group
+        if self._on_gap == "fail":
+            raise JournalIncomplete(
+                f"The journal of the group {group} lacks the entries {missing}: Redis trimmed them (the group's journal_length) or "
+                "lost them. Read from a later time on (since), or let gaps be reported as rows (onGap=report); read more often, "
+                "or raise journal_length, so that it does not happen again."
+            )
+        values = {
+            "run": group,
+            "source": JOURNAL,
+            "seq": before_seq - 1,
+            "kind": GAP,
+            "at_ms": at_ms,
+            "reason": missing,
+        }
+        return pa.RecordBatch.from_pylist([dict(zip(EVENT.names, EVENT.row(values), strict=True))], SCHEMA)
+
+
+class _Fields:
+    """The fields of a page, one column each. No loop in Python goes over them: there are about ten times as many as entries."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        counts = np.fromiter((len(words) for _, words in entries), np.int64, len(entries)) // 2
+        words = list(chain.from_iterable(words for _, words in entries))
+        names = pa.array(words[0::2], pa.binary()).dictionary_encode()
+        self._values = _text(words[1::2])
+        self._codes = names.indices.to_numpy()
+        self._known = {name.as_py(): code for code, name in enumerate(names.dictionary)}
+        self._rows = np.repeat(np.arange(len(entries)), counts)
+        self._length = len(entries)
+
+    def column(self, name: str) -> pa.Array:
+        """A field's values as text, null where an entry does not have it."""
+        code = self._known.get(name.encode())
+        if code is None:
+            return pa.nulls(self._length, pa.string())
+        found = np.flatnonzero(self._codes == code)
+        places = np.full(self._length, -1)
+        places[self._rows[found]] = found
+        return self._values.take(pa.array(places, mask=places < 0))
+
+
+def decode(group: str, entries: list[Any]) -> pa.RecordBatch:
+    """A page as events.
+
+    Raises:
+        ProtocolMismatch: an entry is not of our form; the message names it.
+    """
+    try:
+        return _batch(group, [entry[0] for entry in entries], _Fields(entries))
+    except pa.ArrowInvalid:
+        pass
+    if len(entries) > 1:
+        for entry in entries:  # One of them is the culprit.
+            decode(group, [entry])
+    raise not_ours(group, entries[0][0].decode())
+
+
+def _batch(group: str, ids: list[bytes], fields: _Fields) -> pa.RecordBatch:
+    effort = _effort(fields.column("effort"))
+    known = {"run": pa.repeat(group, len(ids)), "source": pa.repeat(JOURNAL, len(ids)), "id": _text(ids), **effort}
+    for field in SCHEMA:
+        if field.name not in known:
+            known[field.name] = _converted(fields.column(_STORED.get(field.name, field.name)), field.type)
+    if any(known[name].null_count for name in _REQUIRED):
+        raise pa.ArrowInvalid("a field that every entry has is missing")
+    known["deadline_ms"] = _null_where(known["deadline_ms"], 0)
+    return pa.RecordBatch.from_arrays([known[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return text
+    return _null_where(text, "").cast(kind) if text.null_count < len(text) else pa.nulls(len(text), kind)
+
+
+def _text(words: list[bytes]) -> pa.Array:
+    try:
+        return pa.array(words, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:  # A reason may hold anything.
+        return pa.array([word.decode(errors="replace") for word in words], pa.string())
+
+
+def _null_where(array: pa.Array, value: str | int) -> pa.Array:
+    return pc.if_else(pc.equal(array, value), pa.scalar(None, array.type), array)
+
+
+def _effort(text: pa.Array) -> dict[str, pa.Array]:
+    if text.null_count == len(text):
+        return {name: pa.nulls(len(text), pa.int64()) for name in _EFFORT}
+    pattern = "/".join(rf"(?P<{name}>\d*)" for name in _EFFORT)
+    found = pc.extract_regex(text, rf"^{pattern}$")
+    return {name: _converted(pc.struct_field(found, name), pa.int64()) for name in _EFFORT}
+
+
+def read_slice(piece: Slice, pages: Iterator[list[Any]], on_gap: OnGap) -> Iterator[pa.RecordBatch]:
+    """All batches of a slice."""
+    rows = Rows(piece, on_gap)
+    for entries in pages:
+        yield from (batch for batch in rows.page(entries) if batch.num_rows)
+    yield from rows.end()

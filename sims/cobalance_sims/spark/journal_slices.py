@@ -1,0 +1,94 @@
+"""Cuts journals into pieces of about equal size, by a search over ids that reads a handful of entries instead of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import attrs
+
+from cobalance_sims.spark.journal_position import BEGINNING, Position, StreamId, before_ms
+
+
+@attrs.frozen
+class Slice:
+    """What one task reads: of one group, after `start` and up to `end`. It goes into plans, and so holds no address."""
+
+    group: str
+    start: Position
+    end: Position
+
+
+class Places(Protocol):
+    """What a search asks of the server."""
+
+    def first(self, group: str, at_ms: int = 0) -> Position | None:
+        """The first entry from a time on."""
+
+    def next(self, group: str, place: Position) -> Position | None:
+        """The first entry after a place."""
+
+    def newest(self, group: str, until_ms: int | None = None) -> Position | None:
+        """The newest entry, or the newest before a time."""
+
+    def last_within_ms(self, group: str, start: Position, count: int) -> Position:
+        """The entry at most `count` after one, within the same millisecond."""
+
+
+def start_of(places: Places, group: str, since_ms: int | None) -> Position:
+    """Where a group is read from that was not read before: from the beginning, or from a time on.
+
+    If what is left begins after that time, entries of interest may have been trimmed, and it is read from "the beginning", so that
+    they are reported.
+    """
+    if since_ms is None:
+        return BEGINNING
+    found, oldest = places.first(group, since_ms), places.first(group)
+    if found is None:
+        newest = places.newest(group)
+        return Position(str(before_ms(since_ms)), newest.seq) if newest else BEGINNING
+    return BEGINNING if found == oldest else Position(str(before_ms(since_ms)), found.seq - 1)
+
+
+def cut(places: Places, whole: Slice, entries: int) -> Iterator[Slice]:
+    """Pieces of about so many entries, without gaps between them. The last one may be half as long again."""
+    rest, end = whole, whole.end
+    while (middle := limited(places, rest, entries + entries // 2, take=entries)) != end:
+        yield attrs.evolve(rest, end=middle)
+        rest = attrs.evolve(rest, start=middle)
+    yield rest
+
+
+def limited(places: Places, whole: Slice, most: int, take: int | None = None) -> Position:
+    """The end of the slice if it has at most so many entries; else a place about `take` (else `most`) entries after its start.
+
+    In a history that began anew in between, seq falls, and nothing can be told: then it is the end.
+    """
+    head = places.next(whole.group, whole.start)
+    if head is None or not whole.end.is_after(head) or whole.end.seq - head.seq < most:
+        return whole.end
+    return _seek(places, whole.group, head, whole.end, head.seq - 1 + (take or most))
+
+
+def _seek(places: Places, group: str, low: Position, high: Position, seq: int) -> Position:
+    """The last entry up to a seq, between two entries: first the millisecond by bisection, then the entry in it."""
+    high_ms = high.ms
+    while high_ms - low.ms > 1:
+        middle_ms = (low.ms + high_ms) // 2
+        found = places.first(group, middle_ms)
+        if found is not None and found.seq <= seq:
+            low = found
+        else:
+            high_ms = middle_ms
+    return places.last_within_ms(group, low, seq - low.seq)
+
+
+def shares(pending: Mapping[str, int], most: int) -> dict[str, int]:
+    """How many entries of each group a micro-batch takes: in proportion to what waits, and at least one."""
+    total = sum(pending.values())
+    return {group: max(1, count * most // total) if total > most else count for group, count in pending.items()}
+
+
+def behind(place: Position, other: Position | None) -> bool:
+    """Whether there is something to read after a place."""
+    return other is not None and StreamId.parse(other.id) > StreamId.parse(place.id)

@@ -1,0 +1,142 @@
+"""Which runs of a sweep are done. A wave counts once its folder in the manifest is complete, and not before.
+
+::
+
+    OUT/grid.json/                            a line a sweep command: its grid, versions, when
+    OUT/manifest/wave=N/*.parquet             the runs of each finished wave
+    OUT/{events,handovers,outcomes}/wave=N/   what came of them; a wave that is not in the manifest is debris of an interruption
+
+A wave is numbered by the moment it begins, so that whatever an interrupted one still writes lands in a folder of its own.
+Everything is written through Spark, which may run on a machine with other disks than ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import attrs
+import pyarrow as pa
+
+from cobalance.errors import UsageError
+from cobalance_sims.spark.errors import NotASweep, spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = {
+    "run": "string",
+    "status": "string",
+    "error": "string",
+    "replay": "string",
+    "shape": "string",
+    "cpu_s": "double",
+}
+"""Of a run. Runs of one shape are expected to cost about the same."""
+
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+@attrs.frozen
+class Manifest:
+    """Of the sweep in one folder."""
+
+    spark: SparkSession
+    out: str
+    """Absolute, or a URI."""
+
+    @property
+    def _path(self) -> str:
+        return f"{self.out}/manifest"
+
+    def runs(self) -> DataFrame:
+        """The runs that are done, with the ``wave`` of each. Empty if nothing is there yet.
+
+        Raises:
+            NotASweep: there is something else.
+            CorruptParquet: a file of it is damaged.
+        """
+        with spark_errors("reading the manifest"):
+            found = self._columns()
+        if found is None:
+            return self.spark.createDataFrame([], f"{SCHEMA}, wave bigint")
+        if found != {**COLUMNS, "wave": "bigint"}:
+            raise NotASweep(
+                f"{self._path} is no manifest of this version (it has {', '.join(found) or 'nothing'}): name another folder."
+            )
+        return self.spark.read.schema(f"{SCHEMA}, wave bigint").parquet(self._path)
+
+    def _columns(self) -> dict[str, str] | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            return dict(self.spark.read.parquet(self._path).dtypes)
+        except AnalysisException as error:
+            if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
+                return None
+            raise
+
+    def waves(self) -> list[int]:
+        """The finished ones, in order."""
+        with spark_errors("reading the manifest"):
+            return sorted(row.wave for row in self.runs().select("wave").distinct().collect())
+
+    def failed(self) -> list[Any]:
+        """The runs that failed: rows with run, error and replay."""
+        with spark_errors("reading the manifest"):
+            return self.runs().where("status <> 'ok'").select("run", "error", "replay").orderBy("run").collect()
+
+    def commit(self, wave: int, runs: Sequence[dict[str, Any]]) -> None:
+        """The wave is done: its runs, with the columns of COLUMNS."""
+        kinds = {"string": pa.string(), "double": pa.float64()}
+        table = pa.Table.from_pylist(list(runs), pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()]))
+        self.spark.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(f"{self._path}/wave={wave}")
+
+    def note_grid(self, words: dict[str, Any]) -> None:
+        """Writes down what was asked for."""
+        line = self.spark.createDataFrame([(json.dumps(words, sort_keys=True),)], "value string")
+        line.coalesce(1).write.mode("append").text(f"{self.out}/grid.json")
+
+
+def wave_number(now: datetime | None = None) -> int:
+    """The moment, as YYYYMMDDhhmmssmmm in UTC."""
+    now = now or datetime.now(UTC)
+    return int(now.strftime("%Y%m%d%H%M%S")) * 1000 + now.microsecond // 1000
+
+
+def absolute(out: str) -> str:
+    """The folder as Spark, wherever it runs, is to be told it."""
+    return out.rstrip("/") if urlsplit(out).scheme else str(Path(out).expanduser().absolute())
+
+
+@contextmanager
+def only_writer(out: str) -> Iterator[None]:
+    """Keeps a second sweep away from a folder of this machine; for other places, whoever starts sweeps has to.
+
+    Raises:
+        UsageError: another sweep is at work there, or the folder cannot be written to.
+    """
+    parts = urlsplit(out)
+    if parts.scheme not in {"", "file"}:
+        yield
+        return
+    folder = Path(unquote(parts.path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written to ({error.strerror}): name another folder.") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"Another sweep is at work in {folder}: wait for its end, or name another folder."
+            ) from None
+        yield

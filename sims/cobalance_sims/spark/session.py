@@ -1,0 +1,211 @@
+"""Opens a Spark session: here, on a cluster, or over Spark Connect. Which of them is said by one URL, and never in code.
+
+Who names a cluster has configured it, so nothing is set for it but what our results depend on. A local session gets defaults
+that suit one machine: it talks to itself alone, opens no web page and keeps its logs to itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance_sims.spark.errors import INSTALL, ClusterUnreachable, SparkMissing, spark_errors
+from cobalance_sims.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+ANSWER_S = 5.0
+"""How long a master or Connect server may take to accept a connection."""
+
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+"""For every session, since what we write and say depends on it."""
+
+
+@attrs.frozen
+class Target:
+    """Where Spark runs."""
+
+    url: str
+    """Empty where somebody else has chosen: spark-submit, or a Spark configuration of the user's."""
+
+    @property
+    def connect(self) -> bool:
+        """Whether over Spark Connect, to a server that is there."""
+        return self.url.startswith("sc://")
+
+    @property
+    def local(self) -> bool:
+        """Whether on this machine alone, in processes of this one."""
+        return self.url.startswith("local")
+
+    @property
+    def in_driver(self) -> bool:
+        """Whether in one JVM of ours, whose Python workers import what this process imports."""
+        return self.local and not self.url.startswith("local-cluster")
+
+    @property
+    def name(self) -> str:
+        """For people: a Connect URL without its parameters, of which a token may be one."""
+        return self.url.partition(";")[0] or "Spark as it is configured"
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has which runs on Spark."""
+    group = parser.add_argument_group("Spark")
+    group.add_argument(
+        "--master",
+        metavar="URL",
+        help="local[N], spark://host:7077, yarn, …, or sc://host:15002; this machine by default",
+    )
+    group.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of Spark, such as spark.driver.memory=4g; repeatable",
+    )
+
+
+@contextmanager
+def session_of(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """The session that a command's options ask for."""
+    with spark_session(options.master, config=_pairs(options.conf)) as spark:
+        yield spark
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (equals and key.startswith("spark.")):
+            raise UsageError(f"--conf {word!r}: give KEY=VALUE with a key that begins with 'spark.'")
+        pairs[key] = value
+    return pairs
+
+
+@contextmanager
+def spark_session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session for the length of a ``with``. One that runs in this process already is used, and left running.
+
+    Raises:
+        SparkMissing, JavaMissing, ClusterUnreachable: it cannot be; the message says what to do.
+        UsageError: another Spark than the one asked for runs in this process.
+    """
+    running = _running(master)
+    if running is not None:
+        yield running
+        return
+    spark = open_session(master, config=config)
+    try:
+        yield spark
+    finally:
+        with spark_errors("stopping it"):
+            spark.stop()
+
+
+def open_session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> SparkSession:
+    """A session that the caller stops; see ``spark_session``."""
+    builder_of = _pyspark()
+    target = find_target(master, os.environ)
+    if not target.connect:
+        os.environ["JAVA_HOME"] = str(find_java().home)
+    _await_answer(target)
+    builder = builder_of.builder.appName("cobalance")
+    for key, value in {**(_local_defaults() if target.local else {}), **ALWAYS, **(config or {})}.items():
+        builder = builder.config(key, value)
+    if master:
+        os.environ.pop("SPARK_REMOTE", None)  # Spark refuses to be told twice, and an argument is the later word
+        os.environ.pop("MASTER", None)
+    if target.url and "SPARK_REMOTE" not in os.environ:
+        builder = builder.remote(target.url) if target.connect else builder.master(target.url)
+    with spark_errors(f"connecting to {target.name}"), warnings.catch_warnings():
+        # A Connect server of this process has them already, and refuses to be told again.
+        warnings.filterwarnings("ignore", "Failed to set spark", UserWarning)
+        spark = builder.getOrCreate()
+        if not target.in_driver:
+            from cobalance_sims.spark.shipping import ship
+
+            ship(spark)
+    return spark
+
+
+def find_target(master: str | None, environment: Mapping[str, str]) -> Target:
+    """Where Spark will run: as the argument says, else as the environment does, else on all cores of this machine."""
+    url = master or environment.get("SPARK_REMOTE") or environment.get("MASTER")
+    if url:
+        return Target(url)
+    chosen = any(name in environment for name in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME"))
+    return Target("" if chosen else "local[*]")
+
+
+def _pyspark() -> type[SparkSession]:
+    try:
+        import pandas as pd  # noqa: F401
+        import pyarrow as pa  # noqa: F401
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
+    return SparkSession
+
+
+def _running(master: str | None) -> SparkSession | None:
+    """The session of this process, if there is one."""
+    active = _pyspark().getActiveSession()
+    if active is None or not master or master.startswith("sc://"):
+        return active
+    known = active.conf.get("spark.master", "")
+    if known != master:
+        raise UsageError(
+            f"This process already runs Spark on {known}, so --master {master} cannot be had: leave it out, or stop that one."
+        )
+    return active
+
+
+def _local_defaults() -> dict[str, str]:
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers would take whatever python3 is on PATH
+    logging = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _await_answer(target: Target) -> None:
+    """Asks whether anybody listens, since Spark would try for minutes before it says so."""
+    scheme, separator, rest = target.url.partition("://")
+    if not separator or scheme not in {"sc", "spark"}:
+        return
+    for address in rest.partition("/")[0].partition(";")[0].split(","):
+        host, _, port = (
+            address.rpartition(":") if ":" in address else (address, "", "15002" if scheme == "sc" else "7077")
+        )
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        except ValueError:
+            raise UsageError(f"--master {target.name}: {port!r} is no port.") from None
+        except OSError as error:
+            problem = error
+        else:
+            return
+    raise ClusterUnreachable(f"Nobody answers at {target.name} ({problem}). Is it running, and is the port right?")

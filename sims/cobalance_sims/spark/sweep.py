@@ -1,0 +1,195 @@
+"""A sweep: what of a grid is still missing is simulated wave by wave, each of which is kept as soon as it is finished."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+
+from cobalance_sims.kernel import VERSION
+from cobalance_sims.spark.balance import Costs, slots
+from cobalance_sims.spark.errors import SparkFailed, spark_errors
+from cobalance_sims.spark.grid import Grid, Point
+from cobalance_sims.spark.manifest import Manifest, absolute, only_writer, wave_number
+from cobalance_sims.spark.simulation import Kernel, simulated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cobalance_sims.spark.progress import Told
+
+PILOT_S, WAVE_S = 10.0, 120.0
+"""How long the first wave, which tells what runs cost, and the others are to take."""
+
+MOST_IN_WAVE = 50_000
+GUESS_S = 0.1
+"""CPU seconds of a run, until the first wave has told."""
+
+FILES = 2
+"""Of each table in a wave: a run's rows lie in one of them."""
+
+
+@attrs.frozen
+class Run:
+    """One run to be made."""
+
+    id: str
+    point: Point
+    seed: int
+
+
+@attrs.frozen
+class Done:
+    """How a sweep ended."""
+
+    made: int
+    there: int
+    """Runs that were there already."""
+    failed: list[Any]
+    """All that failed, now or before: rows with run, error and replay."""
+
+
+@attrs.frozen(kw_only=True)
+class Sweep:
+    """Of one grid into one folder."""
+
+    spark: SparkSession
+    out: str = attrs.field(converter=absolute)
+    events_share: float = 1.0
+    """Of the runs, whose events are kept."""
+    wave_s: float = WAVE_S
+    kernel: Kernel | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the folder."""
+        return Manifest(self.spark, self.out)
+
+    def run(self, grid: Grid, told: Told) -> Done:
+        """Makes what is missing. An error leaves every finished wave; the same call goes on from there.
+
+        Raises:
+            UsageError: the folder is in use, or holds something else.
+            CorruptParquet, WorkerDied, ClusterUnreachable, SparkFailed: see errors.py.
+        """
+        with only_writer(self.out):
+            missing = self._missing(grid)
+            if missing:
+                self._note(grid)
+            with told.shown(len(missing)):
+                self._waves(missing, told)
+            return Done(len(missing), grid.runs - len(missing), self._failed(grid))
+
+    def _missing(self, grid: Grid) -> list[Run]:
+        """In an order of no meaning, so that each wave has some of everything."""
+        runs = [Run(point.run(seed), point, seed) for point in grid.points for seed in grid.seeds]
+        with spark_errors("reading the manifest"):
+            there = self.manifest.runs()
+            asked = self.spark.createDataFrame(pa.table({"run": [it.id for it in runs]}))
+            missing = set(asked.join(there, "run", "left_anti").toArrow()["run"].to_pylist())
+        found = [it for it in runs if it.id in missing]
+        random.Random(0).shuffle(found)
+        return found
+
+    def _waves(self, missing: Sequence[Run], told: Told) -> None:
+        if not missing:
+            return
+        costs, cores = self._costs(), core_count(self.spark)
+        left = iter(missing)
+        while wave := _take(left, costs, cores * (self.wave_s if costs.learnt else min(PILOT_S, self.wave_s))):
+            told.begins(len(wave))
+            begun = time.monotonic()
+            made = self._wave(wave, costs, cores)
+            told.finished(len(made), sum(row["status"] != "ok" for row in made), time.monotonic() - begun)
+            for row in made:
+                costs.learn(row["shape"], 1, row["cpu_s"] or 0.0)
+
+    def _wave(self, wave: Sequence[Run], costs: Costs, cores: int) -> list[dict[str, Any]]:
+        """Simulates each of its runs once, then writes the tables, and last of all the manifest."""
+        number = wave_number()
+        rows = [it.point.row(it.seed) for it in wave]
+        tasks = slots([costs.expected_s(it.point.shape) for it in wave], cores)
+        with spark_errors(f"simulating a wave of {len(wave):,} runs, wave={number}"):
+            results = simulated(self.spark, rows, tasks, [self._kept(it) for it in wave], self.kernel).persist()
+            try:
+                made = self._counted(results, wave)
+                self._write(results, number, cores)
+                self.manifest.commit(number, made)
+            finally:
+                results.unpersist()
+        return made
+
+    def _counted(self, results: DataFrame, wave: Sequence[Run]) -> list[dict[str, Any]]:
+        """The first look at the results, which is what has them simulated; each task's stay where they are for the second."""
+        shapes = {it.id: it.point.shape for it in wave}
+        columns = [f"outcome.{name}" for name in ("run", "status", "error", "replay")]
+        rows = results.select(*columns, results.cost_s.alias("cpu_s")).toArrow().to_pylist()
+        if sorted(row["run"] for row in rows) != sorted(shapes):
+            raise SparkFailed(
+                f"{len(wave):,} runs were asked for, and {len(rows):,} came back: nothing of them is kept."
+            )
+        return [{**row, "shape": shapes[row["run"]]} for row in rows]
+
+    def _write(self, results: DataFrame, number: int, cores: int) -> None:
+        tables = {
+            "events": results.selectExpr("inline(events)"),
+            "handovers": results.selectExpr("inline(handovers)"),
+            "outcomes": results.selectExpr("outcome.*"),
+        }
+        for name, table in tables.items():
+            table.coalesce(max(FILES, cores)).write.mode("overwrite").parquet(f"{self.out}/{name}/wave={number}")
+
+    def _kept(self, run: Run) -> bool:
+        return int(run.id[:8], 16) < self.events_share * 2**32
+
+    def _costs(self) -> Costs:
+        costs = Costs(GUESS_S)
+        with spark_errors("reading the manifest"):
+            known = self.manifest.runs().groupBy("shape").agg({"*": "count", "cpu_s": "sum"}).toArrow()
+        for shape, runs, cpu_s in zip(
+            *(known[name].to_pylist() for name in ("shape", "count(1)", "sum(cpu_s)")), strict=True
+        ):
+            costs.learn(shape, runs, cpu_s or 0.0)
+        return costs
+
+    def _failed(self, grid: Grid) -> list[Any]:
+        """Of this grid alone, although others may share the folder."""
+        asked = {point.run(seed) for point in grid.points for seed in grid.seeds}
+        return [row for row in self.manifest.failed() if row.run in asked]
+
+    def _note(self, grid: Grid) -> None:
+        with spark_errors("noting the grid"):
+            self.manifest.note_grid(
+                {
+                    "points": [dict(it.params) for it in grid.points],
+                    "seeds": list(grid.seeds),
+                    "skipped": len(grid.skipped),
+                    "cobalance": version("cobalance"),
+                    "kernel": VERSION,
+                    "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                }
+            )
+
+
+def core_count(spark: SparkSession) -> int:
+    """How many tasks run at a time. A plain range is cut into that many pieces, with Connect as well."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with spark_errors("asking how many cores there are"):
+        return spark.range(100_000).select(F.spark_partition_id().alias("part")).distinct().count()
+
+
+def _take(runs: Iterator[Run], costs: Costs, cpu_s: float) -> list[Run]:
+    """The next of them that cost this much together."""
+    found = []
+    for run in runs:
+        found.append(run)
+        cpu_s -= costs.expected_s(run.point.shape)
+        if cpu_s <= 0 or len(found) >= MOST_IN_WAVE:
+            break
+    return found

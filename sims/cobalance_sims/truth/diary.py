@@ -1,0 +1,48 @@
+"""What a member process writes down, a line at a time: unbuffered, so that what was written survives SIGKILL.
+
+Times are of the machine's wall clock, which is also the clock of its Redis and so of the group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+Kind = Literal["ready", "member", "begin", "end", "assigned", "revoked", "lost", "hop"]
+
+
+@attrs.frozen
+class Line:
+    """Something happened in a member process."""
+
+    at_ms: float
+    kind: Kind
+    partition: int = -1
+    number: int = 0
+    """Of begin and end: the message's. Of assigned, revoked and lost: the token. Of hop: microseconds."""
+    text: str = ""
+
+
+class Diary:
+    """Where a process writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, kind: Kind, partition: int = -1, number: int = 0, text: str = "-") -> None:
+        """It happens now."""
+        self._file.write(f"{time.time_ns() / 1e6:.3f} {kind} {partition} {number} {text}\n".encode())
+
+
+def read_diary(path: Path) -> Iterator[Line]:
+    """All of it. A last line without an end was cut by SIGKILL and never happened."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            at_ms, kind, partition, number, text = line.decode().split()
+            yield Line(float(at_ms), kind, int(partition), int(number), text)  # type: ignore[arg-type]  # as it was written

@@ -1,0 +1,69 @@
+"""Make runs: in this process, for few, or on Spark. Both give the same outcomes for the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cobalance.settings import GroupSettings
+from cobalance_sims.churn import Churn
+from cobalance_sims.kernel import run_row
+from cobalance_sims.records import OUTCOME
+from cobalance_sims.tune.trials import Asked, Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GUESS_S = 0.2
+"""CPU seconds of a run, before any was made."""
+
+
+def row_of(churn: Churn, settings: GroupSettings, seed: int) -> dict[str, Any]:
+    """The parameters of a run, as the kernel takes them."""
+    return {"churn": churn.table(), "seed": seed, "run": f"{churn.name}-{seed}", **attrs.asdict(settings)}
+
+
+@attrs.frozen
+class InProcess:
+    """One run after the other."""
+
+    churn: Churn
+
+    def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
+        """Makes them."""
+        outcomes = (run_row(row_of(self.churn, settings, seed)).outcome for settings, seed in asked)
+        return [dict(zip(OUTCOME.names, outcome, strict=True)) for outcome in outcomes]
+
+
+@attrs.define
+class OnSpark:
+    """On whatever the session runs on, in one job for all that is asked at once."""
+
+    churn: Churn
+    spark: SparkSession
+    _cores: int = attrs.field(default=0, init=False)
+    _cost_s: float = attrs.field(default=GUESS_S, init=False)
+
+    def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
+        """Makes them."""
+        from cobalance_sims.spark.balance import slots
+        from cobalance_sims.spark.errors import spark_errors
+        from cobalance_sims.spark.simulation import simulated
+        from cobalance_sims.spark.sweep import core_count
+
+        self._cores = self._cores or core_count(self.spark)
+        rows = [row_of(self.churn, settings, seed) for settings, seed in asked]
+        tasks = slots([self._cost_s] * len(rows), self._cores)
+        with spark_errors(f"simulating {len(rows):,} runs"):
+            results = simulated(self.spark, rows, tasks, [False] * len(rows))
+            found = results.select("outcome.*").toArrow().to_pylist()
+        self._cost_s = sum(row["cpu_s"] or 0.0 for row in found) / max(len(found), 1) or GUESS_S
+        return [_with_maps(row) for row in found]
+
+
+def _with_maps(row: Mapping[str, Any]) -> Outcome:
+    """Arrow gives a map as a list of pairs."""
+    maps = {it.name for it in OUTCOME.columns if it.type == "map<int,long>"}
+    return {name: dict(value or ()) if name in maps else value for name, value in row.items()}

@@ -1,0 +1,89 @@
+"""Which churn is meant: a name, a file, or what ``calibrate`` has written; and what is known of today's settings."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.parameter import Basis
+from cobalance_sims.calibrate.written import CHURN, KNOWN
+from cobalance_sims.churn import CHURNS, Churn
+
+
+class BadSource(UsageError):
+    """There is no such churn."""
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """A churn, and where it comes from."""
+
+    churn: Churn
+    today: dict[str, int | str] = attrs.field(factory=dict)
+    """Settings that were in force when it was observed, as far as known."""
+    group: str | None = None
+    """Whose it is, if it was calibrated from one group's journal."""
+    bases: dict[str, Basis] = attrs.field(factory=dict)
+    """Of the calibrated parameters: what each rests on. Empty for a churn that was named or written by hand."""
+    notes: dict[str, str] = attrs.field(factory=dict)
+    """Of those that are not well known: what to collect."""
+
+    def settings(self) -> GroupSettings:
+        """Today's; what is not known has its default."""
+        return GroupSettings(**self.today)  # type: ignore[arg-type]  # GroupSettings checks them
+
+
+def find(text: str) -> Source:
+    """By the name of a churn, a JSON or TOML file of one, or the folder of a calibration.
+
+    Raises:
+        BadSource: there is none, or it cannot be read.
+        BadChurn: what is there is no churn.
+    """
+    if text in CHURNS:
+        return Source(churn=CHURNS[text])
+    path = Path(text)
+    if path.is_dir():
+        return _calibrated(path)
+    if path.is_file():
+        return Source(churn=Churn.of(_table(path)))
+    raise BadSource(
+        f"There is no churn {text!r}: give a file, the folder of a calibration, or one of {', '.join(CHURNS)}."
+    )
+
+
+def _calibrated(folder: Path) -> Source:
+    if not (folder / CHURN).is_file():
+        raise BadSource(f"{folder} holds no {CHURN}: make it with cobalance sims calibrate … --out {folder}.")
+    churn = Churn.of(_table(folder / CHURN))
+    if not (folder / KNOWN).is_file():
+        return Source(churn=churn)
+    known = _table(folder / KNOWN)
+    parameters = known.get("parameters", [])
+    runs = known.get("runs", [])
+    return Source(
+        churn=churn,
+        today=known.get("settings", {}),
+        group=runs[0] if len(runs) == 1 else None,
+        bases={it["name"]: it["basis"] for it in parameters},
+        notes={it["name"]: it["note"] for it in parameters if it["basis"] != "measured" and it["note"]},
+    )
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise BadSource(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise BadSource(f"{path} is no {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}.") from None
+    if not isinstance(found, dict):
+        raise BadSource(f"{path} holds no table of parameters.")
+    return found

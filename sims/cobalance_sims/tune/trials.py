@@ -1,0 +1,76 @@
+"""The runs that were made, by candidate and seed. Each is made once; every candidate is given the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from cobalance.errors import CobalanceError
+from cobalance.settings import GroupSettings
+from cobalance_sims.tune.bootstrap import Draws, Estimate
+from cobalance_sims.tune.costs import estimates
+
+Outcome = Mapping[str, Any]
+"""A row of OUTCOME (records.py)."""
+
+Asked = tuple[GroupSettings, int]
+"""A candidate and a seed."""
+
+Runner = Callable[[Sequence[Asked]], list[Outcome]]
+"""Makes runs, in this process or on Spark; returns their outcomes in any order, each with its settings and seed."""
+
+
+class RunsFailed(CobalanceError):
+    """Simulated runs broke a promise, or could not be told: no figure can be drawn from them."""
+
+
+@attrs.define
+class Trials:
+    """Makes what is missing."""
+
+    runner: Runner
+    told: Callable[[str], None] = lambda _: None
+    """Is told how it goes on."""
+    runs: int = 0
+    _outcomes: dict[Asked, Outcome] = attrs.field(factory=dict, init=False)
+
+    def make(self, candidates: Sequence[GroupSettings], seeds: Sequence[int], why: str) -> None:
+        """Runs those of them that were not made yet.
+
+        Raises:
+            RunsFailed: one failed.
+        """
+        asked = [(it, seed) for it in candidates for seed in seeds if (it, seed) not in self._outcomes]
+        if not asked:
+            return
+        self.told(f"{why}: {len(candidates)} candidates, {len(seeds)} seeds, {len(asked)} runs to make")
+        for outcome in self.runner(asked):
+            if outcome["status"] != "ok":
+                raise RunsFailed(f"A simulated run failed: {outcome['error']}. Tell it again with: {outcome['replay']}")
+            self._outcomes[settings_of(outcome, asked[0][0]), outcome["seed"]] = outcome
+        missing = [it for it in asked if it not in self._outcomes]
+        if missing:
+            raise RunsFailed(
+                f"{len(missing)} of {len(asked)} runs gave no outcome, such as seed {missing[0][1]} of {missing[0][0]}"
+            )
+        self.runs += len(asked)
+
+    def estimates(self, candidate: GroupSettings, seeds: Sequence[int]) -> dict[str, Estimate]:
+        """The costs of one candidate over seeds that were run."""
+        return estimates([self._outcomes[candidate, seed] for seed in seeds], candidate)
+
+    def outcomes(self, candidate: GroupSettings, seeds: Sequence[int]) -> list[Outcome]:
+        """What was observed."""
+        return [self._outcomes[candidate, seed] for seed in seeds]
+
+    def draws(self, seeds: Sequence[int]) -> Draws:
+        """The same for all candidates."""
+        return Draws.of(len(seeds))
+
+
+def settings_of(outcome: Outcome, like: GroupSettings) -> GroupSettings:
+    """The candidate of an outcome; what the outcomes do not say is as in ``like``."""
+    said = {name: outcome[name] for name in attrs.asdict(like) if outcome.get(name) is not None}
+    return attrs.evolve(like, **said)

@@ -1,0 +1,130 @@
+"""All of it: search, judgement on fresh seeds, the defaults of others, the front, and what each setting matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from cobalance.settings import GroupSettings
+from cobalance_sims.tune import pareto
+from cobalance_sims.tune.axes import Chosen
+from cobalance_sims.tune.peers import Peer, peers
+from cobalance_sims.tune.preferences import Preferences
+from cobalance_sims.tune.search import Found, search
+from cobalance_sims.tune.space import Axis, with_values
+from cobalance_sims.tune.trials import Runner, Trials
+from cobalance_sims.tune.verdict import TOLERANCE, Judged, Verdict, decide, judge
+
+FRESH = 1_000_000
+"""Seeds from here on are kept for the judgement."""
+
+FACTORS = (0.25, 0.5, 2.0, 4.0)
+"""By which each setting is varied around the recommendation."""
+
+MOST_IN_FRONT = 60
+
+
+@attrs.frozen(kw_only=True)
+class Varied:
+    """One setting at another value, the others as they are."""
+
+    setting: str
+    value: int
+    judged: Judged
+
+
+@attrs.frozen(kw_only=True)
+class Tuning:
+    """What came of it."""
+
+    verdict: Verdict
+    today: Judged
+    peers: list[tuple[Peer, Judged]]
+    judged: list[Judged]
+    """The finalists and today's, over the same fresh seeds."""
+    front: list[Judged]
+    candidates: list[Judged]
+    """All that were run with every seed of the search, those of the front aside."""
+    varied: list[Varied]
+    around: Judged
+    """What the settings were varied around."""
+    seeds: int
+    runs: int
+    left: dict[str, str]
+    preferences: Preferences
+
+
+def tune(
+    runner: Runner,
+    today: GroupSettings,
+    chosen: Chosen,
+    preferences: Preferences,
+    *,
+    seeds: int,
+    tolerance: float = TOLERANCE,
+    told: Callable[[str], None] = lambda _: None,
+) -> Tuning:
+    """Searches with half as many seeds as it judges with. The same arguments give the same answer."""
+    trials, others = Trials(runner, told), peers(today)
+    found = search(
+        trials, today, chosen.axes, preferences, range(1, max(2, seeds // 2) + 1), others=[it.settings for it in others]
+    )
+    fresh = range(FRESH, FRESH + seeds)
+    final = list(dict.fromkeys([*found.finalists, today]))
+    everybody = list(dict.fromkeys([*final, *(it.settings for it in others)]))
+    trials.make(everybody, fresh, "judging, with fresh seeds")
+    judged = {it: judge(trials, it, fresh, preferences) for it in everybody}
+    rivals = [judged[it] for it in final]
+    verdict = decide(rivals, judged[today], preferences, trials.draws(fresh), tolerance=tolerance)
+    around = verdict.choice or judged[found.best]
+    front, candidates = _front(trials, found, preferences)
+    return Tuning(
+        verdict=verdict,
+        today=judged[today],
+        peers=[(it, judged[it.settings]) for it in others],
+        judged=rivals,
+        front=front,
+        candidates=candidates,
+        varied=_vary(trials, around.settings, chosen.axes, preferences, fresh[: max(2, seeds // 2)]),
+        around=around,
+        seeds=seeds,
+        runs=trials.runs,
+        left=chosen.left,
+        preferences=preferences,
+    )
+
+
+def _along(today: GroupSettings, other: GroupSettings, axes: Sequence[Axis]) -> GroupSettings | None:
+    """Today's settings with those of another that are searched; the rest stays."""
+    return with_values(today, **{axis.name: getattr(other, axis.name) for axis in axes})
+
+
+def _front(trials: Trials, found: Found, preferences: Preferences) -> tuple[list[Judged], list[Judged]]:
+    """By the costs that the preferences name or weigh."""
+    judged = [judge(trials, it, found.seeds, preferences) for it in found.tried[:MOST_IN_FRONT]]
+    names = [name for name in judged[0].costs if preferences.weight(name) or name in preferences.limits]
+    on = set(pareto.front([pareto.table([it.drawn[name] for name in names]) for it in judged]))
+    return [it for place, it in enumerate(judged) if place in on], [
+        it for place, it in enumerate(judged) if place not in on
+    ]
+
+
+def _vary(
+    trials: Trials, around: GroupSettings, axes: Sequence[Axis], preferences: Preferences, seeds: Sequence[int]
+) -> list[Varied]:
+    points = [(axis.name, value) for axis in axes for value in _values(axis, getattr(around, axis.name))]
+    settings = {point: found for point in points if (found := with_values(around, **{point[0]: point[1]})) is not None}
+    trials.make(list(dict.fromkeys(settings.values())), seeds, "what each setting matters")
+    return [
+        Varied(setting=name, value=value, judged=judge(trials, it, seeds, preferences))
+        for (name, value), it in settings.items()
+    ]
+
+
+def _values(axis: Axis, value: int) -> list[int]:
+    """Around a value, itself among them; around 0, the coarse ones."""
+    if value == 0:
+        return sorted({0, *axis.coarse})
+    around = {value, *(axis.bounded(value * factor) for factor in FACTORS)}
+    return sorted(around | ({0} if axis.off else set()))

@@ -1,0 +1,197 @@
+"""What is recommended, or why nothing is: judged on seeds that the search has not seen.
+
+A choice is recommended when it surely keeps every limit (the whole interval does), and when nothing that was judged beside it
+could be cheaper by more than the tolerance. It is a change only if it is surely better than today's settings; where today's
+keep the limits and may be as good, they are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import attrs
+import numpy as np
+
+from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.interval import Interval, short
+from cobalance_sims.tune.bootstrap import Draws
+from cobalance_sims.tune.costs import COSTS
+from cobalance_sims.tune.preferences import Preferences
+from cobalance_sims.tune.trials import Trials
+
+TOLERANCE = 0.1
+"""How much cheaper than the recommendation something else might be, as a share of what the recommendation costs."""
+
+Decision = Literal["change", "keep", "refused"]
+Verdict3 = Literal["kept", "broken", "unclear"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Judged:
+    """What one choice costs."""
+
+    settings: GroupSettings
+    costs: dict[str, Interval]
+    total: Interval
+    """In resource-seconds of standstill a day, as the preferences weigh the costs."""
+    drawn: dict[str, np.ndarray]
+    drawn_total: np.ndarray
+
+    def keeps(self, limits: Mapping[str, float]) -> Verdict3:
+        """All of the limits."""
+        if any(self.costs[name].low > limit for name, limit in limits.items()):
+            return "broken"
+        return "kept" if all(self.costs[name].high <= limit for name, limit in limits.items()) else "unclear"
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What came of it."""
+
+    decision: Decision
+    choice: Judged | None
+    reasons: list[str]
+    collect: list[str]
+    """What would help, where nothing is recommended."""
+
+
+def judge(trials: Trials, settings: GroupSettings, seeds: Sequence[int], preferences: Preferences) -> Judged:
+    """What one choice costs over these seeds, which must have been run."""
+    draws = trials.draws(seeds)
+    found = trials.estimates(settings, seeds)
+    drawn = {name: it.drawn(draws) for name, it in found.items()}
+    weighed = np.asarray(preferences.total(drawn), dtype=float)
+    value = float(preferences.total({name: it.value for name, it in found.items()}))
+    low, high = draws.bounds(weighed)
+    return Judged(
+        settings=settings,
+        costs={name: it.interval(draws) for name, it in found.items()},
+        total=Interval(value, min(low, value), max(high, value)),
+        drawn=drawn,
+        drawn_total=weighed,
+    )
+
+
+def decide(
+    judged: Sequence[Judged], today: Judged, preferences: Preferences, draws: Draws, *, tolerance: float = TOLERANCE
+) -> Verdict:
+    """What to do, of those judged; today's settings are among them."""
+    limits = preferences.limits
+    keeping = sorted((it for it in judged if it.keeps(limits) == "kept"), key=lambda it: it.total.value)
+    if not keeping:
+        return _none_keeps(judged, limits, draws)
+    best = keeping[0]
+    overlap = _overlap(best, keeping[1:], draws, tolerance)
+    if overlap is not None:
+        return overlap
+    gain = difference(today, best, draws)
+    if best is today or (today.keeps(limits) == "kept" and gain.low <= 0):
+        reason = "Today's settings keep every limit, and nothing that was tried is surely better"
+        reason += "." if best is today else f": the best costs {gain} less a day."
+        return Verdict(decision="keep", choice=today, reasons=[reason], collect=[])
+    return Verdict(decision="change", choice=best, reasons=_why(today, gain, limits), collect=[])
+
+
+def difference(a: Judged, b: Judged, draws: Draws) -> Interval:
+    """How much more a costs than b, run by run with the same seeds."""
+    value = a.total.value - b.total.value
+    low, high = draws.bounds(a.drawn_total - b.drawn_total)
+    return Interval(value, min(low, value), max(high, value))
+
+
+def _why(today: Judged, gain: Interval, limits: Mapping[str, float]) -> list[str]:
+    state = today.keeps(limits)
+    reasons = {
+        "kept": [],
+        "broken": ["Today's settings break a limit: " + "; ".join(_breaks(today, limits)) + "."],
+        "unclear": [
+            "It is not certain that today's settings keep every limit: " + "; ".join(_breaks(today, limits)) + "."
+        ],
+    }[state]
+    return [
+        *reasons,
+        f"It costs {gain} resource-seconds a day less than today's settings, as the preferences weigh the costs.",
+    ]
+
+
+def _breaks(it: Judged, limits: Mapping[str, float]) -> list[str]:
+    return [
+        f"{name} is {it.costs[name]} {COSTS[name].unit}, wanted at most {short(limit)}"
+        for name, limit in limits.items()
+        if it.costs[name].high > limit
+    ]
+
+
+def _none_keeps(judged: Sequence[Judged], limits: Mapping[str, float], draws: Draws) -> Verdict:
+    unclear = [it for it in judged if it.keeps(limits) == "unclear"]
+    if unclear:
+        nearest = min(unclear, key=lambda it: it.total.value)
+        runs = max(_runs_to_tell(nearest.costs[name], limit, draws) for name, limit in limits.items())
+        words = f"No choice surely keeps every limit; the best that may: {'; '.join(_breaks(nearest, limits))}."
+        return Verdict(
+            decision="refused", choice=None, reasons=[words], collect=[_more_seeds(runs), "Or raise the limit."]
+        )
+    reasons, collect = ["No choice that was tried keeps all limits together."], []
+    for name, limit in limits.items():
+        least = min(judged, key=lambda it, name=name: it.costs[name].value)  # type: ignore[misc]
+        if least.costs[name].low > limit:
+            reasons.append(
+                f"{name}: at least {least.costs[name]} {COSTS[name].unit} whatever the settings, wanted at most {short(limit)}."
+            )
+            collect.append(
+                f"Raise the limit of {name} above {short(least.costs[name].high)}, or change what causes it: timeouts cannot."
+            )
+    if not collect:
+        reasons.append(
+            "Each limit can be kept, but not at once: "
+            + "; ".join(_breaks(min(judged, key=lambda it: it.total.value), limits))
+            + "."
+        )
+        collect.append("Raise one of the limits.")
+    return Verdict(decision="refused", choice=None, reasons=reasons, collect=collect)
+
+
+def _overlap(best: Judged, rivals: Sequence[Judged], draws: Draws, tolerance: float) -> Verdict | None:
+    """Whether another may be cheaper by more than the tolerance."""
+    allowed = tolerance * max(best.total.value, 1e-9)
+    gains = [(difference(best, rival, draws), rival) for rival in rivals]
+    open_ = [(gain, rival) for gain, rival in gains if gain.high > allowed]
+    if not open_:
+        return None
+    gain, rival = max(open_, key=lambda it: it[0].high)
+    runs = draws.runs
+    factor = ((gain.high - gain.value) / max(allowed - min(gain.value, allowed / 2), 1e-9)) ** 2
+    words = (
+        f"The intervals overlap too much: the best costs {best.total} a day, but {describe(rival.settings, best.settings)} may cost "
+        f"up to {short(gain.high)} less, and {short(allowed)} is the tolerance."
+    )
+    return Verdict(
+        decision="refused",
+        choice=None,
+        reasons=[words],
+        collect=[_more_seeds(math.ceil(runs * factor)), "Or raise --tolerance."],
+    )
+
+
+def describe(settings: GroupSettings, against: GroupSettings) -> str:
+    """What differs, in words."""
+    ours, theirs = attrs.asdict(settings), attrs.asdict(against)
+    return ", ".join(f"{name} {value}" for name, value in ours.items() if value != theirs[name]) or "the same settings"
+
+
+def _runs_to_tell(found: Interval, limit: float, draws: Draws) -> int:
+    """Intervals shrink with the square root of the number of runs."""
+    runs = draws.runs
+    if found.high <= limit:
+        return runs
+    apart = abs(limit - found.value)
+    if not apart or math.isinf(found.high):
+        return 8 * runs
+    wide = (found.high - found.value) if limit > found.value else (found.value - found.low)
+    return min(math.ceil(runs * (wide / apart) ** 2), 1_000_000)
+
+
+def _more_seeds(runs: int) -> str:
+    return f"Run it with more seeds: --seeds {short(max(runs, 2)).replace(',', '')} would be about enough."

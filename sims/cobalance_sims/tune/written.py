@@ -1,0 +1,126 @@
+"""A recommendation as JSON, for the report and for programs, and as a page, for people."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+import attrs
+
+from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.interval import Interval, short
+from cobalance_sims.tune.costs import COSTS
+from cobalance_sims.tune.tuning import Tuning
+from cobalance_sims.tune.verdict import Judged
+
+HEADINGS = {"change": "RECOMMENDED", "keep": "KEEP TODAY'S SETTINGS", "refused": "NO RECOMMENDATION"}
+
+
+def command(group: str, today: GroupSettings, chosen: GroupSettings) -> str:
+    """What makes the change; empty where there is none."""
+    before, after = attrs.asdict(today), attrs.asdict(chosen)
+    changes = [(name, value) for name, value in after.items() if value != before[name]]
+    if not changes:
+        return ""
+    words = [f"--{name.removesuffix('_ms').replace('_', '-')} {value}ms" for name, value in changes]
+    return f"cobalance group configure {shlex.quote(group)} {' '.join(words)}"
+
+
+def as_json(found: Tuning, *, churn: dict[str, Any], group: str) -> dict[str, Any]:
+    """All of it, with plain values."""
+    choice = found.verdict.choice
+    return {
+        "decision": found.verdict.decision,
+        "reasons": found.verdict.reasons,
+        "collect": found.verdict.collect,
+        "command": command(group, found.today.settings, choice.settings) if choice else "",
+        "recommended": _judged(choice) if choice else None,
+        "today": _judged(found.today),
+        "peers": [{"name": peer.name, "translation": peer.translation, **_judged(it)} for peer, it in found.peers],
+        "judged": [_judged(it) for it in found.judged],
+        "front": [{**_judged(it), "on_front": True} for it in found.front],
+        "candidates": [_judged(it) for it in found.candidates],
+        "sensitivity": _sensitivity(found),
+        "not_searched": found.left,
+        "limits": dict(found.preferences.limits),
+        "weights": {name: found.preferences.weight(name) for name in COSTS},
+        "units": {name: cost.unit for name, cost in COSTS.items()},
+        "seeds": found.seeds,
+        "runs": found.runs,
+        "churn": churn,
+    }
+
+
+def _judged(it: Judged) -> dict[str, Any]:
+    costs = {name: _interval(interval) for name, interval in it.costs.items()}
+    return {"settings": attrs.asdict(it.settings), "costs": costs, "total": _interval(it.total)}
+
+
+def _interval(it: Interval) -> dict[str, float | None]:
+    """Without infinity, which JSON does not have: null has no bound."""
+    return {name: value if math.isfinite(value) else None for name, value in attrs.asdict(it).items()}
+
+
+def _sensitivity(found: Tuning) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(it.setting for it in found.varied))
+    return [
+        {
+            "setting": name,
+            "chosen": getattr(found.around.settings, name),
+            "points": [{"value": it.value, **_judged(it.judged)} for it in found.varied if it.setting == name],
+        }
+        for name in names
+    ]
+
+
+def page(found: Tuning, *, group: str) -> str:
+    """For people."""
+    verdict = found.verdict
+    lines = [HEADINGS[verdict.decision], *verdict.reasons, *verdict.collect, ""]
+    if verdict.choice is not None and (words := command(group, found.today.settings, verdict.choice.settings)):
+        lines += [words, ""]
+    lines += [*_settings_table(found), "", *_costs_table(found), ""]
+    lines += [f"{name} was not searched: {why}." for name, why in found.left.items()]
+    lines += [f"{peer.name}: {peer.translation}." for peer, _ in found.peers]
+    lines.append(
+        f"{found.runs:,} runs; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
+        f"intervals hold the truth 95 times in 100 ({len(found.front)} choices are on the Pareto front)."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _columns(found: Tuning) -> list[tuple[str, Judged]]:
+    choice = found.verdict.choice
+    chosen = [("RECOMMENDED", choice)] if choice is not None and choice is not found.today else []
+    if choice is None:
+        chosen = [("BEST FOUND", found.around)]
+    return [*chosen, ("TODAY", found.today), *((peer.name.upper(), it) for peer, it in found.peers)]
+
+
+def _settings_table(found: Tuning) -> list[str]:
+    columns = _columns(found)
+    names = [name for name in attrs.asdict(found.today.settings) if name.endswith("_ms")]
+    return _table(
+        [
+            ["SETTING", *(name for name, _ in columns)],
+            *([name, *(f"{getattr(it.settings, name):,}" for _, it in columns)] for name in names),
+        ]
+    )
+
+
+def _costs_table(found: Tuning) -> list[str]:
+    columns = _columns(found)
+    rows = [["COST", *(name for name, _ in columns)]]
+    rows += [[f"{name}, {cost.unit}", *(str(it.costs[name]) for _, it in columns)] for name, cost in COSTS.items()]
+    return _table([*rows, ["all, as weighed, a day", *(str(it.total) for _, it in columns)]])
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def limits_text(limits: dict[str, float]) -> str:
+    """In a line."""
+    return ", ".join(f"{name} at most {short(limit)} {COSTS[name].unit}" for name, limit in limits.items())

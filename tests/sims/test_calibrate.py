@@ -1,0 +1,210 @@
+"""What is fitted to a group's events: known truths are found again, and what is too thin is said to be."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cobalance_sims import histogram
+from cobalance_sims.calibrate import durations, handling, lognormal, pauses
+from cobalance_sims.calibrate.calibration import NothingToCalibrate, calibrate
+from cobalance_sims.calibrate.deploys import sort_out
+from cobalance_sims.calibrate.interval import poisson, share
+from cobalance_sims.calibrate.membership import membership
+from cobalance_sims.calibrate.parameter import rate
+from cobalance_sims.calibrate.pauses import Told
+from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.survival import Survival
+from cobalance_sims.calibrate.tallies import Handlers, Life, Tallies, Window
+from cobalance_sims.calibrate.written import page, write
+from cobalance_sims.churn import CHURNS
+from cobalance_sims.distributions import Empirical, LogNormal
+from cobalance_sims.tune.source import find
+
+SESSION_MS, HEARTBEAT_MS = 10_000, 3_000
+
+
+def test_cut_short_drains_are_longer_than_they_look() -> None:
+    """Half of the drains are cut short by a timeout: the fit finds the truth, where the finished ones alone would mislead."""
+    generator = np.random.default_rng(1)
+    true_ms = generator.lognormal(math.log(4_000), 1.0, 600)
+    timeout_ms = 4_000
+    cut = true_ms > timeout_ms
+    fit = lognormal.fit(Sample.of(np.floor(true_ms[~cut]), [timeout_ms] * int(cut.sum())))
+    naive = lognormal.fit(Sample.of(np.floor(true_ms[~cut])))
+    assert 4_000 in fit.median_ms
+    assert 1.0 in fit.sigma
+    assert naive.median_ms.high < 3_000
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    """Of 200 censored samples, the intervals of the median and of sigma hold the truth in nine of ten at least."""
+    generator = np.random.default_rng(2)
+    held = np.zeros(2)
+    for _ in range(200):
+        true_ms, cut_ms = generator.lognormal(math.log(800), 1.2, 150), generator.uniform(500, 4_000, 150)
+        known = true_ms <= cut_ms
+        fit = lognormal.fit(Sample.of(true_ms[known], cut_ms[~known]))
+        held += [800 in fit.median_ms, 1.2 in fit.sigma]
+    assert all(held >= 180)
+
+
+def test_survival_counts_who_is_still_at_it() -> None:
+    """Kaplan and Meier by hand: 1 of 4 ends at 10, one is lost sight of at 20, and 1 of the last 2 ends at 40."""
+    seen = Survival.of(Sample.of([10, 40], [20, 80]))
+    assert seen.share == pytest.approx([3 / 4, 3 / 4 * 1 / 2])
+    assert seen.known_to == pytest.approx(1 - 3 / 8)
+
+
+def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
+    """Ten events: 4.80 to 18.39 by the exact Poisson bounds; none: up to 3.69; 8 of 10: 0.49 to 0.94 by Wilson's."""
+    ten, none, most = poisson(10, 1.0), poisson(0, 1.0), share(8, 10)
+    assert (ten.low, ten.high) == pytest.approx((4.795, 18.39), rel=0.01)
+    assert (none.low, none.high) == pytest.approx((0.0, 3.689), rel=0.01)
+    assert (most.low, most.high) == pytest.approx((0.490, 0.943), abs=0.001)
+
+
+def test_pauses_are_read_from_late_heartbeats() -> None:
+    """Ten pauses an hour, of which a heartbeat interval of three seconds hides a good part: rate, median and sigma come out."""
+    generator, told = np.random.default_rng(3), {}
+    for _ in range(600):
+        count = generator.poisson(10 / 6)
+        late = generator.lognormal(math.log(1_500), 1.2, count) - generator.uniform(0, HEARTBEAT_MS, count)
+        bin_ = histogram.bin_of(max([3.0, *late]))
+        before = told.get(bin_, Told(0, 0))
+        told[bin_] = Told(before.count + 1, before.covered_ms + 600_000)
+    found = pauses.describe(told, HEARTBEAT_MS, LogNormal(1_000, 1.0))
+    assert found.median_ms is not None
+    assert found.sigma is not None
+    assert 10 in found.per_member_hour
+    assert 1_500 in found.median_ms
+    assert 1.2 in found.sigma
+
+
+def test_handlers_are_read_from_totals() -> None:
+    """Tenures tell how many messages they handled and how long that took: mean, tail and rate of arrival follow."""
+    generator = np.random.default_rng(4)
+    counts = generator.poisson(200, 300)
+    totals = [generator.lognormal(math.log(20), 1.0, count).sum() for count in counts]
+    found = handling.describe(
+        [
+            Handlers(
+                tenures=300,
+                handled=int(counts.sum()),
+                busy_ms=int(sum(totals)),
+                squares=float(sum(total**2 / count for total, count in zip(totals, counts, strict=True))),
+                held_ms=300 * 100_000,
+                held_handled=int(counts.sum()),
+            )
+        ]
+    )
+    assert found.mean_ms is not None
+    assert found.length is not None
+    assert 20 * math.exp(0.5) in found.mean_ms
+    assert found.length.median_ms == pytest.approx(20, rel=0.1)
+    assert found.length.sigma == pytest.approx(1.0, rel=0.1)
+    assert found.per_s == pytest.approx(2.0, rel=0.02)
+
+
+def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
+    """Idle resources drain at once and busy ones in a second: two heaps, told by their quantiles."""
+    found = durations.describe(Sample.of([1] * 300 + [1_000] * 300))
+    assert isinstance(found.distribution, Empirical)
+    assert found.distribution.quantile(0.25) == pytest.approx(1, rel=0.02)
+    assert found.distribution.quantile(0.75) == pytest.approx(1_000, rel=0.02)
+    assert "no lognormal" in found.note
+
+
+def test_too_few_are_said_to_be_too_few() -> None:
+    """Twelve drains make no distribution, and three crashes no rate that speaks against what is assumed."""
+    found = durations.describe(Sample.of([100.0] * 12))
+    assert found.distribution is None
+    assert "30 are needed" in found.note
+    few = rate("crashes_per_member_hour", 3, 100.0, 0.01, "crashes")
+    assert (few.basis, few.value) == ("assumed", 0.01)
+    contradicting = rate("crashes_per_member_hour", 3, 100.0, 5.0, "crashes")
+    assert (contradicting.basis, contradicting.value) == ("few", 0.035)
+
+
+def life(member: str, joined: int, gone: int | None = None, reason: str = "left", *, previous: str = "") -> Life:
+    """One member of a group that is called g."""
+    how = "" if gone is None else {"left": "left", "expired": "expired_member"}[reason]
+    return Life(
+        run="g",
+        member=member,
+        joined_at_ms=joined,
+        previous=previous,
+        gone_at_ms=gone,
+        gone=how,
+        reason=reason,
+        kept="",
+    )
+
+
+def window(to_ms: int) -> Window:
+    """What was observed of it."""
+    return Window(run="g", source="journal", from_ms=0, to_ms=to_ms, events=99, missing=0, resources=12, is_whole=True)
+
+
+def rolling_deploy(begun_ms: int) -> list[Life]:
+    """Three members, who are replaced one after the other, each new one four seconds after the old one."""
+    old = [life(f"a{n}", 10, begun_ms + 10_000 * n) for n in range(3)]
+    return [*old, *(life(f"b{n}", begun_ms + 10_000 * n + 4_000) for n in range(3))]
+
+
+def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
+    """A deploy, a crash whose place is taken, a frozen member that comes back, and a member that only leaves."""
+    lives = [
+        *rolling_deploy(600_000),
+        life("c", 10, 2_000_000, "expired"),
+        life("d", 1_995_000),
+        life("e", 10, 2_400_000, "expired"),
+        life("f", 2_403_000, previous="e"),
+        life("g", 10, 3_000_000),
+    ]
+    group = membership(lives, [window(3_600_000)])
+    found = sort_out(group, SESSION_MS)
+    assert [(it.shape, it.replaced, it.downs_ms, it.pause_ms) for it in found.deploys] == [
+        ("rolling", 3, [4_000] * 3, 6_000)
+    ]
+    assert (found.crashes, found.restarted_ms) == (1, [5_000])
+    assert [it.away_ms for it in group.ended("paused")] == [3_000]
+    assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (1, 0, [])
+
+
+def thin() -> Tallies:
+    """An hour of a small group in which little happened."""
+    return Tallies(
+        windows=[window(3_600_000)],
+        lives=rolling_deploy(600_000),
+        drains={"r1": Sample.of([50.0] * 9)},
+        handlers={},
+        late={0: Told(6, 3_600_000)},
+        settings={"session_timeout_ms": 20_000, "heartbeat_interval_ms": 5_000},
+    )
+
+
+def test_a_thin_journal_makes_a_churn_that_says_what_it_assumes(tmp_path: Path) -> None:
+    """What was seen is taken, the rest is assumed, and the page says which is which and what to collect; tune reads it all."""
+    found = calibrate(thin(), CHURNS["gc_pauses"], name="shop", session_timeout_ms=20_000, heartbeat_interval_ms=5_000)
+    assert found.churn().deploy == "rolling"
+    assert found.churn().members == 3
+    assert found.basis("members") == "measured"
+    assert found.churn().drain_ms == CHURNS["gc_pauses"].drain_ms
+    assert found.basis("drain_ms") == found.basis("pause_ms") == "assumed"
+    write(found, tmp_path)
+    assert "drain_ms is assumed, as in gc_pauses: 9 durations, 30 are needed" in page(found)
+    source = find(str(tmp_path))
+    assert (source.churn, source.group) == (found.churn(), "g")
+    assert source.settings().session_timeout_ms == 20_000
+    assert source.bases["drain_ms"] == "assumed"
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    """Events in which no member occurs are refused in words."""
+    empty = Tallies(windows=[], lives=[], drains={}, handlers={}, late={}, settings={})
+    with pytest.raises(NothingToCalibrate, match="right group"):
+        calibrate(empty, CHURNS["steady"], name="x", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS)

@@ -1,0 +1,227 @@
+"""The report: what it says of a run, what it refuses, and how it looks to a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.chromium import Page, browser
+
+from cobalance.settings import GroupSettings
+from cobalance_sims.commands import report as command
+from cobalance_sims.outcomes import Event, fold
+from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
+from cobalance_sims.report.choices import Tuned
+from cobalance_sims.report.sources import NothingToReport, Unreadable, read
+from cobalance_sims.report.story import tell
+from cobalance_sims.report.tradeoff import before_after, front
+from cobalance_sims.report.words import duration, shortened
+from cobalance_sims.spark.schemas import struct_array
+
+EVIL = '<script>alert("$x^2$")</script>'
+"""A resource of this name must neither run nor be read as a formula."""
+
+START_MS = 1_790_000_000_000
+
+
+def events(run: str = "orders", *, cut_short: bool = True) -> list[Event]:
+    """Two members share four resources; a third joins and gets two of them, one by force; one is revoked and kept after all."""
+    rows: list[dict[str, Any]] = [{"kind": "joined", "member": f"host/{at}.1", "reason": "-"} for at in (1, 2)]
+    names = ["orders-1", "orders-2", "orders-3", EVIL]
+    rows += [{"kind": "granted", "resource": name, "member": f"host/{1 + at % 2}.1", "token": at + 1} for at, name in enumerate(names)]
+    late = [
+        {"kind": "joined", "member": "host/3.1", "reason": "-", "at_ms": 20_000},
+        *({"kind": "revoking", "resource": name, "member": f"host/{1 + at % 2}.1", "token": at + 1, "handover_id": at + 1} for at, name in enumerate(names) if at),
+        {"kind": "released", "resource": "orders-2", "member": "host/2.1", "token": 2, "handover_id": 2, "drain_ms": 900, "at_ms": 20_900},
+        {"kind": "granted", "resource": "orders-2", "member": "host/3.1", "token": 12, "handover_id": 2},
+        {"kind": "cancelled", "resource": "orders-3", "member": "host/1.1", "token": 3, "handover_id": 3, "drain_ms": 1_200, "at_ms": 21_200},
+        {"kind": "forced" if cut_short else "released", "resource": EVIL, "member": "host/2.1", "token": 4, "handover_id": 4, "drain_ms": 10_000, "reason": "deadline", "at_ms": 30_000},
+        {"kind": "granted", "resource": EVIL, "member": "host/3.1", "token": 14, "handover_id": 4, "at_ms": 30_250},
+        {"kind": "leaving", "member": "host/1.1", "at_ms": 41_000},
+    ]  # fmt: skip
+    found, at_ms = [], 0
+    for seq, row in enumerate([*rows, *late], 1):
+        at_ms = row.pop("at_ms", at_ms)
+        found.append(Event(run=run, source=SIM, id=None, seq=seq, at_ms=START_MS + at_ms, **row))
+    return found
+
+
+def write(folder: Path, record: Any, rows: list[Any]) -> None:
+    """Rows as a wave of Parquet."""
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_struct_array(struct_array(record, rows)), folder / "part-0.parquet")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs under each of two revocation timeouts, the second of which leaves time to finish."""
+    folder = tmp_path_factory.mktemp("sweep")
+    told, outcomes = list[Event](), []
+    for timeout_ms in (10_000, 30_000):
+        for seed in (1, 2):
+            run = f"lively-{timeout_ms}-{seed}"
+            told += events(run, cut_short=timeout_ms == 10_000)
+            done = fold(events(run, cut_short=timeout_ms == 10_000), run, SIM).outcome_dict()
+            known = {"churn": "lively", "seed": seed, "resources": 4, "status": "ok", "revocation_timeout_ms": timeout_ms}
+            outcomes.append(OUTCOME.row({**done, **known}))
+    write(folder / "events" / "wave=1", EVENT, told)
+    write(folder / "outcomes" / "wave=1", OUTCOME, outcomes)
+    return folder
+
+
+def judged(factor: float, **changes: int) -> dict[str, Any]:
+    """Settings and costs, as tune writes them."""
+    settings = attrs.asdict(attrs.evolve(GroupSettings(), **changes))
+    amounts = {"unavailable": 100 * factor, "duplicates": 50 / factor, "heal": 9.0 if factor > 1 else None}
+    costs = {name: {"value": it, "low": it and it * 0.9, "high": it and it * 1.1} for name, it in amounts.items()}
+    return {"settings": settings, "costs": costs, "total": {"value": 1.0, "low": 0.9, "high": 1.1}}
+
+
+@pytest.fixture(scope="module")
+def tuned() -> dict[str, Any]:
+    """What tune has written."""
+    varied = [{"value": value, **judged(value / 10_000)} for value in (5_000, 10_000, 20_000)]
+    return {
+        "decision": "change",
+        "reasons": [f"It is better than {EVIL}."],
+        "collect": [],
+        "command": "cobalance group configure orders --session-timeout 6000ms",
+        "recommended": judged(1.5, session_timeout_ms=12_000),
+        "today": judged(2.0),
+        "peers": [{"name": name, "translation": "", **judged(factor)} for name, factor in (("Kafka", 4.0), ("Iggy", 3.0))],
+        "front": [judged(1.2)],
+        "candidates": [judged(5.0), judged(0.5)],
+        "sensitivity": [{"setting": "session_timeout_ms", "chosen": 10_000, "points": varied}],
+        "limits": {"duplicates": 40.0},
+        "units": {"unavailable": "resource-s/day", "duplicates": "messages/day", "heal": "s"},
+    }
+
+
+@pytest.fixture(scope="module")
+def html(sweep: Path, tuned: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of both, with its pictures beside it."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "tune.json").write_text(json.dumps(tuned))
+    words = [str(folder / "tune.json"), str(sweep), "--out", str(folder / "report.html"), "--png", str(folder / "png")]
+    assert command.main([*words, "--title", EVIL]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def page(html: Path) -> Iterator[Page]:
+    """The report in a browser."""
+    with browser() as found:
+        found.open(html.as_uri())
+        yield found
+
+
+FIGURES = ["before-after", "front", "sensitivity", "timeline-1", "drains-2", "gaps-2", "effects-3"]
+
+MEASURED = """[...document.querySelectorAll('figure[id]')].map(figure => {
+  const svg = figure.querySelector('svg'), box = svg.getBoundingClientRect();
+  const ink = [...svg.querySelectorAll('path, rect, use')].filter(it => { const b = it.getBoundingClientRect(); return b.width * b.height > 4; });
+  return {id: figure.id, wide: box.width, high: box.height, drawn: ink.length, alt: svg.getAttribute('role') === 'img' && svg.querySelector('desc').textContent,
+          caption: figure.querySelector('figcaption').textContent};
+})"""
+
+
+def test_a_browser_shows_every_figure(page: Page) -> None:
+    """Each figure has a size, marks, a description and a caption; nothing was fetched, and the console is empty."""
+    found = page.evaluate(MEASURED)
+    assert [it["id"] for it in found] == FIGURES
+    for it in found:
+        assert it["wide"] > 500, it
+        assert it["high"] > 120, it
+        assert it["drawn"] > 5, it
+        assert len(it["alt"]) > 40, it
+        assert len(it["caption"]) > 40, it
+    assert page.complaints() == []
+    assert [url for url in page.requests() if not url.startswith("file://")] == []
+    assert len(page.requests()) == 1
+
+
+def test_names_are_text(page: Page, html: Path) -> None:
+    """A title and a resource that look like a script stay words on the page."""
+    assert page.evaluate("document.scripts.length") == 0
+    assert page.evaluate("document.querySelector('h1').textContent") == EVIL
+    lanes = page.evaluate("[...document.querySelectorAll('#timeline-1 text')].map(it => it.textContent)")
+    assert any("script" in it for it in lanes)
+    assert "<script" not in html.read_text()
+
+
+def test_light_and_dark_are_one_drawing(page: Page) -> None:
+    """The same page follows what the reader's system prefers, figures included."""
+    colours = []
+    for scheme in ("light", "dark"):
+        page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        paint = "getComputedStyle(document.querySelector('#drains-2 text')).fill"
+        colours.append(page.evaluate(f"[getComputedStyle(document.body).backgroundColor, {paint}]"))
+    assert colours[0][0] != colours[1][0]
+    assert colours[0][1] != colours[1][1]
+
+
+def test_pictures_are_there_as_files(html: Path) -> None:
+    """One PNG a figure."""
+    files = sorted((html.parent / "png").iterdir())
+    assert [file.stem for file in files] == sorted(FIGURES)
+    assert all(file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size > 5_000 for file in files)
+
+
+def test_a_story_is_what_happened() -> None:
+    """Held, draining and free time add up to all lanes; a cancelled revocation goes on with its owner, a forced one shows."""
+    story = tell("orders", events())
+    assert story is not None
+    assert story.time_ms("held") + story.time_ms("draining") + story.time_ms("free") == 4 * story.length_ms
+    assert story.time_ms("draining") == 900 + 1_200 + 10_000
+    assert story.time_ms("free") == 250
+    assert (story.count("forced"), story.count("cancelled"), story.count("joined")) == (1, 1, 3)
+    owners = [piece.owner for piece in story.pieces if piece.resource == "orders-3" and piece.state == "held"]
+    assert owners == ["host/1.1", "host/1.1"]
+
+
+def test_a_journal_is_folded(tmp_path: Path) -> None:
+    """An export is a report without Spark; a group that it does not have is refused by name."""
+    rows = [event._replace(source=JOURNAL) for event in events()]
+    write(tmp_path / "events" / "wave=0", EVENT, rows)
+    found = read(str(tmp_path))
+    assert found.outcomes[0]["forced"] == 1
+    assert sum(found.histograms["drain_hist"].values()) == 2
+    assert len(found.events) == len(rows)
+    with pytest.raises(NothingToReport, match="has no group nobody; it has orders"):
+        read(str(tmp_path), "nobody")
+
+
+def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) -> None:
+    """An empty folder, a damaged part and a recommendation of another form: what it is, and where."""
+    with pytest.raises(NothingToReport, match="neither a sweep"):
+        read(str(tmp_path))
+    (tmp_path / "torn" / "events").mkdir(parents=True)
+    (tmp_path / "torn" / "events" / "part-0.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(Unreadable, match=r"part-0\.parquet"):
+        read(str(tmp_path / "torn"))
+    with pytest.raises(Unreadable, match="run cobalance sims tune again"):
+        Tuned.read({name: value for name, value in tuned.items() if name != "front"})
+
+
+def test_settings_that_are_kept_are_not_compared(tuned: dict[str, Any]) -> None:
+    """Where today's settings are recommended, there is no before and after; the front shows them all the same."""
+    kept = Tuned.read({**tuned, "recommended": tuned["today"], "decision": "keep"})
+    assert kept.recommended is None
+    assert before_after(kept) is None
+    shown = front(kept)
+    assert shown is not None
+    assert "today: 200 resource-s/day unavailable and 25 messages/day duplicates" in shown.caption
+
+
+def test_numbers_are_for_people() -> None:
+    """Durations have the unit that fits, and labels keep apart what they shorten."""
+    assert [duration(ms) for ms in (0, 850, 1_234, 300_000, 7_300_000, 2e8)] == ["0 ms", "850 ms", "1.23 s", "5 min", "2.03 h", "2.31 days"]
+    names = [f"very-long-prefix-{at}" for at in range(3)]
+    assert list(shortened(names).values()) == ["0", "1", "2"]
+    assert len(set(shortened([f"a{'x' * 30}{at}{'y' * 30}" for at in range(3)]).values())) == 3
