@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import signal
 import uuid
 from collections import Counter, defaultdict
@@ -192,6 +193,21 @@ def test_threads(run: Programs, redis_url: str) -> None:
         else:
             assert holders.pop(tenant) == (pid, token)
     assert holders == {}
+
+
+@pytest.mark.timeout(600)
+def test_tune_from_journal(run: Programs, tmp_path: Path) -> None:
+    """tune_from_journal.py: a group that is deployed twice, its journal, what was fitted, a recommendation, and a page of it."""
+    run.wait(run.start("tune_from_journal.py", str(tmp_path)))
+    said = "\n".join(run.rest())
+    assert "warehouse:" in said
+    assert "drain_ms " in (tmp_path / "churn" / "calibration.txt").read_text()
+    found = json.loads((tmp_path / "tune.json").read_text())
+    assert found["decision"] == "change"
+    assert found["command"].startswith("cobalance group configure warehouse --")
+    assert found["command"] in said
+    assert found["recommended"]["settings"]["revocation_timeout_ms"] > 3_000
+    assert "<html" in (tmp_path / "report.html").read_text()
 
 
 def test_active_backup(run: Programs, redis_url: str) -> None:

@@ -1,20 +1,33 @@
-"""A member cut off from Redis and from RabbitMQ: it stops before RabbitMQ can have let its successor in."""
+"""A member cut off from Redis and from RabbitMQ, or from time: nothing is begun once RabbitMQ may have let its successor in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
+import attrs
 import pytest
-from tests.faults.consuming import Received, a_topic, consuming, create_group, publish
+from tests.chaos.history import Event, Handling, Message, read_diary
+from tests.consumers import channel
+from tests.faults.consuming import SETTINGS, Received, a_topic, consuming, create_group, publish
 from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy
 
-from cobalance import Delivery
+from cobalance import Delivery, Topic
 from cobalance.session import Phase
 
 pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -75,3 +88,75 @@ async def test_a_member_that_both_lost_stops_before_its_successor_begins(
                 redis.heal()
                 amqp.heal()
                 await eventually(lambda: group.connection.is_open and group._engine.session.phase is Phase.ACTIVE)
+
+
+async def test_who_is_not_sure_begins_nothing_and_loses_nothing(
+    amqp_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held up for longer than its session may last, it waits for what it hears; when it has lost nothing, it goes on where it was."""
+    received, messages = Received(), tuple(f"message-{number}" for number in range(20))
+    with a_topic(amqp_url, partitions=1) as topic:
+        async with consuming(create_group(redis_url), topic, amqp_url, redis_url, received) as group:
+            (worker,) = group._workers.values()
+            monkeypatch.setattr(group, "is_sure", lambda **_: False)
+            publish(amqp_url, topic, *messages)
+            await eventually(lambda: worker._put_off)
+            assert not received.bodies
+            monkeypatch.undo()
+            await received.wait(*messages)
+            assert tuple(received.bodies) == messages
+
+
+async def test_who_wakes_up_begins_nothing(amqp_url: str, redis_url: str, tmp_path: Path) -> None:
+    """A process that was frozen until another had its partition has its next messages at hand, and leaves them alone."""
+    name, there = create_group(redis_url), Received()
+    with a_topic(amqp_url, partitions=1) as topic:
+        async with (
+            frozen_in_the_middle(amqp_url, redis_url, name, topic, tmp_path) as it,
+            consuming(name, topic, amqp_url, redis_url, there),
+        ):
+            await eventually(lambda: there.bodies)
+            woken_ns = time.monotonic_ns()
+            it.process.send_signal(signal.SIGCONT)
+            await eventually(lambda: any(event.kind == "lost" for event in it.events()))
+            assert max(handling.begun_ns for handling in it.handlings()) < woken_ns
+
+
+@attrs.frozen
+class Frozen:
+    """A member process, and what it writes down."""
+
+    process: subprocess.Popen[bytes]
+    diary: Path
+
+    def handlings(self) -> list[Handling]:
+        """The messages it has begun."""
+        return read_diary("frozen", self.diary)[0]
+
+    def events(self) -> list[Event]:
+        """What happened to it besides."""
+        return read_diary("frozen", self.diary)[1]
+
+
+@asynccontextmanager
+async def frozen_in_the_middle(
+    amqp_url: str, redis_url: str, name: str, topic: Topic, folder: Path
+) -> AsyncIterator[Frozen]:
+    """It has begun a few of many messages."""
+    with channel(amqp_url) as publishing:
+        for number in range(500):
+            publishing.basic_publish("", topic.queue_names[0], Message(topic.queue_names[0], 0, number).body())
+    diary, settings = folder / "diary", json.dumps(attrs.asdict(SETTINGS))
+    arguments = ("frozen", name, topic.name, str(diary), settings, "classic")
+    urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
+    command = [sys.executable, "-m", "tests.chaos.member", *arguments]
+    environment = os.environ | urls
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT) as process:  # noqa: ASYNC220 -- it returns at once
+        it = Frozen(process, diary)
+        try:
+            process.stdin.close()  # type: ignore[union-attr]  # it may begin
+            await eventually(lambda: len(it.handlings()) > 5)
+            process.send_signal(signal.SIGSTOP)
+            yield it
+        finally:
+            process.kill()

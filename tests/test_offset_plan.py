@@ -37,6 +37,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
         ({"to_datetime": "2999-01-01T00:00:00+02:00"}, COUNT, COUNT),
         ({"by_duration": "P1DT1H1M1.5S"}, 0, 0),
         ({"by_duration": "2h"}, 0, 0),
+        ({"to_datetime": "1066-10-14"}, 0, 0),
     ],
     ids=str,
 )
@@ -88,6 +89,8 @@ def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) 
         ({"to_datetime": "yesterday"}, "is no time"),
         ({"by_duration": "P"}, "no duration"),
         ({"by_duration": "x"}, "90s"),
+        ({"by_duration": "P999999D"}, "--to-earliest"),
+        ({"by_duration": "P9999999999D"}, "--to-earliest"),
     ],
     ids=str,
 )

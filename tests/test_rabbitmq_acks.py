@@ -68,6 +68,16 @@ def test_what_was_not_begun_can_be_given_back() -> None:
     assert tracker.idle
 
 
+def test_what_was_committed_ahead_is_not_given_back() -> None:
+    """The user has said that it is processed, though it was not begun; what comes behind it goes back."""
+    tracker = delivered(5)
+    assert tracker.done_up_to(3) == 3
+    tracker.give_back(4)
+    assert tracker.progress.delivered == 3
+    assert tracker.flush().ack == 3
+    assert tracker.idle
+
+
 @pytest.mark.parametrize("tag", [0, 1, 3])
 def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
     """It would acknowledge something else, and changes nothing."""

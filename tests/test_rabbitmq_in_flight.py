@@ -155,6 +155,25 @@ async def test_a_failing_message_leaves_its_room_between_tries(here: Place) -> N
             await until(lambda: [it for it in seen.bodies if it != "bad"] == list("01234"))
 
 
+async def test_a_tenure_that_is_cut_off_leaves_its_room(here: Place) -> None:
+    """Nobody says any more that its message is finished: others have its place, and its queue is free for its next tenure."""
+    hold, seen = anyio.Event(), Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "a" and seen.bodies.count("a") == 1:
+            await hold.wait()
+
+    with new_topic(here.amqp_url, 2) as topic:
+        async with here.member(topic, handle, max_in_flight=1) as member:
+            held = await member.wait_held(*topic.queue_names)
+            here.publish(topic, "a")
+            await seen.wait(1)
+            here.publish(topic, "b", partition=1)
+            held[0].scope.cancel()
+            assert sorted(await seen.wait(3)) == ["a", "a", "b"]
+        assert [bodies_in(here.amqp_url, name) for name in topic.queue_names] == [[], []]
+
+
 @pytest.mark.parametrize("limit", ["prefetch", "max_in_flight", "max_in_flight_per_partition"])
 def test_limits_below_a_batch_are_refused(limit: str) -> None:
     """The batch would wait for ever."""

@@ -108,6 +108,19 @@ def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
 # -- on a real RabbitMQ ------------------------------------------------------------------------------------------------
 
 
+async def test_a_queue_that_somebody_else_consumes(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """It is waited for, and not in silence: a program outside of the group may keep it for ever."""
+    seen = Seen()
+    with new_topic(here.amqp_url) as topic, channel(here.amqp_url) as other:
+        foreign = other.basic_consume(topic.queue_names[0], lambda *_: None, exclusive=True)
+        async with here.member(topic, handler_of(seen)):
+            await until(lambda: "has queue" in told(caplog))
+            other.basic_cancel(foreign)
+            here.publish(topic, "x")
+            await seen.wait(1)
+    assert told(caplog).count("list_consumers") == 1
+
+
 async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_handler(
     impatient_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -429,6 +429,29 @@ def test_a_paused_partition_drains_without_its_buffer(
     assert member.partition.release().result(WAIT_S) == Progress(1, 1)
 
 
+def test_a_message_that_comes_with_the_drain_is_not_waited_for(
+    members: Callable[..., Member], classic: Queue, broker: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was on its way into the buffer when that was emptied: it goes back to the queue, and holds up no release."""
+    publish(broker, classic, 1)
+    member, crossed = members(classic), threading.Event()
+    member.start()
+    (running,) = member.take(1)
+
+    def drain_meanwhile(*parts: Any) -> Delivery:
+        member.partition.drain()
+        crossed.set()
+        return Delivery(*parts)
+
+    monkeypatch.setattr("cobalance.rabbitmq.partition.Delivery", drain_meanwhile)
+    publish(broker, classic, 1)
+    assert crossed.wait(WAIT_S)
+    member.await_io()
+    member.partition.done(running)
+    assert member.partition.release().result(WAIT_S) == Progress(1, 1)
+    assert left(broker, classic.name) == 1
+
+
 def test_acks_leave_in_batches_and_after_a_while(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:

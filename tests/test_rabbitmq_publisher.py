@@ -261,6 +261,28 @@ def closed_port_url() -> str:
         return f"amqp://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
 
 
+def test_a_connection_that_is_lost_at_once(amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its channel was asked for: nobody would answer."""
+    connect = BrokerConnection.connect
+
+    def connect_in_vain(self: BrokerConnection, timeout_ms: int = 10_000) -> None:
+        connect(self, timeout_ms)
+        self.close()
+
+    monkeypatch.setattr(BrokerConnection, "connect", connect_in_vain)
+    told: list[Unreachable] = []
+
+    def publish() -> None:
+        with pytest.raises(Unreachable, match="as soon as it was made") as caught, Publisher(amqp_url, topic):
+            pass
+        told.append(caught.value)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert told
+
+
 def test_closing_waits_for_confirms(amqp_url: str, topic: Topic) -> None:
     """What was published last is as safe as what was published first."""
     with Publisher(amqp_url, topic) as publisher:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import anyio
@@ -13,7 +15,7 @@ from tests.names import unique
 
 from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
-from cobalance.errors import AuthenticationRefused, TopicMissing, UsageError
+from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
 from cobalance.rabbitmq.layouts import Look
 from cobalance.rabbitmq.management import bound_queues, message_counts
@@ -255,6 +257,24 @@ def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.Own
         for name in names:
             it.queue_delete(name)
         it.exchange_delete(exchange)
+
+
+def test_a_page_is_no_answer_of_the_management_api() -> None:
+    """From a proxy, say: it cannot be asked, that is all, and nobody's membership ends."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>back soon</html>")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name
+            """Says nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.handle_request)
+        with pytest.raises(Unreachable, match="no JSON"):
+            message_counts("amqp://127.0.0.1", f"http://127.0.0.1:{server.server_port}")
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:

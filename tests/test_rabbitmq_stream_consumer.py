@@ -300,6 +300,19 @@ def test_giving_up_on_the_lock(reader: Callable[..., Reader], stream: Stream, am
     assert try_lock(amqp_url, stream)
 
 
+def test_giving_up_on_a_lock_that_is_just_being_refused(reader: Callable[..., Reader], stream: Stream) -> None:
+    """The refusal comes when the tenure has been ended already, which is then all that is left to tell."""
+    reader(stream, -1, lock=True).start()
+    late = reader(stream, -1, lock=True)
+
+    def start_and_abort() -> None:
+        late.consumer.start()
+        late.consumer.abort()
+
+    late.connection.submit(start_and_abort)
+    assert late.consumer.closed.result(WAIT_S).delivered == 0
+
+
 def test_a_queue_of_that_name_that_is_no_lock(reader: Callable[..., Reader], stream: Stream, amqp_url: str) -> None:
     """RabbitMQ does not tell it from a lock that is held; the tenure waits until somebody has removed it."""
     it = reader(stream, -1, lock=True)

@@ -52,7 +52,13 @@ AMQP_URLS = [
     "amqp://user:{secret}@127.0.0.1:{port}?heartbeat={secret}",
     "amqp://user:{secret}@127.0.0.1:notaport/",
 ]
-HTTP_URLS = ["http://user:{secret}@127.0.0.1:{port}", "https://user:{secret}@127.0.0.1:{port}", "ftp://u:{secret}@h"]
+HTTP_URLS = [
+    "http://user:{secret}@127.0.0.1:{port}",
+    "https://user:{secret}@127.0.0.1:{port}",
+    "ftp://u:{secret}@h",
+    "http://user:s3cret/p@127.0.0.1:{port}",
+    "http://user:{secret}@no host:{port}",
+]
 
 
 @pytest.fixture(scope="module")

@@ -260,6 +260,34 @@ async def test_a_commit_under_way_comes_before_the_release(
         assert here.journal("refused") == []
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_halt_while_a_commit_is_under_way(
+    amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
+) -> None:
+    """What was finished meanwhile is committed, too: whoever resumes begins at the very message that failed."""
+    reading, patient = Reading(), attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+
+    async def handle(delivery: Delivery) -> None:
+        if delivery.offset == 12:
+            raise ValueError
+        await reading.handle(delivery)
+
+    with place(amqp_url, private_redis.url) as here:
+        here.coordinator.configure(session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+        streams, given = settings(commit_every=1), {"settings": patient, "retries": 0, "on_error": "halt"}
+        async with here.member([stream.name], handle, streams=streams, **given) as group:
+            await until(lambda: committed(here, stream) == 9)
+            private_redis.pause()
+            await until(lambda: group._engine.session.line.outstanding is not None)
+            stream.append(1)
+            await until(lambda: group._tickets)
+            stream.append(2)
+            await until(lambda: group._workers[stream.name]._given_up)
+            private_redis.resume()
+            assert (await until(lambda: here.journal("halted")))[0].reason == "halted:ValueError"
+        assert committed(here, stream) == 11
+
+
 async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: Stream) -> None:
     """on_revoked may commit, and the release does not get in its way."""
     reading = Reading()

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from cobalance.actions import AbortReason
     from cobalance_sims.process import Process
 
-LONG_MS = 1_000
-"""A handler that takes longer is sampled, as the engine does."""
-
 
 class Lane(Tenure):
     """One partition of one process: its channel, its buffer and its handler."""
@@ -38,6 +35,7 @@ class Lane(Tenure):
         self._handling_since = self._taken = self._finished = self._busy_ms = 0
         self._buffer: deque[Delivery] = deque()
         self._finish_by = self._to_finish = 0
+        self._told_busy = False
         self._done = self._unacked = 0
         self._ticks_from = self._tick_at = -1
         self._retry_ms = FIRST_RETRY_MS
@@ -94,13 +92,15 @@ class Lane(Tenure):
         if ms is None:
             ms = draw(process.habits.handle_ms, process.world.random)
         process.later(ms, self._handled, self.handling)
-        if ms > LONG_MS:
-            process.later(process.member_settings.max_processing_ms + 1, self._sample, self.handling)
 
-    def _sample(self, delivery: Delivery) -> None:
-        if self.handling is delivery and not self.closed:
-            since = self._handling_since + self.process.offset_ms
-            self.process.deliver(ev.Progressed(self.resource, self.token, since))
+    def sample(self, now: int, hung_ms: int) -> ev.Progressed | None:
+        """How its handler is getting on, where the session does not know yet."""
+        since = None if self.handling is None else self._handling_since
+        is_hung = since is not None and now - since >= hung_ms
+        if self.closed or ((since is not None) == self._told_busy and not is_hung):
+            return None
+        self._told_busy = since is not None
+        return ev.Progressed(self.resource, self.token, None if since is None else since + self.process.offset_ms)
 
     def _handled(self, delivery: Delivery) -> None:
         if self.handling is not delivery:
@@ -240,6 +240,19 @@ class BrokerWork:
         self._process, self._broker = process, process.world.broker
         self._freezes = 0
         self.tenures: dict[str, Tenure] = {}
+        member, settings = process.member_settings, process.world.settings
+        self._hung_ms = member.max_processing_ms
+        self._sample_ms = max(10, min(self._hung_ms // 4, settings.heartbeat_interval_ms))  # as the engine does
+        process.later(self._sample_ms, self._sample, None)
+
+    def _sample(self, _: object) -> None:
+        """Who is idle, heartbeats tell; who is hung, the session ends."""
+        process = self._process
+        process.later(self._sample_ms, self._sample, None)
+        for lane in self._lanes():
+            news = lane.sample(process.world.now, self._hung_ms)
+            if news is not None:
+                process.deliver(news)
 
     def _lanes(self) -> list[Lane]:
         return [it for it in self.tenures.values() if isinstance(it, Lane)]

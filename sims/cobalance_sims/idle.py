@@ -31,7 +31,7 @@ class Idle(Check):
         it = world.settings
         self._session_ms, self._gather_ms = it.session_timeout_ms, it.gather_ms
         self._period_ms = it.heartbeat_interval_ms
-        self._settling_ms = 2 * it.heartbeat_interval_ms + 1_000
+        self._settling_ms = it.heartbeat_interval_ms + 1_000
         self._doubt_ms = max(it.session_timeout_ms, it.revocation_timeout_ms) + 1_000
         self._burst = self._calm_at = self._gathered_at = self._avoiding_until = 0
 

@@ -101,10 +101,15 @@ class Row:
         return cls.read(params | {name: it for name, it in changes.items() if it is not None})
 
     @property
+    def text(self) -> str:
+        """The parameters as JSON."""
+        plain = {name: it.table() if isinstance(it, Churn) else it for name, it in self.params.items()}
+        return json.dumps(plain, sort_keys=True)
+
+    @property
     def replay(self) -> str:
         """The command that tells it again, with all that happens in it."""
-        plain = {name: it.table() if isinstance(it, Churn) else it for name, it in self.params.items()}
-        return f"cobalance sims run --params {shlex.quote(json.dumps(plain, sort_keys=True))}"
+        return f"cobalance sims run --params {shlex.quote(self.text)}"
 
     def run(self, *, verbose: bool = False, checks: str | None = None, store: MemoryStore | None = None) -> Run:
         """The story, not yet told."""
@@ -165,8 +170,10 @@ _STORES: dict[str, list[MemoryStore]] = {}
 def _take_store(lua: str | None) -> MemoryStore:
     """One that no other thread uses."""
     for engine in [lua] if lua else ENGINES:
-        if _STORES.get(engine):
+        try:
             return _STORES[engine].pop()
+        except LookupError:
+            continue
     return MemoryStore(lua=lua)
 
 
@@ -180,7 +187,7 @@ def _header(row: Row, told: Outcome, recorder: Recorder) -> dict[str, Any]:
         "seed": row.seed,
         "members": scenario.members,
         "resources": scenario.resources,
-        "params": row.replay.partition("--params ")[2],
+        "params": row.text,
         "kernel": VERSION,
         "status": FAILED if told.failure else OK,
         "error": told.failure or None,

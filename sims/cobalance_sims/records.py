@@ -78,7 +78,10 @@ SOURCE = _sure(_text("source", "sim or journal"))
 HELD = (
     _long("handled", "messages that the holder's handler finished in this tenure, as it reported at the end"),
     _long("busy_ms", "how long its handler was at work in this tenure, in all"),
-    _long("late_ms", "how late the holder's latest heartbeat was answered"),
+    _long(
+        "late_ms",
+        "how much longer than a heartbeat interval nothing was heard of the holder, at most since its last report",
+    ),
 )
 """What a holder reports with the end of a tenure. The journal says it of released and abandoned."""
 

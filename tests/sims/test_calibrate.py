@@ -69,7 +69,8 @@ def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
 
 def test_pauses_are_read_from_late_heartbeats() -> None:
     """Ten pauses an hour, of which a heartbeat interval of three seconds hides a good part: rate, median and sigma come out."""
-    generator, told = np.random.default_rng(3), {}
+    generator = np.random.default_rng(3)
+    told: dict[int, Told] = {}
     for _ in range(600):
         count = generator.poisson(10 / 6)
         late = generator.lognormal(math.log(1_500), 1.2, count) - generator.uniform(0, HEARTBEAT_MS, count)
@@ -130,12 +131,14 @@ def test_too_few_are_said_to_be_too_few() -> None:
 
 
 def life(member: str, joined: int, gone: int | None = None, reason: str = "left", *, previous: str = "") -> Life:
-    """One member of a group that is called g."""
+    """One member of a group that is called g; it takes a second to leave."""
     how = "" if gone is None else {"left": "left", "expired": "expired_member"}[reason]
+    leaving = gone - 1_000 if gone is not None and how == "left" else None
     return Life(
         run="g",
         member=member,
         joined_at_ms=joined,
+        leaving_at_ms=leaving,
         previous=previous,
         gone_at_ms=gone,
         gone=how,
@@ -168,7 +171,7 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
     group = membership(lives, [window(3_600_000)])
     found = sort_out(group, SESSION_MS)
     assert [(it.shape, it.replaced, it.downs_ms, it.pause_ms) for it in found.deploys] == [
-        ("rolling", 3, [4_000] * 3, 6_000)
+        ("rolling", 3, [4_000] * 3, 5_000)
     ]
     assert (found.crashes, found.restarted_ms) == (1, [5_000])
     assert [it.away_ms for it in group.ended("paused")] == [3_000]

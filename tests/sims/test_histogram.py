@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cobalance_sims.histogram import WORST_ERROR, ZERO, bin_of, histogram, mean, merge, percentile, value_of
@@ -12,6 +12,7 @@ from cobalance_sims.histogram import WORST_ERROR, ZERO, bin_of, histogram, mean,
 DURATIONS = st.integers(min_value=0, max_value=10**12)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(DURATIONS, min_size=1, max_size=200), st.floats(min_value=0, max_value=1))
 def test_a_percentile_is_right_within_a_hundredth(values: list[int], share: float) -> None:
     """Whatever was counted, and whichever percentile is asked for, against the exact one of the same rank."""
@@ -21,6 +22,7 @@ def test_a_percentile_is_right_within_a_hundredth(values: list[int], share: floa
     assert abs(told - exact) <= WORST_ERROR * exact
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(DURATIONS, max_size=50), max_size=6))
 def test_merged_histograms_are_the_histogram_of_everything(parts: list[list[int]]) -> None:
     """Runs are counted apart and read together."""

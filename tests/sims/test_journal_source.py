@@ -91,14 +91,20 @@ def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: Journal
     for seq in (1, 2, 10, 11, 12, 30):
         admin.xdel(journal_key(group), f"{START_MS + 3 * (seq - 1)}-0")
     found = rows(options, piece)
-    assert [(row["seq"], row["reason"]) for row in found if row["kind"] == "gap"] == [(2, "1 to 2"), (12, "10 to 12"), (30, "30 to 30")]
+    assert [(row["seq"], row["reason"]) for row in found if row["kind"] == "gap"] == [
+        (2, "1 to 2"),
+        (12, "10 to 12"),
+        (30, "30 to 30"),
+    ]
     assert len(found) == 27
     strict = JournalOptions.read({"groups": group, "onGap": "fail"})
     with pytest.raises(JournalIncomplete, match=r"lacks the entries 1 to 2.*journal_length"):
         rows(strict, piece)
 
 
-def test_an_incarnation_may_jump_and_a_lost_history_shows(admin: redis.Redis, group: str, options: JournalOptions) -> None:
+def test_an_incarnation_may_jump_and_a_lost_history_shows(
+    admin: redis.Redis, group: str, options: JournalOptions
+) -> None:
     """A group that goes on above what its members have seen has no gap there; one that began anew, and was trimmed, has."""
     write(admin, group, f"{START_MS}-0", 7)
     write(admin, group, f"{START_MS + 1}-0", 5_000, "incarnation", reason="recovering")
@@ -141,7 +147,18 @@ def test_numbers_and_words_are_read_as_the_journal_reads_them(
         admin, group, f"{START_MS}-1", 2, "released", resource="r", member="m.1", token=5, handover_id=5, deadline=0, drain_ms=12,
         committed="", reason=b"odd \xff", effort="", colour="red",
     )  # fmt: skip
-    write(admin, group, f"{START_MS + 9}-0", 3, "abandoned", resource="r", token=6, deadline=99, committed=0, effort="1/2/3")
+    write(
+        admin,
+        group,
+        f"{START_MS + 9}-0",
+        3,
+        "abandoned",
+        resource="r",
+        token=6,
+        deadline=99,
+        committed=0,
+        effort="1/2/3",
+    )
     with JournalServer(options) as server, closing(open_transport(redis_url)) as transport:
         found = rows(options, whole(server, group))
         entries = list(Journal(transport, group).entries())
@@ -157,7 +174,9 @@ def test_what_is_not_ours_is_named(admin: redis.Redis, group: str, options: Jour
     other = unique("later")
     admin.hset(f"cobalance:7:{{{other}}}:state", "version", 1)
     with JournalServer(options) as server:
-        with pytest.raises(ProtocolMismatch, match=rf"{other} has its journal in schema 7, and this version reads schema 1"):
+        with pytest.raises(
+            ProtocolMismatch, match=rf"{other} has its journal in schema 7, and this version reads schema 1"
+        ):
             server.groups((other,))
         with pytest.raises(ProtocolMismatch, match="schema 7"):
             server.groups((f"{other[:-1]}?",))

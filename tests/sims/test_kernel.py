@@ -37,6 +37,8 @@ def test_the_same_parameters_give_the_same_rows() -> None:
     kernel._STORES.clear()
     anew = run_row(params)
     cpu = OUTCOME.names.index("cpu_s")
+    told = json.loads(dict(zip(OUTCOME.names, first.outcome, strict=True))["params"])
+    assert run_row(told).events == first.events
     assert first.events == again.events == anew.events
     assert first.handovers == again.handovers == anew.handovers
     assert len({(*it.outcome[:cpu], *it.outcome[cpu + 1 :]).__repr__() for it in (first, again, anew)}) == 1

@@ -17,10 +17,11 @@ from cobalance.settings import GroupSettings
 from cobalance_sims.commands import report as command
 from cobalance_sims.outcomes import Event, fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
+from cobalance_sims.report.before_after import before_after
 from cobalance_sims.report.choices import Tuned
 from cobalance_sims.report.sources import NothingToReport, Unreadable, read
 from cobalance_sims.report.story import tell
-from cobalance_sims.report.tradeoff import before_after, front
+from cobalance_sims.report.tradeoff import front
 from cobalance_sims.report.words import duration, shortened
 from cobalance_sims.spark.schemas import struct_array
 
@@ -34,8 +35,11 @@ def events(run: str = "orders", *, cut_short: bool = True) -> list[Event]:
     """Two members share four resources; a third joins and gets two of them, one by force; one is revoked and kept after all."""
     rows: list[dict[str, Any]] = [{"kind": "joined", "member": f"host/{at}.1", "reason": "-"} for at in (1, 2)]
     names = ["orders-1", "orders-2", "orders-3", EVIL]
-    rows += [{"kind": "granted", "resource": name, "member": f"host/{1 + at % 2}.1", "token": at + 1} for at, name in enumerate(names)]
-    late = [
+    rows += [
+        {"kind": "granted", "resource": name, "member": f"host/{1 + at % 2}.1", "token": at + 1}
+        for at, name in enumerate(names)
+    ]
+    late: list[dict[str, Any]] = [
         {"kind": "joined", "member": "host/3.1", "reason": "-", "at_ms": 20_000},
         *({"kind": "revoking", "resource": name, "member": f"host/{1 + at % 2}.1", "token": at + 1, "handover_id": at + 1} for at, name in enumerate(names) if at),
         {"kind": "released", "resource": "orders-2", "member": "host/2.1", "token": 2, "handover_id": 2, "drain_ms": 900, "at_ms": 20_900},
@@ -68,7 +72,13 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run = f"lively-{timeout_ms}-{seed}"
             told += events(run, cut_short=timeout_ms == 10_000)
             done = fold(events(run, cut_short=timeout_ms == 10_000), run, SIM).outcome_dict()
-            known = {"churn": "lively", "seed": seed, "resources": 4, "status": "ok", "revocation_timeout_ms": timeout_ms}
+            known = {
+                "churn": "lively",
+                "seed": seed,
+                "resources": 4,
+                "status": "ok",
+                "revocation_timeout_ms": timeout_ms,
+            }
             outcomes.append(OUTCOME.row({**done, **known}))
     write(folder / "events" / "wave=1", EVENT, told)
     write(folder / "outcomes" / "wave=1", OUTCOME, outcomes)
@@ -77,7 +87,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judged(factor: float, **changes: int) -> dict[str, Any]:
     """Settings and costs, as tune writes them."""
-    settings = attrs.asdict(attrs.evolve(GroupSettings(), **changes))
+    settings = attrs.asdict(attrs.evolve(GroupSettings(), **changes))  # type: ignore[arg-type]  # mode is not among them
     amounts = {"unavailable": 100 * factor, "duplicates": 50 / factor, "heal": 9.0 if factor > 1 else None}
     costs = {name: {"value": it, "low": it and it * 0.9, "high": it and it * 1.1} for name, it in amounts.items()}
     return {"settings": settings, "costs": costs, "total": {"value": 1.0, "low": 0.9, "high": 1.1}}
@@ -94,7 +104,9 @@ def tuned() -> dict[str, Any]:
         "command": "cobalance group configure orders --session-timeout 6000ms",
         "recommended": judged(1.5, session_timeout_ms=12_000),
         "today": judged(2.0),
-        "peers": [{"name": name, "translation": "", **judged(factor)} for name, factor in (("Kafka", 4.0), ("Iggy", 3.0))],
+        "peers": [
+            {"name": name, "translation": "", **judged(factor)} for name, factor in (("Kafka", 4.0), ("Iggy", 3.0))
+        ],
         "front": [judged(1.2)],
         "candidates": [judged(5.0), judged(0.5)],
         "sensitivity": [{"setting": "session_timeout_ms", "chosen": 10_000, "points": varied}],
@@ -138,7 +150,7 @@ def test_a_browser_shows_every_figure(page: Page) -> None:
     for it in found:
         assert it["wide"] > 500, it
         assert it["high"] > 120, it
-        assert it["drawn"] > 5, it
+        assert it["drawn"] > 3, it
         assert len(it["alt"]) > 40, it
         assert len(it["caption"]) > 40, it
     assert page.complaints() == []
@@ -221,7 +233,14 @@ def test_settings_that_are_kept_are_not_compared(tuned: dict[str, Any]) -> None:
 
 def test_numbers_are_for_people() -> None:
     """Durations have the unit that fits, and labels keep apart what they shorten."""
-    assert [duration(ms) for ms in (0, 850, 1_234, 300_000, 7_300_000, 2e8)] == ["0 ms", "850 ms", "1.23 s", "5 min", "2.03 h", "2.31 days"]
+    assert [duration(ms) for ms in (0, 850, 1_234, 300_000, 7_300_000, 2e8)] == [
+        "0 ms",
+        "850 ms",
+        "1.23 s",
+        "5 min",
+        "2.03 h",
+        "2.31 days",
+    ]
     names = [f"very-long-prefix-{at}" for at in range(3)]
     assert list(shortened(names).values()) == ["0", "1", "2"]
     assert len(set(shortened([f"a{'x' * 30}{at}{'y' * 30}" for at in range(3)]).values())) == 3

@@ -99,14 +99,14 @@ def test_the_bootstrap_holds_the_truth_as_often_as_it_says() -> None:
 def test_the_bootstrap_of_a_quantile_holds_the_truth() -> None:
     """The 99th percentile of exponential times, from histograms of 24 runs of 200 each."""
     generator, truth, held = np.random.default_rng(6), -np.log(0.01) * 1_000, 0
-    for number in range(60):
+    for number in range(40):
         runs = [histogram.histogram(generator.exponential(1_000, 200)) for _ in range(24)]
         bins = sorted({bin_ for run in runs for bin_ in run})
         counts = np.array([[run.get(bin_, 0) for bin_ in bins] for run in runs], dtype=float)
         values = np.array([histogram.value_of(bin_) for bin_ in bins])
         found = Quantile(counts, values, 0.99).interval(Draws.of(24, count=200, random_seed=number))
         held += found.low / 1.01 <= truth <= found.high * 1.01
-    assert held >= 54
+    assert held >= 36
 
 
 def test_what_never_happened_may_still_happen() -> None:
@@ -223,9 +223,9 @@ def test_what_the_journal_does_not_tell_is_not_searched() -> None:
 
 def test_bad_preferences_are_refused_in_words() -> None:
     """An unknown cost, a negative limit, no number, and nothing to go by."""
-    for limits, weights in (({"hapiness": 1.0}, {}), ({"moves": -1.0}, {})):
+    for limits in ({"happiness": 1.0}, {"moves": -1.0}):
         with pytest.raises(BadPreference):
-            Preferences(limits, weights)
+            Preferences(limits)
     with pytest.raises(BadPreference, match="NAME=NUMBER"):
         parse(["moves:5"], "limit")
     with pytest.raises(BadPreference, match="All weights are 0"):
@@ -244,7 +244,9 @@ def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
         session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000, gather_ms=0
     )
     axis = attrs.evolve(AXES["revocation_timeout_ms"], least=3_000, greatest=20_000, coarse=(3_000, 10_000))
-    found = tune(InProcess(DEPLOYS), today, Chosen((axis,), {}), Preferences({"duplicates": 500.0}), seeds=4)
+    found = tune(
+        InProcess(DEPLOYS), today, Chosen((axis,), {}), Preferences({"duplicates": 500.0}), seeds=4, tolerance=0.5
+    )
     assert found.verdict.decision == "change"
     assert found.verdict.choice is not None
     assert found.verdict.choice.settings.revocation_timeout_ms > 5_000

@@ -1,6 +1,7 @@
 """Tiny sweeps for the tests: grids, kernels that misbehave, and what has to hold of any finished sweep."""
 
 import io
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,19 +59,19 @@ def check_complete(spark: SparkSession, out: Path, grid: Grid) -> None:
     made = read_sweep(spark, str(out))
     asked = sorted(point.run(seed) for point in grid.points for seed in grid.seeds)
     assert sorted(row.run for row in made.outcomes.select("run").collect()) == asked
-    for run in (grid.points[0].row(grid.seeds[0]), grid.points[-1].row(grid.seeds[-1])):
-        _check_run(made, run)
+    for point, seed in ((grid.points[0], grid.seeds[0]), (grid.points[-1], grid.seeds[-1])):
+        _check_run(made, point.run(seed))
 
 
-def _check_run(made: Any, params: dict[str, Any]) -> None:
-    plain = run_row(params)
+def _check_run(made: Any, run: str) -> None:
+    """What its own parameters tell again is what was stored."""
+    (row,) = made.outcomes.where(made.outcomes.run == run).drop("wave").collect()
+    plain = run_row(json.loads(row.params))
     outcome = dict(zip(OUTCOME.names, plain.outcome, strict=True))
-    (row,) = made.outcomes.where(made.outcomes.run == params["run"]).drop("wave").collect()
     assert {**row.asDict(), "cpu_s": None} == {**outcome, "cpu_s": None}
     for name, expected in (("events", plain.events), ("handovers", plain.handovers)):
         table = getattr(made, name)
-        rows = table.where(table.run == params["run"]).drop("wave").collect()
-        assert _ordered(rows) == _ordered(expected)
+        assert _ordered(table.where(table.run == run).drop("wave").collect()) == _ordered(expected)
 
 
 def _ordered(rows: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -47,6 +47,7 @@ def test_a_grid_is_every_combination(tmp_path: Path) -> None:
 
 def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
     """A default that is spelled out is the same run; another seed, setting or parameter is another one."""
+    plain: dict[str, Any]
     plain, spelled = (
         {"churn": {"base": "crash_loop"}},
         {"churn": {"base": "crash_loop", "members": 4}, "settings": {"gather": "500ms"}},

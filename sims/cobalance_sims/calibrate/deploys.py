@@ -105,22 +105,26 @@ def _starts_around(burst: list[End], starts: list[Start]) -> list[Start]:
 
 def _deploy(burst: list[End], coming: list[Start]) -> Deploy:
     shape = _shape(burst, coming)
-    downs = [start.at_ms - end.at_ms for end, start in zip(burst, coming, strict=False)]
+    free = list(coming)
+    downs = [] if shape == "surge" else [ms for end in burst if (ms := _take(end, end.at_ms, free)) is not None]
     apart = median(later.at_ms - earlier.at_ms for earlier, later in pairwise(burst))
+    leaving = median(end.leaving_ms for end in burst)
+    pause = {"rolling": apart - leaving - (median(downs) if downs else 0.0), "surge": apart - leaving}.get(shape, 0.0)
     return Deploy(
         run=burst[0].run,
         at_ms=burst[0].at_ms,
         replaced=len(burst),
         shape=shape,
-        pause_ms=max(0.0, apart - median(downs)) if shape == "rolling" else (apart if shape == "surge" else 0.0),
-        downs_ms=downs if shape != "surge" else [],
+        pause_ms=max(0.0, pause),
+        downs_ms=downs,
         is_static=sum(end.is_static for end in burst) * 2 > len(burst),
     )
 
 
 def _shape(burst: list[End], coming: list[Start]) -> DeployShape:
-    """Surge: the first new one joins before the first old one is gone. All at once: all are gone before most new ones join."""
-    if coming[0].at_ms < burst[0].at_ms:
+    """Surge: most new ones join before the old one is gone whose turn it is. All at once: most join after the last is gone."""
+    first = sum(start.at_ms < end.at_ms for end, start in zip(burst, coming, strict=False))
+    if first * 2 > min(len(burst), len(coming)):
         return "surge"
     before = sum(start.at_ms < burst[-1].at_ms for start in coming)
     return "all_at_once" if before * 4 < len(coming) else "rolling"

@@ -29,6 +29,8 @@ class End:
     how: How
     is_static: bool
     """Whether it had an instance id, for which its resources were kept."""
+    leaving_ms: int = 0
+    """How long it took to leave, as far as that was seen."""
     away_ms: int | None = None
     """Of a paused one: from the end of its session until it came back."""
 
@@ -98,4 +100,5 @@ def _end(life: Life, back_at_ms: int | None) -> End:
         how = "replaced"
     elif life.reason == "expired":
         how, away = ("crashed", None) if back_at_ms is None else ("paused", back_at_ms - at_ms)
-    return End(life.run, at_ms, how, life.gone == "graced", away)
+    leaving_ms = 0 if life.leaving_at_ms is None else at_ms - life.leaving_at_ms
+    return End(life.run, at_ms, how, life.gone == "graced", leaving_ms, away)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.tallies import Tallies
     from cobalance_sims.churn import Churn
 
-SHORTEST_MS, LONGEST_MS = 600_000, 24 * HOUR_MS
+SHORTEST_MS, LONGEST_MS = 120_000, 24 * HOUR_MS
 """How long the runs of a calibrated churn are at least and at most."""
 
 HAPPENINGS = 20

@@ -46,6 +46,8 @@ class Life:
     run: str
     member: str
     joined_at_ms: int | None
+    leaving_at_ms: int | None
+    """When it began to leave gracefully, if it was seen to."""
     previous: str
     """The member that the same process was before its session broke, if it was one."""
     gone_at_ms: int | None
@@ -146,13 +148,15 @@ def _by_seq(*keys: str) -> Any:
 def _lives(events: DataFrame) -> list[Life]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    joined, gone = F.col("kind") == "joined", F.col("kind").isin("left", "expired_member", "graced")
+    joined, leaving = F.col("kind") == "joined", F.col("kind") == "leaving"
+    gone = F.col("kind").isin("left", "expired_member", "graced")
     ending = F.when(gone, F.struct("seq", "at_ms", "kind", F.coalesce("reason", F.lit("")).alias("reason")))
     rows = (
-        events.where(joined | gone)
+        events.where(joined | leaving | gone)
         .groupBy("run", "member")
         .agg(
             F.min(F.when(joined, F.col("at_ms"))).alias("joined_at_ms"),
+            F.min(F.when(leaving, F.col("at_ms"))).alias("leaving_at_ms"),
             F.max(F.when(joined, F.col("reason"))).alias("previous"),
             F.min(ending).alias("first"),
             F.max(ending).alias("last"),
@@ -169,6 +173,7 @@ def _life(row: dict[str, Any]) -> Life:
         run=row["run"],
         member=row["member"],
         joined_at_ms=row["joined_at_ms"],
+        leaving_at_ms=row["leaving_at_ms"],
         previous="" if row["previous"] in (None, "-") else row["previous"],
         gone_at_ms=first and first["at_ms"],
         gone=first["kind"] if first else "",

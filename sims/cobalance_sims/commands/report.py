@@ -54,9 +54,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="cobalance sims report",
         description="Draw a sweep, an exported journal or a recommendation as one HTML file that needs no network.",
     )
-    parser.add_argument("source", nargs="+", metavar="IN", help="what sweep, journal or tune wrote with --out; several make one page")
+    parser.add_argument(
+        "source", nargs="+", metavar="IN", help="what sweep, journal or tune wrote with --out; several make one page"
+    )
     parser.add_argument("--out", required=True, metavar="FILE", help="such as report.html")
     parser.add_argument("--png", metavar="DIR", help="each figure as a PNG as well")
-    parser.add_argument("--run", metavar="ID", help="the run, or group, whose story is told; by default the most telling one")
+    parser.add_argument(
+        "--run", metavar="ID", help="the run, or group, whose story is told; by default the most telling one"
+    )
     parser.add_argument("--title", help="of the page")
     return parser

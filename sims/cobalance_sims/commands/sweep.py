@@ -56,7 +56,7 @@ def _sweep(options: argparse.Namespace, grid: Grid) -> int:
     if done.failed:
         _say(f"{len(done.failed):,} FAILED:")
         for row in done.failed[:SHOWN]:
-            _say(f"FAILED {row.run}: {row.error}\nreplay: {row.replay}")
+            _say(f"FAILED {row['run']}: {row['error']}\nreplay: {row['replay']}")
         if len(done.failed) > SHOWN:
             _say(f"and {len(done.failed) - SHOWN:,} more: they have status 'failed' in {sweep.out}/outcomes")
     return FAILED if done.failed else 0

@@ -8,15 +8,17 @@ from typing import Any
 
 from cobalance_sims import histogram
 from cobalance_sims.records import SIM
+from cobalance_sims.report.before_after import before_after
 from cobalance_sims.report.choices import Tuned
 from cobalance_sims.report.effects import SETTING_WORDS, effects
 from cobalance_sims.report.page import Section, Table, Tile, page
+from cobalance_sims.report.sensitivity import sensitivity
 from cobalance_sims.report.sources import Material
 from cobalance_sims.report.spread import Spread, spreads
 from cobalance_sims.report.story import tell
 from cobalance_sims.report.theme import Figure, png
 from cobalance_sims.report.timeline import timeline
-from cobalance_sims.report.tradeoff import before_after, front, sensitivity
+from cobalance_sims.report.tradeoff import front
 from cobalance_sims.report.words import count, duration, number, share
 
 
@@ -108,15 +110,34 @@ def _tiles(it: Material) -> tuple[Tile, ...]:
     gaps, heal = it.histograms.get("gap_hist", {}), it.histograms.get("heal_hist", {})
     missing = total("missing_events")
     tiles = [
-        Tile(f"{total('handovers'):,}", f"handovers in {duration(total('observed_ms'))}, {count(len(it.outcomes), 'run' if it.source == SIM else 'group')}"),
-        Tile(duration(histogram.percentile(gaps, 0.5)), f"median time without an owner; 99 % within {duration(histogram.percentile(gaps, 0.99))}"),
+        Tile(
+            f"{total('handovers'):,}",
+            f"handovers in {duration(total('observed_ms'))}, {count(len(it.outcomes), 'run' if it.source == SIM else 'group')}",
+        ),
+        Tile(
+            duration(histogram.percentile(gaps, 0.5)),
+            f"median time without an owner; 99 % within {duration(histogram.percentile(gaps, 0.99))}",
+        ),
         Tile(share(total("unavailable_resource_ms"), resource_ms), "of all resource time had no owner that could work"),
-        Tile(f"{cut:,}", f"drains cut short, {share(cut, total('handovers'))} of the handovers", "alarm" if cut else "good"),
+        Tile(
+            f"{cut:,}",
+            f"drains cut short, {share(cut, total('handovers'))} of the handovers",
+            "alarm" if cut else "good",
+        ),
         Tile(f"{moves:,}", f"moves; {least:,} were the fewest with which each change could be followed at once"),
-        Tile(f"{false:,}", f"of {count(expiries, 'expired session')} were of a live process", "alarm" if false else "good"),
+        Tile(
+            f"{false:,}",
+            f"of {count(expiries, 'expired session')} were of a live process",
+            "alarm" if false else "good",
+        ),
     ]
     if heal:
-        tiles.append(Tile(duration(histogram.percentile(heal, 0.5)), f"median time to heal a crash; 99 % within {duration(histogram.percentile(heal, 0.99))}"))
+        tiles.append(
+            Tile(
+                duration(histogram.percentile(heal, 0.5)),
+                f"median time to heal a crash; 99 % within {duration(histogram.percentile(heal, 0.99))}",
+            )
+        )
     if missing:
         tiles.append(Tile(f"{missing:,}", "journal entries are missing: they were trimmed or lost", "alarm"))
     return tuple(tiles)
@@ -125,7 +146,10 @@ def _tiles(it: Material) -> tuple[Tile, ...]:
 def _failed(rows: Sequence[Mapping[str, Any]]) -> Section:
     shown = tuple((str(row["run"]), str(row["error"] or "")) for row in rows[:20])
     more = f"{len(rows) - 20:,} more are in the table outcomes." if len(rows) > 20 else ""
-    return Section(title=f"{count(len(rows), 'run')} broke a promise", tables=(Table("Failed runs", ("run", "error"), shown, more),))
+    return Section(
+        title=f"{count(len(rows), 'run')} broke a promise",
+        tables=(Table("Failed runs", ("run", "error"), shown, more),),
+    )
 
 
 # -- what is recommended -----------------------------------------------------------------------------------------------
@@ -151,7 +175,8 @@ def _recommendation(tuned: Tuned) -> Section:
 def _settings_table(tuned: Tuned) -> Table:
     names = [name for name in SETTING_WORDS if any(name in it.settings for it in tuned.named)]
     rows = tuple(
-        (SETTING_WORDS[name], *(duration(it.settings[name]) if name in it.settings else "" for it in tuned.named)) for name in names
+        (SETTING_WORDS[name], *(duration(it.settings[name]) if name in it.settings else "" for it in tuned.named))
+        for name in names
     )
     return Table("Settings", ("", *(it.name for it in tuned.named)), rows)
 
@@ -161,8 +186,20 @@ def _costs_table(tuned: Tuned) -> Table:
         cost = choice.costs.get(name)
         if cost is None:
             return ""
-        return number(cost.value) if cost.low == cost.high else f"{number(cost.value)} ({number(cost.low)} to {number(cost.high)})"
+        return (
+            number(cost.value)
+            if cost.low == cost.high
+            else f"{number(cost.value)} ({number(cost.low)} to {number(cost.high)})"
+        )
 
     names = list(tuned.today.costs)
-    rows = tuple((f"{name.replace('_', ' ')}, {tuned.units.get(name, '')}".rstrip(", "), *(cell(it, name) for it in tuned.named)) for name in names)
-    return Table("Costs on the same churn", ("", *(it.name for it in tuned.named)), rows, "With 95 % intervals; less is better in every row.")
+    rows = tuple(
+        (f"{name.replace('_', ' ')}, {tuned.units.get(name, '')}".rstrip(", "), *(cell(it, name) for it in tuned.named))
+        for name in names
+    )
+    return Table(
+        "Costs on the same churn",
+        ("", *(it.name for it in tuned.named)),
+        rows,
+        "With 95 % intervals; less is better in every row.",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import attrs
@@ -53,6 +54,8 @@ class Tuned:
     today: Choice
     recommended: Choice | None
     peers: tuple[Choice, ...]
+    front: tuple[Choice, ...]
+    """Those that nothing tried surely beats in all costs that count."""
     others: tuple[Choice, ...]
     sensitivity: tuple[Sensitivity, ...]
     decision: str
@@ -78,19 +81,21 @@ class Tuned:
             return _read(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{type(error).__name__}: {error}"
-        raise Unreadable(f"The recommendation is not of the form that this version reads ({problem}): run cobalance sims tune again.")
+        raise Unreadable(
+            f"The recommendation is not of the form that this version reads ({problem}): run cobalance sims tune again."
+        )
 
 
 def _read(found: Mapping[str, Any]) -> Tuned:
     recommended = found["recommended"]
     if recommended and recommended["settings"] == found["today"]["settings"]:
         recommended = None  # they are kept
-    others = [_choice("", it) for it in (*found["front"], *found["candidates"])]
     return Tuned(
         today=_choice("today", found["today"]),
         recommended=_choice("recommended", recommended) if recommended else None,
         peers=tuple(_choice(str(it.get("name", "")), it) for it in found.get("peers", ())),
-        others=tuple(others),
+        front=tuple(_choice("", it) for it in found["front"]),
+        others=tuple(_choice("", it) for it in found["candidates"]),
         sensitivity=tuple(_sensitivity(it) for it in found.get("sensitivity", ())),
         decision=str(found.get("decision", "")),
         reasons=tuple(map(str, found.get("reasons", ()))),
@@ -114,3 +119,9 @@ def _sensitivity(found: Mapping[str, Any]) -> Sensitivity:
 
 def _number(value: Any) -> float:
     return float("inf") if value is None else float(value)
+
+
+def span(cost: Cost) -> list[list[float]]:
+    """How far the interval reaches below and above the value, as matplotlib wants it; without what has no bound."""
+    high = cost.high if isfinite(cost.high) else cost.value
+    return [[max(cost.value - cost.low, 0.0)], [max(high - cost.value, 0.0)]]

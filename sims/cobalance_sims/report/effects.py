@@ -39,7 +39,9 @@ MEASURES = (
         lambda row: row["unavailable_resource_ms"] / 1000,
         lambda row: row["resource_hours"],
     ),
-    Measure("drains cut short\nthousand handovers", lambda row: 1000 * row["deadline_moves"], lambda row: row["handovers"]),
+    Measure(
+        "drains cut short\nthousand handovers", lambda row: 1000 * row["deadline_moves"], lambda row: row["handovers"]
+    ),
 )
 
 
@@ -97,7 +99,9 @@ Lines = Mapping[tuple[str, int, str], list[Point]]
 
 def _caption(lines: Lines, varied: list[str], churns: list[str]) -> str:
     parts = [words for name in varied if (words := _clearest(lines, name, churns))]
-    return " ".join([*(parts or ["No setting that was varied made a certain difference."]), "Bars are 95 % intervals over runs."])
+    return " ".join(
+        [*(parts or ["No setting that was varied made a certain difference."]), "Bars are 95 % intervals over runs."]
+    )
 
 
 def _clearest(lines: Lines, name: str, churns: list[str]) -> str:
@@ -106,7 +110,8 @@ def _clearest(lines: Lines, name: str, churns: list[str]) -> str:
         (abs(points[-1].value - points[0].value) / max(points[0].value, points[-1].value), at, churn)
         for churn in churns
         for at in range(len(MEASURES))
-        if len(points := lines[name, at, churn]) > 1 and (points[0].high < points[-1].low or points[-1].high < points[0].low)
+        if len(points := lines[name, at, churn]) > 1
+        and (points[0].high < points[-1].low or points[-1].high < points[0].low)
     ]
     if not found:
         return ""

@@ -96,7 +96,9 @@ def _dataset(folder: Path, waves: list[Path] | None) -> Any:
     import pyarrow.dataset as ds
 
     folders = [folder] if waves is None else [folder / wave.name for wave in waves]
-    files = [str(file) for it in folders for file in sorted(it.rglob("*.parquet")) if not file.name.startswith(("_", "."))]
+    files = [
+        str(file) for it in folders for file in sorted(it.rglob("*.parquet")) if not file.name.startswith(("_", "."))
+    ]
     return ds.dataset(files, format="parquet", schema=_schema(folder.name))
 
 
@@ -137,7 +139,11 @@ def _most_telling(rows: list[dict[str, Any]]) -> str | None:
 
     def worth(row: dict[str, Any]) -> tuple[bool, int, int]:
         kinds = sum(bool(row[name]) for name in ("deadline_moves", "crashes", "leaves", "cancelled", "false_expiries"))
-        return 4 <= (row["resources"] or 0) <= 24, kinds, min(row["deadline_moves"], 5) - abs(row["handovers"] - 50) // 10
+        return (
+            4 <= (row["resources"] or 0) <= 24,
+            kinds,
+            min(row["deadline_moves"], 5) - abs(row["handovers"] - 50) // 10,
+        )
 
     return max(rows, key=worth)["run"] if rows else None
 
@@ -147,13 +153,17 @@ def _journal(folder: Path, run: str | None) -> Material:
 
     with _damage(folder):
         dataset = _dataset(folder / "events", None)
-        counts = {it["values"]: it["counts"] for it in dataset.to_table(columns=["run"])["run"].value_counts().to_pylist()}
+        counts = {
+            it["values"]: it["counts"] for it in dataset.to_table(columns=["run"])["run"].value_counts().to_pylist()
+        }
     if not counts:
         raise NothingToReport(f"{folder} holds no events.")
     if run is not None and run not in counts:
         raise NothingToReport(f"{folder} has no group {run}; it has {_some(sorted(counts))}.")
     if sum(counts.values()) > MOST_FOLDED:
-        raise NothingToReport(f"{folder} holds {sum(counts.values()):,} events, more than {MOST_FOLDED:,}: export less (--since).")
+        raise NothingToReport(
+            f"{folder} holds {sum(counts.values()):,} events, more than {MOST_FOLDED:,}: export less (--since)."
+        )
     chosen = run or max(counts, key=lambda it: counts[it])
     rows, merged, told = [], {name: dict[int, int]() for name in HISTOGRAMS}, list[Event]()
     for group in sorted(counts):

@@ -47,12 +47,12 @@ def spreads(name: str, title: str, meaning: str, found: list[Spread], limits: Ma
         name=name,
         title=title,
         alt=f"Histogram of {meaning} on a logarithmic axis, {', '.join(f'{it.label}s' for it in found)}, with the percentiles 50, 95 and 99 marked.",
-        caption=" ".join(_sentence(it, meaning, limits) for it in found),
+        caption=" ".join(_sentence(it, limits) for it in found),
         draw=partial(_draw, found, meaning, limits),
     )
 
 
-def _sentence(it: Spread, meaning: str, limits: Mapping[str, float]) -> str:
+def _sentence(it: Spread, limits: Mapping[str, float]) -> str:
     zeros = it.counts.get(histogram.ZERO, 0)
     at_once = f" {share(zeros, it.total)} took no time at all." if zeros else ""
     beyond = ""
@@ -69,7 +69,16 @@ def _draw(found: list[Spread], meaning: str, limits: Mapping[str, float], theme:
         _draw_one(axes, it, OWNERS[at % len(OWNERS)] if len(found) > 1 else theme.plain, theme)
         for name, limit in limits.items():
             axes.axvline(limit, color=theme.alarm, linewidth=1.2, linestyle=(0, (4, 2)))
-            axes.annotate(f"{name} {duration(limit)}", (limit, 0.55), xycoords=("data", "axes fraction"), xytext=(-5, 0), textcoords="offset points", ha="right", fontsize=8, color=theme.alarm)
+            axes.annotate(
+                f"{name} {duration(limit)}",
+                (limit, 0.55),
+                xycoords=("data", "axes fraction"),
+                xytext=(-5, 0),
+                textcoords="offset points",
+                ha="right",
+                fontsize=8,
+                color=theme.alarm,
+            )
     grid[-1, 0].set_xlabel(f"{meaning} (logarithmic)")
     return figure
 

@@ -16,6 +16,9 @@ IN_WINDOW = 80
 """Handovers in the stretch that is shown, at most about."""
 
 _ENDS = frozenset({"released", "abandoned", "forced", "expired", "inherited", "withdrawn"})
+_BEGINS = frozenset({"granted", "claimed"})
+_OF_OWNER = _ENDS | {"revoking", "cancelled"}
+_CHANGES = _BEGINS | _OF_OWNER | {"removed"}
 CUT_SHORT = frozenset({"forced", "abandoned"})
 
 _ABOUT_MEMBERS = {"joined": "joins", "leaving": "leaves", "expired_member": "is given up", "graced": "is waited for"}
@@ -89,31 +92,30 @@ class _Teller:
     def take(self, event: Event) -> None:
         if event.kind in _ABOUT_MEMBERS:
             self.marks.append(Mark(event.at_ms, event.kind, "", event.member or ""))
-        if not event.resource:
-            return
-        lane = self._lanes.setdefault(event.resource, _Lane(since_ms=self._begin_ms))
-        if not lane.is_known and event.kind in {"revoking", "cancelled", *_ENDS}:
+        if event.resource and event.kind in _CHANGES:
+            self._change(event, event.resource)
+
+    def _change(self, event: Event, resource: str) -> None:
+        lane = self._lanes.setdefault(resource, _Lane(since_ms=self._begin_ms))
+        if not lane.is_known and event.kind in _OF_OWNER:
             lane.owner = event.member or ""  # what we see begins in the middle of a tenure
         lane.is_known = True
-        if event.kind in {"granted", "claimed"}:
-            self._close(event.resource, lane, event.at_ms)
-            lane.owner, lane.since_ms = event.member or "", event.at_ms
+        self._close(resource, lane, event.at_ms)
+        if event.kind in _BEGINS:
+            lane.owner = event.member or ""
         elif event.kind == "revoking":
-            self._close(event.resource, lane, event.at_ms)
             lane.revoking_ms = event.at_ms
-        elif event.kind == "cancelled":
-            self._close(event.resource, lane, event.at_ms)
-            self.marks.append(Mark(event.at_ms, event.kind, event.resource, event.member or ""))
-        elif event.kind in _ENDS or event.kind == "removed":
-            self._close(event.resource, lane, event.at_ms)
-            self.marks.append(Mark(event.at_ms, event.kind, event.resource, event.member or ""))
+        else:
+            self.marks.append(Mark(event.at_ms, event.kind, resource, event.member or ""))
+        if event.kind in _ENDS:
             lane.owner = ""
-            if event.kind == "removed":
-                del self._lanes[event.resource]
+        if event.kind == "removed":
+            del self._lanes[resource]
 
     def _close(self, resource: str, lane: _Lane, at_ms: int) -> None:
         state: State = "free" if not lane.owner else "draining" if lane.revoking_ms is not None else "held"
-        if at_ms > lane.since_ms:
+        is_before_all = state == "free" and lane.since_ms == self._begin_ms
+        if at_ms > lane.since_ms and not is_before_all:
             self.pieces.append(Piece(resource, lane.owner, state, lane.since_ms, at_ms))
         lane.since_ms, lane.revoking_ms = at_ms, None
 

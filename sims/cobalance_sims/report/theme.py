@@ -40,9 +40,15 @@ class Theme:
     """For data that needs no telling apart."""
 
 
-LIGHT = Theme(ink="#1d2733", soft="#5b6875", line="#d4dae0", paper="#ffffff", alarm="#c0392b", good="#00795a", plain="#0072b2")
-DARK = Theme(ink="#e8edf2", soft="#9caab8", line="#36424e", paper="#151b22", alarm="#ff7a66", good="#3fc79a", plain="#5cb3e8")
-_MARKED = Theme(ink="#010a01", soft="#010a02", line="#010a03", paper="#010a04", alarm="#010a05", good="#010a06", plain="#010a07")
+LIGHT = Theme(
+    ink="#1d2733", soft="#5b6875", line="#d4dae0", paper="#ffffff", alarm="#c0392b", good="#00795a", plain="#0072b2"
+)
+DARK = Theme(
+    ink="#e8edf2", soft="#9caab8", line="#36424e", paper="#151b22", alarm="#ff7a66", good="#3fc79a", plain="#5cb3e8"
+)
+_MARKED = Theme(
+    ink="#010a01", soft="#010a02", line="#010a03", paper="#010a04", alarm="#010a05", good="#010a06", plain="#010a07"
+)
 """Colours that nothing else has; in the SVG they become variables of the page."""
 
 
@@ -94,7 +100,9 @@ def svg(figure: Figure) -> str:
     buffer = io.StringIO()
     with _style(_MARKED, salt=figure.name):
         canvas = figure.draw(_MARKED)
-        canvas.savefig(buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.05, metadata={"Date": None})
+        canvas.savefig(
+            buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.05, metadata={"Date": None}
+        )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -102,7 +110,9 @@ def svg(figure: Figure) -> str:
         text = text.replace(colour, f"var(--{name})")
     text = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\g<1>{figure.name}-", text)
     for gid, hint in figure.hints.items():
-        text = text.replace(f'<g id="{figure.name}-{gid}">', f'<g id="{figure.name}-{gid}"><title>{_escaped(hint)}</title>')
+        text = text.replace(
+            f'<g id="{figure.name}-{gid}">', f'<g id="{figure.name}-{gid}"><title>{_escaped(hint)}</title>'
+        )
     label = f'<title id="{figure.name}-title">{_escaped(figure.title)}</title><desc id="{figure.name}-desc">{_escaped(figure.alt)}</desc>'
     opened = re.sub(r'\s(?:width|height)="[^"]*pt"', "", text[: text.index(">")])
     described = f' role="img" aria-labelledby="{figure.name}-title {figure.name}-desc">'
@@ -134,7 +144,8 @@ def _style(theme: Theme, salt: str) -> Any:
         "figure.facecolor": theme.paper,
         "axes.facecolor": "none",
     }
-    return mpl.rc_context({**_RC, **colours, "svg.hashsalt": salt})
+    chosen: Any = {**_RC, **colours, "svg.hashsalt": salt}
+    return mpl.rc_context(chosen)
 
 
 def canvas(width_in: float, height_in: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Canvas, Any]:

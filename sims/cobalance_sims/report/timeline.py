@@ -18,6 +18,8 @@ LEAST_SHOWN = 0.0016
 """Of the width: a drain or gap of a millisecond would be invisible among minutes."""
 
 LANE_IN = 0.27
+LETTER_SHARE = 0.0058
+"""Of the width, that a letter of the smallest text takes."""
 MEMBER_WORDS = {"joined": "joins", "leaving": "leaves", "expired_member": "is given up", "graced": "awaited"}
 
 
@@ -88,7 +90,9 @@ def _draw_piece(axes: Any, lanes: _Lanes, piece: Piece, at: int, theme: Theme) -
     start, width = lanes.seconds(piece.start_ms), (piece.end_ms - piece.start_ms) / 1000
     row = lanes.rows[piece.resource]
     if piece.state == "free":
-        shape = Rectangle((start, row - 0.09), max(width, least_s), 0.18, facecolor=theme.alarm, edgecolor="none", zorder=3)
+        shape = Rectangle(
+            (start, row - 0.09), max(width, least_s), 0.18, facecolor=theme.alarm, edgecolor="none", zorder=3
+        )
     else:
         colour, hatch = lanes.looks[piece.owner]
         drains = piece.state == "draining"
@@ -104,9 +108,15 @@ def _draw_piece(axes: Any, lanes: _Lanes, piece: Piece, at: int, theme: Theme) -
         )
     shape.set_gid(f"piece{at}")
     axes.add_patch(shape)
-    if piece.state == "held" and piece.end_ms - piece.start_ms > lanes.story.length_ms * 0.075:
-        middle = start + width / 2
-        axes.text(middle, row, lanes.members[piece.owner], color=_on(lanes.looks[piece.owner][0]), fontsize=7.5, ha="center", va="center", clip_on=True, zorder=4)
+    if piece.state == "held" and width > lanes.story.length_ms / 1000 * LETTER_SHARE * (
+        len(lanes.members[piece.owner]) + 3
+    ):
+        colour, hatch = lanes.looks[piece.owner]
+        behind = {"facecolor": colour, "edgecolor": "none", "pad": 1.2} if hatch else None
+        axes.text(
+            start + width / 2, row, lanes.members[piece.owner], color=_on(colour), fontsize=7.5, ha="center", va="center",
+            clip_on=True, zorder=4, bbox=behind,
+        )  # fmt: skip
 
 
 def _on(colour: str) -> str:
@@ -120,30 +130,42 @@ def _draw_cut_short(axes: Any, lanes: _Lanes, theme: Theme) -> None:
     if found:
         at = [lanes.seconds(mark.at_ms) for mark in found]
         rows = [lanes.rows[mark.resource] for mark in found]
-        axes.scatter(at, rows, marker="X", s=70, color=theme.alarm, edgecolors=theme.paper, linewidths=0.9, zorder=6, clip_on=False)
+        axes.scatter(
+            at,
+            rows,
+            marker="X",
+            s=70,
+            color=theme.alarm,
+            edgecolors=theme.paper,
+            linewidths=0.9,
+            zorder=6,
+            clip_on=False,
+        )
 
 
 def _draw_members(axes: Any, lanes: _Lanes, theme: Theme) -> None:
     """Who came and went, above the lanes; words only where they have room."""
-    last_at = [-1.0, -1.0]
-    room = lanes.story.length_ms / 1000 * 0.105
+    length_s = lanes.story.length_ms / 1000
+    taken: list[list[tuple[float, float]]] = [[], []]
     for mark in lanes.story.marks:
         if mark.resource or mark.kind not in MEMBER_WORDS:
             continue
         at = lanes.seconds(mark.at_ms)
-        if mark.kind == "joined" and at < room / 8:
+        if mark.kind == "joined" and at < length_s / 80:
             continue  # with them the run begins
-        gone = mark.kind == "expired_member"
-        axes.axvline(at, color=theme.alarm if gone else theme.soft, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0.5, alpha=0.8)
-        level = next((level for level in (0, 1) if at - last_at[level] >= room or last_at[level] < 0), None)
+        colour = theme.alarm if mark.kind == "expired_member" else theme.soft
+        axes.axvline(at, color=colour, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0.5, alpha=0.8)
+        words = f"{lanes.members[mark.member]} {MEMBER_WORDS[mark.kind]}"
+        width_s = (len(words) + 2) * LETTER_SHARE * length_s
+        to_left = at + width_s > length_s
+        start = at - width_s if to_left else at
+        level = next((at for at in (0, 1) if all(start + width_s <= a or start >= b for a, b in taken[at])), None)
         if level is None:
             continue
-        last_at[level] = at
-        words = f"{lanes.members[mark.member]} {MEMBER_WORDS[mark.kind]}"
-        near_end = at > lanes.story.length_ms / 1000 * 0.9
+        taken[level].append((start, start + width_s))
         axes.annotate(
-            words, (at, -0.6), xytext=(-3 if near_end else 3, 3 + 11 * level), textcoords="offset points", fontsize=7.5,
-            color=theme.alarm if gone else theme.soft, ha="right" if near_end else "left", annotation_clip=False,
+            words, (at, -0.6), xytext=(-3 if to_left else 3, 3 + 11 * level), textcoords="offset points", fontsize=7.5,
+            color=colour, ha="right" if to_left else "left", annotation_clip=False,
         )  # fmt: skip
 
 
@@ -159,7 +181,16 @@ def _draw_legend(figure: Any, lanes: _Lanes, theme: Theme) -> None:
     keys += [
         Line2D([], [], color=first, linewidth=4, solid_capstyle="butt", label="narrow: draining"),
         Line2D([], [], color=theme.alarm, linewidth=2, solid_capstyle="butt", label="no owner"),
-        Line2D([], [], color="none", marker="X", markersize=8, markerfacecolor=theme.alarm, markeredgecolor=theme.paper, label="cut short"),
+        Line2D(
+            [],
+            [],
+            color="none",
+            marker="X",
+            markersize=8,
+            markerfacecolor=theme.alarm,
+            markeredgecolor=theme.paper,
+            label="cut short",
+        ),
     ]
     figure.legend(handles=keys, loc="outside lower left", ncols=8, fontsize=8, handlelength=1.4, columnspacing=1.2)
 
@@ -182,7 +213,11 @@ def _caption(story: Story) -> str:
     lanes_ms = story.length_ms * len(story.resources)
     ends = story.count("released", "abandoned", "forced", "expired", "inherited", "withdrawn")
     cut = story.count(*CUT_SHORT)
-    shown = "" if len(story.resources) == story.total_resources else f" (the {len(story.resources)} busiest of {story.total_resources:,} resources)"
+    shown = (
+        ""
+        if len(story.resources) == story.total_resources
+        else f" (the {len(story.resources)} busiest of {story.total_resources:,} resources)"
+    )
     members = (
         f"{count(story.count('joined'), 'join')}, {count(story.count('leaving'), 'leave')} and "
         f"{count(story.count('expired_member'), 'lost member')}"

@@ -9,7 +9,12 @@ def duration(ms: float | None) -> str:
     """``850 ms``, ``1.2 s``, ``3.4 min``, ``2.1 h`` or ``5 d``."""
     if ms is None:
         return "unknown"
-    for limit, factor, unit in ((1_000, 1, "ms"), (120_000, 1e3, "s"), (7_200_000, 6e4, "min"), (172_800_000, 3.6e6, "h")):
+    for limit, factor, unit in (
+        (1_000, 1, "ms"),
+        (120_000, 1e3, "s"),
+        (7_200_000, 6e4, "min"),
+        (172_800_000, 3.6e6, "h"),
+    ):
         if abs(ms) < limit:
             return f"{number(ms / factor)} {unit}"
     return f"{number(ms / 8.64e7)} days"
@@ -50,7 +55,7 @@ def shortened(names: list[str], most: int = 14) -> dict[str, str]:
         label = name[cut:] or name
         label = label if len(label) <= most else f"{label[: most // 2]}…{label[-(most - most // 2 - 1) :]}"
         while label in labels.values():
-            label += "′"
+            label += "'"
         labels[name] = label
     return labels
 

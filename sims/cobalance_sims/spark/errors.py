@@ -62,7 +62,7 @@ def translated(error: Exception, doing: str) -> CobalanceError | None:
         found = recognise(text, doing)
         if found is not None:
             return found
-    return SparkFailed(f"Spark failed while {doing}: {_first_lines(text)}")
+    return SparkFailed(f"Spark failed while {doing}: {_first_lines(text)} COBALANCE_SPARK_LOG=warn shows what it logs.")
 
 
 def _is_sparks(error: Exception) -> bool:
@@ -132,7 +132,7 @@ def _unreadable(text: str, doing: str) -> CobalanceError | None:
     if not any(sign in text for sign in _BROKEN):
         return None
     found = _FILE.search(text) or _PARQUET.search(text)
-    where = found[1].rstrip(".,") if found else "one of its files"
+    where = re.sub(r"^file:/+", "/", found[1].rstrip(".,")) if found else "one of its files"
     return CorruptParquet(f"{where} cannot be read (while {doing}): it is damaged, or no Parquet file. {_cure(where)}")
 
 

@@ -55,8 +55,8 @@ class Manifest:
     def _path(self) -> str:
         return f"{self.out}/manifest"
 
-    def runs(self) -> DataFrame:
-        """The runs that are done, with the ``wave`` of each. Empty if nothing is there yet.
+    def runs(self) -> DataFrame | None:
+        """The runs that are done, with the ``wave`` of each; None if nothing is there yet.
 
         Raises:
             NotASweep: there is something else.
@@ -65,10 +65,10 @@ class Manifest:
         with spark_errors("reading the manifest"):
             found = self._columns()
         if found is None:
-            return self.spark.createDataFrame([], f"{SCHEMA}, wave bigint")
+            return None
         if found != {**COLUMNS, "wave": "bigint"}:
             raise NotASweep(
-                f"{self._path} is no manifest of this version (it has {', '.join(found) or 'nothing'}): name another folder."
+                f"{self._path} is no manifest of this version (it has {', '.join(found)}): name another folder."
             )
         return self.spark.read.schema(f"{SCHEMA}, wave bigint").parquet(self._path)
 
@@ -84,13 +84,20 @@ class Manifest:
 
     def waves(self) -> list[int]:
         """The finished ones, in order."""
+        runs = self.runs()
+        if runs is None:
+            return []
         with spark_errors("reading the manifest"):
-            return sorted(row.wave for row in self.runs().select("wave").distinct().collect())
+            return sorted(row.wave for row in runs.select("wave").distinct().collect())
 
-    def failed(self) -> list[Any]:
-        """The runs that failed: rows with run, error and replay."""
+    def failed(self) -> list[dict[str, Any]]:
+        """The runs that failed, with run, error and replay."""
+        runs = self.runs()
+        if runs is None:
+            return []
         with spark_errors("reading the manifest"):
-            return self.runs().where("status <> 'ok'").select("run", "error", "replay").orderBy("run").collect()
+            found = runs.where("status <> 'ok'").select("run", "error", "replay").orderBy("run").collect()
+        return [row.asDict() for row in found]
 
     def commit(self, wave: int, runs: Sequence[dict[str, Any]]) -> None:
         """The wave is done: its runs, with the columns of COLUMNS."""

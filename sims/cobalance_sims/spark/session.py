@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
 import warnings
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+_PORTS = {"sc": 15002, "spark": 7077}
 ANSWER_S = 5.0
 """How long a master or Connect server may take to accept a connection."""
 
@@ -194,18 +197,20 @@ def _local_defaults() -> dict[str, str]:
 def _await_answer(target: Target) -> None:
     """Asks whether anybody listens, since Spark would try for minutes before it says so."""
     scheme, separator, rest = target.url.partition("://")
-    if not separator or scheme not in {"sc", "spark"}:
+    if not separator or scheme not in _PORTS:
         return
-    for address in rest.partition("/")[0].partition(";")[0].split(","):
-        host, _, port = (
-            address.rpartition(":") if ":" in address else (address, "", "15002" if scheme == "sc" else "7077")
+    problems = [_problem(address, scheme) for address in re.split("[/;]", rest)[0].split(",")]
+    if all(problems):
+        raise ClusterUnreachable(
+            f"Nobody answers at {target.name} ({problems[0]}). Is it running, and are name and port right?"
         )
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-        except ValueError:
-            raise UsageError(f"--master {target.name}: {port!r} is no port.") from None
-        except OSError as error:
-            problem = error
-        else:
-            return
-    raise ClusterUnreachable(f"Nobody answers at {target.name} ({problem}). Is it running, and is the port right?")
+
+
+def _problem(address: str, scheme: str) -> str:
+    """Why there is no connection to HOST or HOST:PORT; empty if there is one."""
+    parts = urlsplit(f"//{address}")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or _PORTS[scheme]), ANSWER_S).close()
+    except (OSError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -50,8 +51,8 @@ class Done:
     made: int
     there: int
     """Runs that were there already."""
-    failed: list[Any]
-    """All that failed, now or before: rows with run, error and replay."""
+    failed: list[dict[str, Any]]
+    """All that failed, now or before, with run, error and replay."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,36 +79,38 @@ class Sweep:
             CorruptParquet, WorkerDied, ClusterUnreachable, SparkFailed: see errors.py.
         """
         with only_writer(self.out):
-            missing = self._missing(grid)
+            runs = [Run(point.run(seed), point, seed) for point in grid.points for seed in grid.seeds]
+            before = self.manifest.runs()
+            missing = _shuffled(runs) if before is None else self._missing(runs, before)
             if missing:
                 self._note(grid)
             with told.shown(len(missing)):
-                self._waves(missing, told)
-            return Done(len(missing), grid.runs - len(missing), self._failed(grid))
+                failed = self._waves(missing, self._costs(before), told)
+            if before is not None:
+                failed += self._failed_before({it.id for it in runs} - {it.id for it in missing})
+            return Done(len(missing), grid.runs - len(missing), failed)
 
-    def _missing(self, grid: Grid) -> list[Run]:
-        """In an order of no meaning, so that each wave has some of everything."""
-        runs = [Run(point.run(seed), point, seed) for point in grid.points for seed in grid.seeds]
+    def _missing(self, runs: Sequence[Run], before: DataFrame) -> list[Run]:
+        """Those of them that are not done."""
         with spark_errors("reading the manifest"):
-            there = self.manifest.runs()
             asked = self.spark.createDataFrame(pa.table({"run": [it.id for it in runs]}))
-            missing = set(asked.join(there, "run", "left_anti").toArrow()["run"].to_pylist())
-        found = [it for it in runs if it.id in missing]
-        random.Random(0).shuffle(found)
-        return found
+            missing = set(asked.join(before, "run", "left_anti").toArrow()["run"].to_pylist())
+        return _shuffled([it for it in runs if it.id in missing])
 
-    def _waves(self, missing: Sequence[Run], told: Told) -> None:
-        if not missing:
-            return
-        costs, cores = self._costs(), core_count(self.spark)
-        left = iter(missing)
+    def _waves(self, missing: Sequence[Run], costs: Costs, told: Told) -> list[dict[str, Any]]:
+        """Makes them; those that failed."""
+        failed: list[dict[str, Any]] = []
+        cores, left = core_count(self.spark) if missing else 1, iter(missing)
         while wave := _take(left, costs, cores * (self.wave_s if costs.learnt else min(PILOT_S, self.wave_s))):
             told.begins(len(wave))
             begun = time.monotonic()
             made = self._wave(wave, costs, cores)
-            told.finished(len(made), sum(row["status"] != "ok" for row in made), time.monotonic() - begun)
+            bad = [row for row in made if row["status"] != "ok"]
+            told.finished(len(made), len(bad), time.monotonic() - begun)
+            failed += bad
             for row in made:
-                costs.learn(row["shape"], 1, row["cpu_s"] or 0.0)
+                costs.learn(row["shape"], 1, row["cpu_s"])
+        return failed
 
     def _wave(self, wave: Sequence[Run], costs: Costs, cores: int) -> list[dict[str, Any]]:
         """Simulates each of its runs once, then writes the tables, and last of all the manifest."""
@@ -147,20 +150,18 @@ class Sweep:
     def _kept(self, run: Run) -> bool:
         return int(run.id[:8], 16) < self.events_share * 2**32
 
-    def _costs(self) -> Costs:
+    def _costs(self, before: DataFrame | None) -> Costs:
         costs = Costs(GUESS_S)
-        with spark_errors("reading the manifest"):
-            known = self.manifest.runs().groupBy("shape").agg({"*": "count", "cpu_s": "sum"}).toArrow()
-        for shape, runs, cpu_s in zip(
-            *(known[name].to_pylist() for name in ("shape", "count(1)", "sum(cpu_s)")), strict=True
-        ):
-            costs.learn(shape, runs, cpu_s or 0.0)
+        if before is not None:
+            with spark_errors("reading the manifest"):
+                known = before.groupBy("shape").agg({"*": "count", "cpu_s": "sum"}).toArrow()
+            for shape, runs, cpu_s in zip(*(column.to_pylist() for column in known.columns), strict=True):
+                costs.learn(shape, runs, cpu_s)
         return costs
 
-    def _failed(self, grid: Grid) -> list[Any]:
-        """Of this grid alone, although others may share the folder."""
-        asked = {point.run(seed) for point in grid.points for seed in grid.seeds}
-        return [row for row in self.manifest.failed() if row.run in asked]
+    def _failed_before(self, runs: set[str]) -> list[dict[str, Any]]:
+        """Of these alone, although others may share the folder."""
+        return [row for row in self.manifest.failed() if row["run"] in runs]
 
     def _note(self, grid: Grid) -> None:
         with spark_errors("noting the grid"):
@@ -176,11 +177,20 @@ class Sweep:
             )
 
 
+def _shuffled(runs: list[Run]) -> list[Run]:
+    """In an order of no meaning, so that each wave has some of everything."""
+    random.Random(0).shuffle(runs)
+    return runs
+
+
 def core_count(spark: SparkSession) -> int:
-    """How many tasks run at a time. A plain range is cut into that many pieces, with Connect as well."""
+    """How many tasks run at a time. Where the master does not say, a plain range does, which is cut into that many pieces."""
     from pyspark.sql import functions as F  # noqa: N812
 
     with spark_errors("asking how many cores there are"):
+        local = re.fullmatch(r"local\[(\d+)\]", spark.conf.get("spark.master", ""))
+        if local:
+            return int(local[1])
         return spark.range(100_000).select(F.spark_partition_id().alias("part")).distinct().count()
 
 

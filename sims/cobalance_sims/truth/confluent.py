@@ -72,8 +72,8 @@ class Report:
         """The table, Confluent's figures beside ours."""
         tasks, workers = self.sizes
         conditions = (
-            f"{tasks} tasks, {workers} workers, default settings; a task takes {STOPPING.text} ms to stop (assumed). Medians of "
-            f"{len(self.shapes['eager'])} seeds; work is counted over {WINDOW_MS // MINUTE_MS} minutes from the first connector on."
+            f"{tasks} tasks, {workers} workers, default settings; a task takes {STOPPING.text} ms to stop (assumed). Medians over "
+            f"{len(self.shapes['eager'])} seed(s); work is counted over {WINDOW_MS // MINUTE_MS} minutes from the first connector on."
         )
         rows = [(name, *published, *(self._of(mode, what) for mode in MODES)) for name, published, what in ROWS]
         return f"{conditions}\n\n{markdown(HEADS, rows)}"

@@ -67,9 +67,8 @@ def tune(
 ) -> Tuning:
     """Searches with half as many seeds as it judges with. The same arguments give the same answer."""
     trials, others = Trials(runner, told), peers(today)
-    found = search(
-        trials, today, chosen.axes, preferences, range(1, max(2, seeds // 2) + 1), others=[it.settings for it in others]
-    )
+    like_others = [it for peer in others if (it := _along(today, peer.settings, chosen.axes)) is not None]
+    found = search(trials, today, chosen.axes, preferences, range(1, max(2, seeds // 2) + 1), others=like_others)
     fresh = range(FRESH, FRESH + seeds)
     final = list(dict.fromkeys([*found.finalists, today]))
     everybody = list(dict.fromkeys([*final, *(it.settings for it in others)]))

@@ -16,7 +16,7 @@ from cobalance.redact import redact
 
 HELP = """Kafka-style consumer groups for RabbitMQ, and for any other set of resources, without stop-the-world.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a server cannot be reached.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a server cannot be reached, 4 work was given up at the drain timeout.
 """
 
 TRACEBACK = "COBALANCE_TRACEBACK"

@@ -45,7 +45,7 @@ class Scenario:
         """The time to go to, if that is what was asked for."""
         if self.to_datetime is not None:
             return read_time("--to-datetime", self.to_datetime)
-        return None if self.by_duration is None else datetime.now(UTC) - _duration(self.by_duration)
+        return None if self.by_duration is None else _ago(self.by_duration)
 
 
 @attrs.frozen
@@ -140,6 +140,13 @@ def read_time(flag: str, text: str) -> datetime:
             f"{flag} {text!r} is no time: write it as 2026-01-31T12:00:00, with +02:00 if it is not UTC."
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _ago(text: str) -> datetime:
+    try:
+        return datetime.now(UTC) - _duration(text)
+    except OverflowError:
+        raise UsageError(f"--by-duration {text!r} leads to before our era: use --to-earliest.") from None
 
 
 def _duration(text: str) -> timedelta:

@@ -47,10 +47,11 @@ class AckTracker:
         self.delivered += count
 
     def give_back(self, count: int) -> None:
-        """The last `count` messages handed out were not begun: they count as not delivered."""
-        if self.delivered - count < max(self._ahead, default=self.settled):
+        """The last `count` messages handed out were not begun: they count as not delivered, unless `done_up_to` said otherwise."""
+        least = max(self._ahead, default=self.settled)
+        if self.delivered - count < least and least > self._covered:
             raise ValueError("only what was handed out last, and not settled, can be given back")
-        self.delivered -= count
+        self.delivered = max(self.delivered - count, least)
 
     def done(self, tag: int) -> bool:
         """The message was processed. True when a flush is due by count."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TypeVar
 
@@ -58,7 +58,8 @@ def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
         ) from None
     finally:
         if connection.is_open:
-            connection.close()
+            with suppress(pika_errors.AMQPError):  # a farewell that is not heard takes nothing back of what was said
+                connection.close()
 
 
 class Admin:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import anyio.to_thread
 
+from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
 from cobalance.limits import check_integer
@@ -320,6 +321,11 @@ class ConsumerGroup(Streaming):
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
         return Share(self._per_partition, self._room)
+
+    def is_sure(self, *, guarded: bool) -> bool:
+        """Whether by our own clock nobody else can have been let in yet: the session cannot have expired, or RabbitMQ guards it."""
+        until = self._engine.session.lease.until
+        return (until is not None and monotonic_ms() < until) or (guarded and self.connection.is_proven)
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has them handled in order, as far as the worker goes on; returns how many are done with."""

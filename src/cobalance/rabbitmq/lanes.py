@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.delivery import Tenure as ChannelTenure
-    from cobalance.rabbitmq.partition_worker import Partitions
+    from cobalance.rabbitmq.partitions import Partitions
     from cobalance.rabbitmq.queues import Queue
     from cobalance.tenure import Tenure
 

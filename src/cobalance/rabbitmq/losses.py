@@ -39,6 +39,17 @@ class Losses:
         self._has_consumed = False
         self._missing = False
         self._told: CobalanceError | None = None
+        self._told_waiting = False
+
+    def wait_for_others(self) -> None:
+        """Logs, once, that RabbitMQ has not let go of another consumer: it is mostly a member that died or froze a moment ago."""
+        if not self._told_waiting:
+            log.warning(
+                "group %s: another connection still has queue %s for itself; it is consumed here as soon as that one lets go. If that "
+                "lasts, somebody outside of the group consumes it: rabbitmqctl list_consumers",
+                *(self._group, self._queue),
+            )
+        self._told_waiting = True
 
     def tell(self, error: CobalanceError, *, connected: bool) -> None:
         """Logs a lost channel, once, as soon as it is known: the running handler may go on for long before it is judged."""

@@ -3,7 +3,9 @@
 import base64
 import http.client
 import json
+import re
 import ssl
+from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
@@ -104,9 +106,7 @@ def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, 
 
 def _call(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int) -> tuple[str, int, bytes]:
     """Where it was asked, the status of the answer (0 when there was none) and the answer."""
-    amqp, api = urlsplit(single_urls(amqp_url)[0]), urlsplit(management_url or "")
-    if api.scheme not in {"", "http", "https"}:
-        raise UsageError("The management URL must begin with http:// or https://.")
+    amqp, api = urlsplit(single_urls(amqp_url)[0]), _split(management_url or "")
     host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORT
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
@@ -124,6 +124,18 @@ def _call(request: _Request, amqp_url: str, management_url: str | None, timeout_
     return f"{host}:{port}", status, body
 
 
+def _split(url: str) -> SplitResult:
+    with suppress(ValueError):  # its words may quote what was meant as a part of the password
+        parts = urlsplit(url)
+        is_sound = parts.port != 0 and not re.search(r"[\x00-\x20\x7f]", parts.netloc)
+        if is_sound and parts.scheme in {"", "http", "https"}:
+            return parts
+    raise UsageError(
+        "The management URL is not valid: it must begin with http:// or https://, as in http://user:password@host:15672, with every "
+        "special character of the user name and the password percent-encoded."
+    )
+
+
 def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http.client.HTTPConnection:
     if api.scheme != "https":
         return http.client.HTTPConnection(host, port, timeout=timeout_ms / 1000)
@@ -139,13 +151,15 @@ def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http
 
 def _decode(place: str, status: int, body: bytes) -> Any:
     if status == http.HTTPStatus.OK:
-        return json.loads(body)
+        with suppress(ValueError):
+            return json.loads(body)
     if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
         raise AuthenticationRefused(
             f"RabbitMQ's management API at {place} refused the user: it needs the right password and the tag 'management' "
             "(rabbitmqctl set_user_tags USER management)."
         )
-    what = f"answers with status {status}" if status else f"cannot be reached ({body.decode()})"
+    answered = "what is no JSON" if status == http.HTTPStatus.OK else f"status {status}"
+    what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
     raise Unreachable(
         f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or set "
         "COBALANCE_MANAGEMENT_URL to where it listens."

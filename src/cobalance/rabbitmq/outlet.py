@@ -75,7 +75,9 @@ class Outlet:
         self.topic = check_topic(self._url, self.topic, timeout_ms=timeout_ms)
         self._connection.connect(timeout_ms)
         opened: Future[CobalanceError | None] = Future()
-        self._connection.submit(lambda: self._open_channel(opened))
+        if not self._connection.submit(lambda: self._open_channel(opened)):
+            lost = f"RabbitMQ at {self._connection.place}: the connection was lost as soon as it was made."
+            opened.set_result(Unreachable(lost, outcome="not_executed"))
         failure = opened.result()
         if failure is not None:
             raise failure

@@ -112,6 +112,11 @@ class PartitionConsumer:
         with self._lock:
             return self._acks.progress
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more will be handed out: it was drained, aborted, or given something back."""
+        return self._draining
+
     def start(self) -> None:
         """Opens the channel, proves the guard and subscribes."""
         if not self._connection.submit(self._begin):
@@ -253,9 +258,11 @@ class PartitionConsumer:
             self._on_event(Event(State.CONSUMING))
 
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
-        if self._draining:
-            return
-        self._buffer.append(Delivery(self.tenure, method, properties, body))
+        delivery = Delivery(self.tenure, method, properties, body)
+        with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
+            if self._draining:
+                return
+            self._buffer.append(delivery)
         if self._armed:  # Not at once: what pika has read already comes first, so that the burst crosses over as one.
             self._armed = False
             self._connection.call_later(0, self._on_ready)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -19,53 +19,27 @@ from cobalance.errors import CobalanceError
 from cobalance.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.losses import Losses
-from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.partition import State
 from cobalance.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from cobalance.actions import AbortReason
     from cobalance.rabbitmq.batches import Batch
-    from cobalance.rabbitmq.connection import BrokerConnection
     from cobalance.rabbitmq.delivery import Delivery
-    from cobalance.rabbitmq.in_flight import Share, Turn
+    from cobalance.rabbitmq.in_flight import Turn
+    from cobalance.rabbitmq.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partitions import Partitions
     from cobalance.rabbitmq.queues import Queue
     from cobalance.tenure import Tenure
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+LOOK_AGAIN_MS = 20.0  # for who is in doubt about its hold
+
 BURST = 256
 """How many messages are taken from the consumer at a time."""
-
-
-class Partitions(Protocol):
-    """What a worker needs of its consumer group."""
-
-    name: str
-    """The group's."""
-    connection: BrokerConnection
-    unconnected_ms: int | None
-    """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
-    batch: Batch | None
-    """What the handler is given at a time, unless it is one message."""
-
-    async def wait_connected(self) -> None:
-        """Returns once there is a connection to RabbitMQ."""
-
-    def consumer(
-        self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[Event], None]
-    ) -> PartitionConsumer:
-        """A consumer for one tenure, on the present connection."""
-
-    def share(self) -> Share:
-        """Room for the unfinished messages of one tenure."""
-
-    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
-
-    def post(self, event: GuardChanged) -> None:
-        """To the session."""
 
 
 class PartitionWorker:
@@ -87,7 +61,8 @@ class PartitionWorker:
         self._losses = Losses(partitions.name, queue.name)
         self._subscribed = self._guarded = False
         self._put_off: list[Delivery] = []
-        """Taken, but not begun: the partition is paused."""
+        """Taken, but not begun: the partition is paused, or was not sure to be ours."""
+        self._doubted = False
         self._given_up: str | None = None
         tenure.on_pause = self._wakeup.notify
 
@@ -100,6 +75,9 @@ class PartitionWorker:
         except BaseExceptionGroup as group:  # of our own making: what a handler raised propagates as it is
             await self._close_at_once()
             raise group.exceptions[0] from None
+        except BaseException:  # cancelled, by an abort or by the user
+            self._let_go()
+            raise
         if self._given_up is not None:
             self.tenure.ask_back()
 
@@ -130,7 +108,7 @@ class PartitionWorker:
         """A fresh consumer for this tenure: at first, after a lost channel, and after a revocation that was cancelled."""
         await self._close_old()
         await self._wait_while(lambda: self.tenure.paused and self.tenure.active)
-        if not await self._wait_connected():
+        if not (self.tenure.active and await self._wait_connected()):
             return
         self._lost = None
         with self._lock:
@@ -175,13 +153,22 @@ class PartitionWorker:
 
     async def _close_at_once(self) -> None:
         """A handler has failed for good: what is finished is acknowledged, and the rest is back in the queue."""
+        self._let_go()
         if self._consumer is not None:
             with anyio.CancelScope(shield=True), suppress(CobalanceError):
-                await result_of(self._consumer.abort())
+                await result_of(self._consumer.closed)
+
+    def _let_go(self) -> None:
+        """What is unfinished goes back to the queue; nobody here finishes it any more, so it leaves its room to others."""
+        self.share.leave()
+        if self._consumer is not None:
+            self._consumer.abort()
 
     async def _consume(self) -> None:
         consumer = self._consumer
         while consumer is not None and self._may_go_on and self._lost is None:
+            if consumer.is_spent and not self._aborted:
+                return
             deliveries = await self._next(consumer)
             if deliveries:
                 await self._handle(consumer, deliveries)
@@ -202,6 +189,7 @@ class PartitionWorker:
 
     async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
         """What to hand over now: a burst, or a batch once it is complete or has waited long enough."""
+        await self._wait_sure()
         if self.tenure.paused:
             return []
         if self._put_off:
@@ -212,6 +200,16 @@ class PartitionWorker:
         if batch is not None and deliveries and self.tenure.active:
             await self._gather(consumer, deliveries, batch)
         return deliveries
+
+    async def _wait_sure(self) -> None:
+        """A process that was frozen, or held up for long, waits until it hears whether it has lost the partition."""
+        while self._doubted and not self._is_sure and self._may_go_on and self._lost is None:
+            await self._wait_while(lambda: self._may_go_on and self._lost is None, LOOK_AGAIN_MS)
+        self._doubted = False
+
+    @property
+    def _is_sure(self) -> bool:
+        return self._partitions.is_sure(guarded=self._guarded)
 
     async def _gather(self, consumer: PartitionConsumer, deliveries: list[Delivery], batch: Batch) -> None:
         with anyio.move_on_after(batch.within_ms / 1000):
@@ -258,7 +256,7 @@ class PartitionWorker:
             self._idle()
         if finished == len(deliveries):
             return
-        if self.tenure.paused and self.tenure.active and not self.stopping and self._given_up is None:
+        if (self.tenure.paused or self._doubted) and self._may_go_on and not self.stopping:
             self._put_off = deliveries[finished:]
         else:
             consumer.give_back(len(deliveries) - finished)
@@ -286,7 +284,7 @@ class PartitionWorker:
     @property
     def goes_on(self) -> bool:
         """Whether another message may be begun; any thread."""
-        return not (self.stopping or self.tenure.paused or self._given_up)
+        return not (self.stopping or self.tenure.paused or self._given_up or self._doubted)
 
     async def enter(self, count: int) -> bool:
         """Waits until there is room for so many messages; False when nothing may be begun any more."""
@@ -333,6 +331,7 @@ class PartitionWorker:
 
     def begin(self) -> bool:
         """Before each message: whether it may be begun."""
+        self._doubted = not self._is_sure
         if not self.goes_on:
             return False
         now, since = monotonic_ms(), self.busy_since
@@ -378,6 +377,8 @@ class PartitionWorker:
         if event.state is State.CONSUMING:
             self._subscribed = True
             self._guard(proven=True)
+        elif event.state is State.WAITING:
+            self._losses.wait_for_others()
         elif event.state is State.ENDED:
             self._guard(proven=False)
             self._lost = event.error

@@ -32,7 +32,12 @@ class Proof:
     def __init__(self, connection: BrokerConnection, heartbeat_s: float, tell: Callable[[bool], None]) -> None:
         self._connection, self._heartbeat_s, self._tell = connection, heartbeat_s, tell
         self._until = 0.0
-        self.holds = False
+        self._told = False
+
+    @property
+    def holds(self) -> bool:
+        """By the clock: a process that was frozen need not wait to be told that it does no more. Any thread."""
+        return time.monotonic() < self._until
 
     def begin(self) -> None:
         """Asks for the first time, on a channel of its own."""
@@ -54,7 +59,7 @@ class Proof:
         self._connection.call_later(max(0.0, due - time.monotonic()) * 1000, job)
 
     def _look(self) -> None:
-        holds = time.monotonic() < self._until
-        if holds != self.holds:
-            self.holds = holds
+        holds = self.holds
+        if holds != self._told:
+            self._told = holds
             self._tell(holds)

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.stream_probe import last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.stream_probe import first_offset, last_chunk, last_offset, offset_at
 from cobalance.rabbitmq.stream_settings import Start
 from cobalance.wakeup import result_of
 
@@ -30,4 +30,7 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
     if isinstance(start, datetime):
         found = await result_of(offset_at(connection, stream, start))
         return end if found is None else found - 1
-    return min(start - 1, end) if isinstance(start, int) else end
+    if isinstance(start, int):
+        first = await result_of(first_offset(connection, stream))
+        return min(max(start, first or 0) - 1, end)
+    return end

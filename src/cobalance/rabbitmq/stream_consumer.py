@@ -106,11 +106,14 @@ class StreamConsumer(PartitionConsumer):
         if self._ending is None:
             self._wait_and_retry(error)
         else:
-            self._end(self._ending[0])
+            self._unlocked()
 
     def _not_locked(self, error: CobalanceError) -> None:
         self._locking = False
-        self._end(error)
+        if self._ending is None:
+            self._end(error)
+        else:
+            self._unlocked()
 
     def _subscribed(self, frame: object) -> None:
         super()._subscribed(frame)

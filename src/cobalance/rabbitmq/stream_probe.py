@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
@@ -15,6 +15,8 @@ OFFSET_HEADER = "x-stream-offset"
 
 SILENCE_MS = 2_000.0
 """A stream that has delivered nothing for so long is taken to have nothing there. It takes milliseconds otherwise."""
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 WINDOW = 500
 """Messages sent ahead while the end of a chunk is looked for."""
@@ -32,9 +34,9 @@ def last_chunk(connection: BrokerConnection, stream: str) -> Future[int | None]:
 
 def offset_at(connection: BrokerConnection, stream: str, time: datetime) -> Future[int | None]:
     """The offset of the first message of the chunk written at this time, or next; None when nothing was written since. RabbitMQ
-    takes whole seconds.
+    takes whole seconds, none before 1970.
     """
-    return _begin(_Probe(connection, stream, time, window=1))
+    return _begin(_Probe(connection, stream, max(time, EPOCH), window=1))
 
 
 def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:

@@ -61,8 +61,8 @@ class StreamSettings:
     on_unknown_offset: UnknownOffset | None = attrs.field(default=None, validator=_valid_policy)
     """What to do when no offset is known though there may have been one: Redis has lost data since the group began, or the group was
     made by its first member instead of ``cobalance group create``; and when messages that were not read are gone from the stream.
-    ``"stop"`` ends the membership with OffsetUnknown, ``"first"`` goes on at the oldest message there is. Not given, it is ``"first"``
-    if that is where to start, else ``"stop"``."""
+    ``"stop"`` halts the partition (OffsetUnknown) until an operator has said where to go on, ``"first"`` goes on at the oldest message
+    there is. Not given, it is ``"first"`` if that is where to start, else ``"stop"``."""
 
     commit_every: int = attrs.field(default=500, validator=_positive)
     """A commit is sent when so many more messages are processed …"""

@@ -17,7 +17,8 @@ import anyio
 
 from cobalance.errors import ChannelLost, CobalanceError, CommitOutcomeUnknown, Fenced, OffsetRegressed, OffsetUnknown
 from cobalance.events import Abandoned, Drained
-from cobalance.rabbitmq.partition_worker import Partitions, PartitionWorker
+from cobalance.rabbitmq.partition_worker import PartitionWorker
+from cobalance.rabbitmq.partitions import Partitions
 from cobalance.rabbitmq.start import BEFORE_FIRST, offset_before
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 from cobalance.wakeup import Wakeup, result_of
@@ -202,8 +203,11 @@ class StreamWorker(PartitionWorker):
             with self._counting:
                 self._since_commit = 0
             offset = self._uncommitted()
-            if offset is not None and (self._given_up is not None or not self._ending.is_set()):
+            if offset is not None and not self._ending.is_set():
                 await self._commit(offset)
+        offset = self._uncommitted()
+        if offset is not None and self._given_up is not None:  # what is given up is released without an offset
+            await self._commit(offset)
         self._all_committed.set()
 
     def _uncommitted(self) -> int | None:

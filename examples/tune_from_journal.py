@@ -1,0 +1,89 @@
+"""From what a group did to the timeouts it should run: its journal is exported, calibrated, searched and drawn, with Spark.
+
+    pip install 'cobalance[spark]'
+    python examples/tune_from_journal.py FOLDER
+
+A small group of processes shares shelves, whose orders take a second or two, and is deployed twice; its revocation timeout is too
+short for that. FOLDER then holds the journal, what was fitted to it, the recommendation, and report.html, a page to look at.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+from cobalance import Group, Tenure, run
+
+REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
+SHELVES = [f"shelf-{number}" for number in range(12)]
+MEMBERS, DEPLOYS = 3, 2
+
+
+async def work(shelf: Tenure) -> None:
+    """One order after the other; one that has begun is finished before the shelf is given back."""
+    while shelf.active:
+        await pick_order()
+
+
+async def pick_order() -> None:
+    """A second or two of work."""
+    await anyio.sleep(random.lognormvariate(0.4, 0.7))
+
+
+def start_member() -> subprocess.Popen[bytes]:
+    """A process of the group, which is this file again."""
+    return subprocess.Popen([sys.executable, __file__, "--member"])
+
+
+def command(*words: str) -> int:
+    """What `cobalance …` does in a shell, in this process: so that Spark starts only once."""
+    from cobalance_sims.cli import main
+
+    print("$ cobalance sims", *words, flush=True)
+    return main(words)
+
+
+def live() -> None:
+    """The group starts, is deployed twice, and one process of it crashes."""
+    settings = ["--session-timeout", "3s", "--heartbeat-interval", "1s", "--revocation-timeout", "3s", "--gather", "0s"]
+    create = [sys.executable, "-m", "cobalance.cli", "group", "create", "warehouse", "--redis-url", REDIS_URL]
+    subprocess.run([*create, *settings], check=True)
+    members = [start_member() for _ in range(MEMBERS)]
+    time.sleep(3)
+    for _ in range(DEPLOYS * MEMBERS):
+        leaving = members.pop(0)
+        leaving.terminate()
+        leaving.wait()
+        members.append(start_member())
+        time.sleep(2)
+    members.pop().kill()
+    time.sleep(5)
+    for member in members:
+        member.terminate()
+    for member in members:
+        member.wait()
+
+
+def analyse(folder: Path) -> int:
+    """Journal → Parquet → churn → recommendation → page."""
+    from cobalance_sims.spark.session import spark_session
+
+    with spark_session():
+        command("journal", "--group", "warehouse", "--redis-url", REDIS_URL, "--out", str(folder / "journal"))
+        command("calibrate", str(folder / "journal"), "--out", str(folder / "churn"))
+        preferences = ["--weight", "forced=10", "--seeds", "12", "--tolerance", "0.3"]
+        code = command("tune", "--churn", str(folder / "churn"), "--out", str(folder / "tune.json"), *preferences)
+        command("report", str(folder / "tune.json"), str(folder / "journal"), "--out", str(folder / "report.html"))
+    return code
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--member"]:
+        run(Group("warehouse", SHELVES, redis_url=REDIS_URL, work=work))
+    else:
+        live()
+        sys.exit(analyse(Path(sys.argv[1])))

@@ -1,0 +1,190 @@
+"""Judges the defaults that Cobalance ships (``GroupSettings``) by a sweep over many kinds of churn.
+
+    python -m cobalance_sims.tune.shipped SWEEP --out sims/defaults/defaults.json
+
+One kind of churn costs a hundred times what another does, so costs are compared with those of the defaults under the same churn
+and the same seeds, and these ratios are averaged (their logarithms are) with every kind of churn counting the same. A default is
+to be changed only where another value is surely better by a tenth on average, and not surely worse by a quarter anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from cobalance.errors import CobalanceError
+from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.interval import Interval
+from cobalance_sims.tune.bootstrap import Draws
+from cobalance_sims.tune.costs import COSTS, estimates
+from cobalance_sims.tune.preferences import Preferences
+from cobalance_sims.tune.trials import Outcome, settings_of
+
+WORTH = 0.9
+"""A change must surely bring costs below this ratio, on average."""
+
+HARM = 1.25
+"""And must not surely bring them above this one, under any churn."""
+
+COLUMNS = ("churn", "seed", "status", "observed_ms", "unavailable_resource_ms", "draining_resource_ms", "duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "heal_hist", "unhealed")  # fmt: skip
+"""Of the outcomes, besides the settings."""
+
+
+class NoSuchSweep(CobalanceError):
+    """The sweep does not hold what the judgement needs."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Compared:
+    """Settings against the defaults."""
+
+    settings: GroupSettings
+    by_churn: dict[str, Interval]
+    """What they cost, as a multiple of what the defaults cost under that churn."""
+    ratio: Interval
+    """The same on average."""
+
+    @property
+    def is_worth_it(self) -> bool:
+        """By the rule above."""
+        return self.ratio.high < WORTH and all(it.low <= HARM for it in self.by_churn.values())
+
+    def as_json(self, shipped: GroupSettings) -> dict[str, Any]:
+        """What differs, and the ratios."""
+        before = attrs.asdict(shipped)
+        changed = {name: it for name, it in attrs.asdict(self.settings).items() if it != before[name]}
+        return {
+            "changed": changed,
+            "ratio": _rounded(self.ratio),
+            "by_churn": {name: _rounded(it) for name, it in self.by_churn.items()},
+        }
+
+
+def _rounded(it: Interval) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in attrs.asdict(it).items()}
+
+
+Totals = dict[GroupSettings, np.ndarray]
+"""What settings cost a day under one churn: the value, then each draw."""
+
+
+def totals(outcomes: Iterable[Outcome], preferences: Preferences, shipped: GroupSettings) -> dict[str, Totals]:
+    """By churn. Runs that failed are left out, with all others of their seed under that churn."""
+    runs: dict[str, dict[GroupSettings, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    failed: dict[str, set[int]] = defaultdict(set)
+    for row in outcomes:
+        runs[row["churn"]][settings_of(row, shipped)].append(row)
+        if row["status"] != "ok":
+            failed[row["churn"]].add(row["seed"])
+    return {churn: _of_churn(found, failed[churn], preferences) for churn, found in sorted(runs.items())}
+
+
+def _of_churn(runs: Mapping[GroupSettings, list[Outcome]], failed: set[int], preferences: Preferences) -> Totals:
+    seeds = set.intersection(*({row["seed"] for row in rows} for rows in runs.values())) - failed
+    if len(seeds) < 2:
+        return {}
+    draws = Draws.of(len(seeds))
+    found = {}
+    for settings, rows in runs.items():
+        costs = estimates([row for row in rows if row["seed"] in seeds], settings)
+        value = preferences.total({name: it.value for name, it in costs.items()})
+        drawn = preferences.total({name: it.drawn(draws) for name, it in costs.items()})
+        found[settings] = np.concatenate(([float(value)], np.asarray(drawn)))
+    return found
+
+
+def compare(by_churn: Mapping[str, Totals], shipped: GroupSettings) -> list[Compared]:
+    """Every choice that was run under each churn in which the defaults were, best first.
+
+    Raises:
+        NoSuchSweep: the defaults are not among them.
+    """
+    known = {churn: found for churn, found in by_churn.items() if shipped in found and found[shipped].min() > 0}
+    if not known:
+        raise NoSuchSweep(
+            "No churn of the sweep was run with the shipped defaults, seed by seed: put them into its grid."
+        )
+    choices = set.union(*(set(found) for found in known.values()))
+    return sorted((_compared(it, known, shipped) for it in choices), key=lambda it: it.ratio.value)
+
+
+def _compared(settings: GroupSettings, known: Mapping[str, Totals], shipped: GroupSettings) -> Compared:
+    """A setting that only concerns instance ids was run only under churns that have them."""
+    logs = {
+        churn: np.log(np.maximum(found[settings], 1e-9) / found[shipped])
+        for churn, found in known.items()
+        if settings in found
+    }
+    return Compared(
+        settings=settings,
+        by_churn={churn: _interval(it) for churn, it in logs.items()},
+        ratio=_interval(np.mean(list(logs.values()), axis=0)),
+    )
+
+
+def _interval(logs: np.ndarray) -> Interval:
+    low, high = np.quantile(logs[1:], (0.025, 0.975))
+    value = float(logs[0])
+    return Interval(math.exp(value), math.exp(min(float(low), value)), math.exp(max(float(high), value)))
+
+
+def verdict(compared: Sequence[Compared], shipped: GroupSettings) -> dict[str, Any]:
+    """What is to be done about the defaults, with the evidence. Only choices run under every churn compete with each other."""
+    churns = max(len(it.by_churn) for it in compared)
+    everywhere = [it for it in compared if len(it.by_churn) == churns]
+    single = [it for it in compared if _changes(it.settings, shipped) == 1]
+    worth = next((it for it in everywhere if it.is_worth_it), None)
+    return {
+        "decision": "change" if worth else "keep",
+        "recommended": worth.as_json(shipped) if worth else None,
+        "shipped": attrs.asdict(shipped),
+        "churns": sorted(set().union(*(it.by_churn for it in compared))),
+        "one_setting_changed": [it.as_json(shipped) for it in single],
+        "best": [it.as_json(shipped) for it in everywhere[:5]],
+        "worst": [it.as_json(shipped) for it in everywhere[-3:]],
+        "rule": f"change where the interval of the mean ratio lies below {WORTH} and that of no churn above {HARM}",
+        "weights": {name: cost.weight for name, cost in COSTS.items()},
+    }
+
+
+def _changes(settings: GroupSettings, shipped: GroupSettings) -> int:
+    ours, theirs = attrs.asdict(settings), attrs.asdict(shipped)
+    return sum(ours[name] != theirs[name] for name in ours)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command at the top."""
+    from cobalance_sims.records import SETTINGS
+    from cobalance_sims.spark.errors import spark_errors
+    from cobalance_sims.spark.session import add_spark_options, session_of
+    from cobalance_sims.spark.tables import read_sweep
+
+    parser = argparse.ArgumentParser(prog="python -m cobalance_sims.tune.shipped")
+    parser.add_argument("sweep")
+    parser.add_argument("--out", type=Path, required=True)
+    add_spark_options(parser)
+    options = parser.parse_args(words)
+    with session_of(options) as spark, spark_errors("reading the outcomes"):
+        table = read_sweep(spark, options.sweep).outcomes.select(*COLUMNS, *(it.name for it in SETTINGS)).toArrow()
+    rows = [{**row, "heal_hist": dict(row["heal_hist"] or ())} for row in table.to_pylist()]
+    shipped = GroupSettings()
+    found = verdict(compare(totals(rows, Preferences(), shipped), shipped), shipped)
+    found["runs"] = len(rows)
+    found["failed"] = sum(row["status"] != "ok" for row in rows)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(f"{found['decision']}: {json.dumps(found['recommended'] or found['best'][0])}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

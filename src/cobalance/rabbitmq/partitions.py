@@ -1,0 +1,49 @@
+"""What the worker of a partition needs of its consumer group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cobalance.events import GuardChanged
+    from cobalance.rabbitmq.batches import Batch
+    from cobalance.rabbitmq.connection import BrokerConnection
+    from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.in_flight import Share
+    from cobalance.rabbitmq.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.queues import Queue
+
+
+class Partitions(Protocol):
+    """What a worker needs of its consumer group."""
+
+    name: str
+    """The group's."""
+    connection: BrokerConnection
+    unconnected_ms: int | None
+    """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
+    batch: Batch | None
+    """What the handler is given at a time, unless it is one message."""
+
+    async def wait_connected(self) -> None:
+        """Returns once there is a connection to RabbitMQ."""
+
+    def consumer(
+        self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[Event], None]
+    ) -> PartitionConsumer:
+        """A consumer for one tenure, on the present connection."""
+
+    def share(self) -> Share:
+        """Room for the unfinished messages of one tenure."""
+
+    def is_sure(self, *, guarded: bool) -> bool:
+        """Whether by our own clock nobody else can have been let in yet. Any thread."""
+
+    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
+        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+
+    def post(self, event: GuardChanged) -> None:
+        """To the session."""

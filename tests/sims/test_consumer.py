@@ -1,0 +1,83 @@
+"""The simulated consumer does what the real one does: it finishes its buffer, acknowledges in ticks, and says who is idle."""
+
+from __future__ import annotations
+
+import pytest
+
+from cobalance_sims.broker import Queue
+from cobalance_sims.scenario import QUICKENED
+from cobalance_sims.world import World
+
+
+class Scene:
+    """One process that works one partition."""
+
+    def __init__(self, *handle_ms: int, drain_timeout_ms: int | None = None) -> None:
+        self.world = World(QUICKENED, partitions=True)
+        self.world.redis.create()
+        self.world.resources = ("r",)
+        assert self.world.broker is not None
+        self.broker = self.world.broker
+        self.process = self.world.start(drain_timeout_ms=drain_timeout_ms)
+        self.world.clock.run(1_000)
+        for ms in handle_ms:
+            self.broker.publish("r", ms)
+        self.world.clock.run(2)
+
+    @property
+    def queue(self) -> Queue:
+        """As the broker has it."""
+        return self.broker.queue("r")
+
+
+@pytest.mark.parametrize(("within_ms", "finished"), [(150, 1), (300, 2), (1_000, 3)])
+def test_a_drain_finishes_what_was_prefetched_for_half_of_the_time(within_ms: int, finished: int) -> None:
+    """The running handler always ends; others begin only while half of the time to the deadline lasts; the rest goes back."""
+    scene = Scene(100, 100, 100, drain_timeout_ms=within_ms)
+    scene.process.stop(remain=False)
+    scene.world.clock.run(1_000)
+    assert scene.queue.acked == finished
+    assert [it.seq for it in scene.queue.ready] == list(range(finished + 1, 4))
+    assert scene.process.left
+
+
+def test_acks_leave_at_ticks() -> None:
+    """What was finished a moment before a crash comes again, what was finished a tick before it does not."""
+    scene = Scene(1, 1, 500)
+    scene.world.clock.run(20)
+    assert scene.queue.acked == 0
+    scene.world.clock.run(50)
+    assert scene.queue.acked == 2
+    hasty = Scene(1, 1, 500)
+    hasty.world.clock.run(20)
+    hasty.process.kill()
+    hasty.world.clock.run(100)
+    assert [(it.seq, it.redelivered) for it in hasty.queue.ready] == [(1, True), (2, True), (3, True)]
+
+
+def test_a_frozen_consumer_loses_its_queue_after_two_to_three_heartbeats() -> None:
+    """The broker's heartbeat is what a ConsumerGroup with these settings asks for."""
+    scene = Scene(500)
+    assert scene.broker.heartbeat_ms == 2_000
+    scene.process.pause()
+    scene.world.clock.run(2 * 2_000 - 1)
+    assert scene.queue.consumer is not None
+    scene.world.clock.run(2_000 + 1)
+    assert scene.queue.consumer is None
+
+
+def test_the_coordinator_learns_who_is_busy() -> None:
+    """At the engine's samples, so that idle partitions are asked back first."""
+    world = World(QUICKENED, partitions=True)
+    world.redis.create()
+    world.resources = ("r0", "r1")
+    assert world.broker is not None
+    world.start()
+    world.clock.run(1_000)
+    latest = max(world.redis.coordinator.resources(), key=lambda row: row.token).name
+    world.broker.publish(latest, 60_000)  # idle, it would be the first to go
+    world.clock.run(3 * QUICKENED.heartbeat_interval_ms)
+    newcomer = world.start()
+    world.clock.run(2_000)
+    owned = [row.name for row in world.redis.coordinator.resources() if row.owner == newcomer.session.member]
+    assert owned == sorted({"r0", "r1"} - {latest})
