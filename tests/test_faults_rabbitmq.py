@@ -288,6 +288,17 @@ def test_whatever_pika_stumbles_over_is_a_server_that_cannot_be_reached() -> Non
         Stumbling("amqp://guest:guest@127.0.0.1:1/", "group/member").connect()
 
 
+def test_the_same_when_topics_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every member does that every few seconds, and the next look may succeed."""
+
+    def stumble(_: object) -> None:
+        raise ValueError("Expected connected socket, but getpeername() failed")
+
+    monkeypatch.setattr("pika.BlockingConnection", stumble)
+    with pytest.raises(Unreachable, match="getpeername"):
+        read_topic("amqp://guest:guest@127.0.0.1:1/", "orders")
+
+
 def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
     """A connection may end while several partitions are about to subscribe: each must hear of it, or it would wait for ever."""
     heard = queue.SimpleQueue[str]()

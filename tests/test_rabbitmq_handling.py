@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -76,6 +77,24 @@ async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap
         async with here.member(topic, wrap(handle), retries=SOON):
             assert await seen.wait(9) == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_message(here: Place) -> None:
+    """Taken for a cancellation of ours it would end the tenure without a word, and the message would come again and again."""
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "1" and len(seen.bodies) < 3:
+            others = asyncio.ensure_future(asyncio.sleep(60))
+            others.cancel()
+            await others
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        async with here.member(topic, handle, retries=SOON):
+            assert await seen.wait(4) == ["1", "1", "1", "2"]
+    assert here.journal("abandoned") == []
 
 
 async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(

@@ -33,8 +33,10 @@ class Ways:
     """From a grant to the subscription: channel, proof of the guard, consumer."""
     close_ms: Taken = 3
     """From the end of the last handler until CloseOk is known."""
-    hop_ms: Taken = 0
-    """From one thread of the client to another: its engine, its event loop."""
+    ask_ms: Taken = 0
+    """From the answer that asks for an idle partition until its event loop has stopped work on it."""
+    tell_ms: Taken = 0
+    """From the answer that grants a partition until user code is told."""
     noticed_ms: Taken = 4
     """Until the broker sees the closed socket of a killed process (measured: median 3.9)."""
 

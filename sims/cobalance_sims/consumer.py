@@ -39,7 +39,7 @@ class Lane(Tenure):
         self._done = self._unacked = 0
         self._ticks_from = self._tick_at = -1
         self._retry_ms = FIRST_RETRY_MS
-        process.later(self._time(broker.ways.hop_ms) + self._time(broker.ways.open_ms), self._consume, None)
+        process.later(self._time(broker.ways.tell_ms) + self._time(broker.ways.open_ms), self._consume, None)
 
     def _time(self, ms: Taken) -> int:
         return whole(ms, self.process.world.random)
@@ -154,14 +154,17 @@ class Lane(Tenure):
         self.state = "draining"
         self._finish_by, self._to_finish = self.process.world.now + within_ms // 2, len(self._buffer)
         if self.handling is None:
+            self.process.later(self._time(self.broker.ways.ask_ms), self._close_if_idle, None)
+
+    def _close_if_idle(self, _: object) -> None:
+        if self.state == "draining" and self.handling is None and not self.closed:
             self._close_for_good()
 
     def _close_for_good(self) -> None:
         self.state = "closing"
         self._close()
         self.process.deliver(ev.DrainBegun(self.resource, self.token))
-        ways = self.broker.ways
-        self.process.later(self._time(ways.close_ms) + self._time(ways.hop_ms), self._drained, None)
+        self.process.later(self._time(self.broker.ways.close_ms), self._drained, None)
 
     def _close(self) -> None:
         self._flush()

@@ -11,7 +11,7 @@ import pytest
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.tune.preferences import Preferences
-from cobalance_sims.tune.shipped import NoSuchSweep, compare, totals, verdict
+from cobalance_sims.tune.shipped import NoSuchSweep, compare, sorted_out, verdict
 from cobalance_sims.tune.trials import Outcome
 
 SHIPPED = GroupSettings()
@@ -39,7 +39,7 @@ def outcomes(churn: str, size: float, dearness: Dearness, failed: tuple[int, ...
 def judged(small: Dearness, large: Dearness) -> dict[str, Any]:
     """Two kinds of churn, of which the second costs a thousand times as much."""
     rows = [*outcomes("small", 1_000, small), *outcomes("large", 1_000_000, large, failed=(3,))]
-    return verdict(compare(totals(rows, Preferences(), SHIPPED), SHIPPED), SHIPPED)
+    return verdict(compare(sorted_out(rows, SHIPPED), SHIPPED, Preferences()), SHIPPED)
 
 
 def test_what_is_surely_better_everywhere_is_recommended() -> None:
@@ -62,4 +62,4 @@ def test_a_sweep_without_the_defaults_is_refused() -> None:
     """There is nothing to compare with."""
     rows = [row for row in outcomes("small", 1_000, lambda _: 1.0) if row["gather_ms"] == 0]
     with pytest.raises(NoSuchSweep, match="put them into its grid"):
-        compare(totals(rows, Preferences(), SHIPPED), SHIPPED)
+        compare(sorted_out(rows, SHIPPED), SHIPPED, Preferences())

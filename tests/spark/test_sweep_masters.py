@@ -6,16 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from pyspark.sql import SparkSession
+from tests.faults.eventually import eventually
 from tests.spark.sweeping import WORDS, check_complete, sweep, tiny
 
 from cobalance_sims.spark.manifest import Manifest
 
 COMMAND = [sys.executable, "-m", "cobalance_sims", "sweep", *WORDS]
-TIMEOUT_S = 280
+TIMEOUT_S = 280.0
 
-pytestmark = pytest.mark.timeout(300)  # each starts a Spark of its own, which takes a busy machine a minute
+pytestmark = pytest.mark.timeout(900)  # each starts a Spark of its own, which takes a busy machine a minute
 
 
 def run(*words: str) -> str:
@@ -44,10 +46,12 @@ def test_a_killed_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path: Path
     with subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, text=True, env=without_java) as killed:
         assert killed.stderr is not None
         try:
-            told = [line for line in iter(killed.stderr.readline, "") if line.startswith("wave 1:")][:1]
+            assert any(line.startswith("wave 1:") for line in iter(killed.stderr.readline, ""))
+            anyio.run(
+                eventually, lambda: len(list((tmp_path / "events").glob("wave=*"))) > 1, TIMEOUT_S
+            )  # it is being written
         finally:
             killed.send_signal(signal.SIGKILL)
-    assert told
     done = Manifest(spark, str(tmp_path)).runs()
     assert done is not None
     before = done.count()

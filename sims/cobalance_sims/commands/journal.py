@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +21,13 @@ from cobalance_sims.spark.session import add_spark_options, find_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from cobalance_sims.spark.journal_export import Exported
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 USAGE = 2
-ATTEMPTS = 5
+ATTEMPTS = 20
 """Of a stream whose Python process was too slow to start."""
 EVENTS, CHECKPOINT = "events", "checkpoint"
 
@@ -109,7 +110,7 @@ def _address(options: argparse.Namespace) -> Iterator[dict[str, str]]:
 
 
 def _export(spark: SparkSession, options: argparse.Namespace, address: dict[str, str]) -> None:
-    from cobalance_sims.spark.journal_export import exported, is_starved, own_words, start_export
+    from cobalance_sims.spark.journal_export import exported, own_words, start_export
 
     settings = {
         "groups": ",".join(options.group),
@@ -119,19 +120,30 @@ def _export(spark: SparkSession, options: argparse.Namespace, address: dict[str,
         **address,
     }
     with own_words("reading the journal"):
-        for attempt in range(ATTEMPTS):
-            query = start_export(spark, options.out, settings, options.every if options.follow else None)
-            try:
-                query.awaitTermination()
-                break
-            except KeyboardInterrupt:
-                query.stop()
-                break
-            except Exception as error:
-                if attempt == ATTEMPTS - 1 or not is_starved(error):
-                    raise
+        _follow(lambda: start_export(spark, options.out, settings, options.every if options.follow else None))
     for found in exported(spark, options.out):
         sys.stdout.write(told(found) + "\n")
+
+
+def _follow(start: Callable[[], StreamingQuery]) -> None:
+    """To the end of the query, or to Ctrl-C. One whose Python process was too slow to start is started again."""
+    from cobalance_sims.spark.journal_export import JournalFailed, is_starved
+
+    for _ in range(ATTEMPTS):
+        query = start()
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+        except Exception as error:
+            if not is_starved(error):
+                raise
+            continue
+        return
+    raise JournalFailed(
+        f"This machine is too busy for Spark: {ATTEMPTS} times in a row a Python process took more than ten seconds to start. What "
+        "was exported before is kept; try again later."
+    )
 
 
 def told(found: Exported) -> str:

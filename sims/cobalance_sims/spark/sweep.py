@@ -188,7 +188,7 @@ def core_count(spark: SparkSession) -> int:
     from pyspark.sql import functions as F  # noqa: N812
 
     with spark_errors("asking how many cores there are"):
-        local = re.fullmatch(r"local\[(\d+)\]", spark.conf.get("spark.master", ""))
+        local = re.fullmatch(r"local\[(\d+)\]", spark.conf.get("spark.master", "") or "")
         if local:
             return int(local[1])
         return spark.range(100_000).select(F.spark_partition_id().alias("part")).distinct().count()

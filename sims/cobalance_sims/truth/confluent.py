@@ -67,13 +67,14 @@ class Report:
 
     shapes: dict[Mode, list[Shape]]
     sizes: tuple[int, int]
+    window_ms: int
 
     def markdown(self) -> str:
         """The table, Confluent's figures beside ours."""
         tasks, workers = self.sizes
         conditions = (
             f"{tasks} tasks, {workers} workers, default settings; a task takes {STOPPING.text} ms to stop (assumed). Medians over "
-            f"{len(self.shapes['eager'])} seed(s); work is counted over {WINDOW_MS // MINUTE_MS} minutes from the first connector on."
+            f"{len(self.shapes['eager'])} seed(s); work is counted over {self.window_ms // MINUTE_MS} minutes from the first connector on."
         )
         rows = [(name, *published, *(self._of(mode, what) for mode in MODES)) for name, published, what in ROWS]
         return f"{conditions}\n\n{markdown(HEADS, rows)}"
@@ -115,25 +116,25 @@ ROWS: tuple[tuple[str, tuple[str, str], Callable[[Shape], float]], ...] = (
 )  # fmt: skip
 
 
-def tell(*, seeds: int = SEEDS, connectors: int = CONNECTORS) -> Report:
+def tell(*, seeds: int = SEEDS, connectors: int = CONNECTORS, window_ms: int = WINDOW_MS) -> Report:
     """Every mode with every seed."""
     shapes: dict[Mode, list[Shape]] = {mode: [] for mode in MODES}
     for mode in MODES:
         for seed in range(1, seeds + 1):
             sys.stderr.write(f"{mode}, seed {seed} of {seeds}\n")
-            shapes[mode].append(Performance(mode, seed, connectors).play())
-    return Report(shapes, (connectors * TASKS_EACH, WORKERS))
+            shapes[mode].append(Performance(mode, seed, connectors, window_ms).play())
+    return Report(shapes, (connectors * TASKS_EACH, WORKERS), window_ms)
 
 
 class Performance:
     """One mode, one seed."""
 
-    def __init__(self, mode: Mode, seed: int, connectors: int) -> None:
+    def __init__(self, mode: Mode, seed: int, connectors: int, window_ms: int = WINDOW_MS) -> None:
         settings = GroupSettings(mode="eager" if mode == "eager" else "cooperative")
         self.world = World(settings, seed=seed, habits=Habits(drain_ms=STOPPING), verbose=False)
         self._worked = Worked(self.world)
         self.world.watch.add(self._worked)
-        self._mode, self._connectors = mode, connectors
+        self._mode, self._connectors, self._window_ms = mode, connectors, window_ms
 
     def play(self) -> Shape:
         """From the first connector to the last."""
@@ -145,8 +146,8 @@ class Performance:
         begun = world.now
         added = [self._declare(number + 1) for number in range(self._connectors)]
         start_ms = world.now - begun
-        world.clock.run(max(0, begun + WINDOW_MS - world.now))
-        shares = [self._worked.of(name) / WINDOW_MS for name in world.resources]
+        world.clock.run(max(0, begun + self._window_ms - world.now))
+        shares = [self._worked.of(name) / self._window_ms for name in world.resources]
         lost, ends = self._bounce_all()
         begun = world.now
         for number in range(self._connectors, 0, -1):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import attrs
 
-Kind = Literal["ready", "member", "begin", "end", "assigned", "revoked", "lost", "hop"]
+Kind = Literal["ready", "member", "begin", "end", "assigned", "revoked", "lost"]
 
 
 @attrs.frozen
@@ -23,7 +23,7 @@ class Line:
     kind: Kind
     partition: int = -1
     number: int = 0
-    """Of begin and end: the message's. Of assigned, revoked and lost: the token. Of hop: microseconds."""
+    """Of begin and end: the message's. Of assigned, revoked and lost: the token."""
     text: str = ""
 
 

@@ -2,7 +2,8 @@
 
 A call is what the engine's caller thread makes of it: handed over by one thread, run by Redis, handed back. A hint is counted from before
 PUBLISH to the other thread that waits for it. A channel is opened, proven, subscribed and closed by the production consumer. The
-rest is taken from the diaries of real member processes that handle messages of a known length.
+rest is taken from the journal and the diaries of real member processes: they share idle partitions as they come and go, which
+shows what Python takes between their threads, and handle messages of a known length.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
 from cobalance.coordinator.transport import open_transport
+from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
 from cobalance.rabbitmq.publisher import Publisher
+from cobalance_sims.truth.diary import Line
 from cobalance_sims.truth.failure import TruthFailed
 
 if TYPE_CHECKING:
@@ -34,9 +37,6 @@ if TYPE_CHECKING:
 CALLS = 200
 CHANNELS = 30
 MEMBERS = 3
-HOPS = 50
-"""Of each of them."""
-
 MESSAGES_EACH = 10
 KNOWN_MS = 50
 """What the handlers of the measured messages take."""
@@ -52,8 +52,13 @@ class Machine:
     hint_ms: tuple[float, ...]
     open_ms: tuple[float, ...]
     close_ms: tuple[float, ...]
-    hop_ms: tuple[float, ...]
-    """From one thread of a member process to its event loop."""
+    """Of the channel alone; it is part of ``let_go_ms``, too."""
+    ask_ms: tuple[float, ...]
+    """An idle partition's handover, first part: from the ``revoking`` of the journal to ``on_revoked``: hint, call, and Python."""
+    let_go_ms: tuple[float, ...]
+    """Second part: from ``on_revoked`` to the ``released`` of the journal: the channel is closed, and the call."""
+    tell_ms: tuple[float, ...]
+    """Third part: from ``granted`` to ``on_assigned``: hint, call, and Python."""
     overrun_ms: tuple[float, ...]
     """How much longer than it should a handler sleeps."""
     way_ms: tuple[float, ...]
@@ -203,20 +208,51 @@ def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
     name = f"{stage.group}-members"
     group = Coordinator(stage.transport, name)
     group.create(stage.story.settings)
-    members = [stage.prepare(f"measured{number}", group=name, hops=HOPS) for number in range(MEMBERS)]
-    for member in members:
+    members = [stage.prepare(f"measured{number}", group=name) for number in range(MEMBERS)]
+    for number, member in enumerate(members, 1):
         member.wait_ready()
         member.join()
-    _await(lambda: len(list(group.members())) == MEMBERS and _is_shared(group, stage.story.partitions))
+        _await_settled(group, stage, number)
     sent = _publish(stage)
     _await(lambda: sum(line.kind == "end" for member in members for line in member.lines()) == len(sent))
-    for member in members:
+    for number, member in enumerate(members, 1):
         member.leave()
-    for member in members:
         member.wait_left()
+        _await_settled(group, stage, MEMBERS - number)
     way, overrun = _handling(members, sent)
-    hops = [line.number / 1000 for member in members for line in member.lines() if line.kind == "hop"]
-    return {"way_ms": way, "overrun_ms": overrun, "hop_ms": _sorted(hops)}
+    lines = [line for member in members for line in member.lines()]
+    return {"way_ms": way, "overrun_ms": overrun, **_handovers(list(Journal(stage.transport, name).entries()), lines)}
+
+
+def _handovers(entries: list[JournalEntry], lines: list[Line]) -> dict[str, tuple[float, ...]]:
+    """Of idle partitions, in three parts."""
+    at = {(entry.kind, entry.token): float(entry.at_ms) for entry in entries}
+    at |= {(line.kind, line.number): line.at_ms for line in lines if line.kind in ("assigned", "revoked")}
+
+    def took(begin: str, end: str) -> tuple[float, ...]:
+        tokens = [token for kind, token in at if kind == begin and (end, token) in at]
+        return _sorted([max(0.0, at[end, token] - at[begin, token]) for token in tokens])
+
+    return {
+        "ask_ms": took("revoking", "revoked"),
+        "let_go_ms": took("revoked", "released"),
+        "tell_ms": took("granted", "assigned"),
+    }
+
+
+def _await_settled(group: Coordinator, stage: Stage, members: int) -> None:
+    """So many members share everything evenly."""
+    if not members:
+        return
+    few = stage.story.partitions // members
+    _await(
+        lambda: (
+            (rows := list(group.members()))
+            and len(rows) == members
+            and _is_shared(group, stage.story.partitions)
+            and all(few <= row.kept <= few + 1 for row in rows)
+        )
+    )
 
 
 def _is_shared(group: Coordinator, partitions: int) -> bool:
@@ -252,7 +288,7 @@ def _handling(
     return _sorted(ways), _sorted(overruns)
 
 
-def _await(condition: Callable[[], bool]) -> None:
+def _await(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A member process: ``python -m cobalance_sims.truth.member GROUP TOPIC DIARY SETTINGS PREFETCH HOPS``.
+"""A member process: ``python -m cobalance_sims.truth.member GROUP TOPIC DIARY SETTINGS PREFETCH``.
 
 It gets ready, waits for a byte on its standard input, and consumes with the production ConsumerGroup until SIGTERM; then it leaves. When its
 standard input ends, whoever started it is gone, and it ends at once. Servers are named by the environment.
@@ -6,13 +6,11 @@ standard input ends, whoever started it is gone, and it ends at once. Servers ar
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -27,14 +25,13 @@ from cobalance_sims.truth.load import read
 from cobalance_sims.world import HUNG_AFTER_SESSIONS
 
 ORPHANED = 3
-HOP_EVERY_S = 0.02
 
 
 class Member:
     """Handles messages, and writes down what happens."""
 
-    def __init__(self, diary: Diary, hops: int) -> None:
-        self.diary, self._hops = diary, hops
+    def __init__(self, diary: Diary) -> None:
+        self.diary = diary
         self.group: ConsumerGroup
 
     async def handle(self, delivery: Delivery) -> None:
@@ -48,27 +45,11 @@ class Member:
         """Notes what happens to tenures."""
 
         async def note(tenures: Sequence[Tenure]) -> None:
-            self._measure_hops()
             for tenure in tenures:
                 partition = int(tenure.resource.rpartition("-")[2])
                 self.diary.write(kind, partition, tenure.token, self.group.member)
 
         return note
-
-    def _measure_hops(self) -> None:
-        """How long it takes from another thread to the event loop, so many times."""
-        count, self._hops = self._hops, 0
-        loop = asyncio.get_running_loop()
-
-        def arrive(sent_ns: int) -> None:
-            self.diary.write("hop", number=(time.perf_counter_ns() - sent_ns) // 1_000)
-
-        def send() -> None:
-            for _ in range(count):
-                time.sleep(HOP_EVERY_S)
-                loop.call_soon_threadsafe(arrive, time.perf_counter_ns())
-
-        threading.Thread(target=send, name="hops", daemon=True).start()
 
 
 def _end_with_standard_input() -> None:
@@ -79,10 +60,10 @@ def _end_with_standard_input() -> None:
 
 def main(arguments: list[str]) -> int:
     """Runs the process; returns its exit code."""
-    group, topic, diary, settings, prefetch, hops = arguments
+    group, topic, diary, settings, prefetch = arguments
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     chosen = GroupSettings(**json.loads(settings))
-    member = Member(Diary(Path(diary)), int(hops))
+    member = Member(Diary(Path(diary)))
     member.group = ConsumerGroup(
         group,
         topic,

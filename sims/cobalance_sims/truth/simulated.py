@@ -53,13 +53,21 @@ class MeasuredNetwork(Network):
 
 
 def ways(machine: Machine) -> Ways:
-    """To RabbitMQ and back, as measured."""
+    """To RabbitMQ and back, as measured. Of an idle partition's handover the calls and hints are simulated, so only what remains is
+    taken from its measured parts.
+    """
+    call, hint = machine.median("call_ms"), machine.median("hint_ms")
     return Ways(
         way_ms=max(1, round(machine.median("way_ms"))),
         open_ms=machine.open_ms,
-        close_ms=machine.close_ms,
-        hop_ms=machine.hop_ms,
+        close_ms=_less(machine.let_go_ms, call / 2) or machine.close_ms,
+        ask_ms=_less(machine.ask_ms, hint + call) or 0,
+        tell_ms=_less(machine.tell_ms, hint + call) or 0,
     )
+
+
+def _less(samples: tuple[float, ...], ms: float) -> tuple[float, ...]:
+    return tuple(max(0.0, it - ms) for it in samples)
 
 
 def tell(
@@ -175,8 +183,8 @@ class Notes(Check):
     def started(self, process: Process, action: act.Start) -> None:
         """``on_assigned``: the engine tells the event loop."""
         broker = process.world.broker
-        hop = whole(broker.ways.hop_ms, self.world.random) if broker else 0
-        self._turn(action.resource, action.token, begins=True, late_ms=hop)
+        late_ms = whole(broker.ways.tell_ms, self.world.random) if broker else 0
+        self._turn(action.resource, action.token, begins=True, late_ms=late_ms)
 
     def idle(self, process: Process, tenure: Tenure) -> None:
         """``on_revoked``, if it ends as it should."""

@@ -39,7 +39,7 @@ class MemberProcess:
     hangs up on it even while it is stopped (an orphaned process group with a stopped process gets SIGHUP and SIGCONT).
     """
 
-    def __init__(self, name: str, stage: Stage, group: str, hops: int) -> None:
+    def __init__(self, name: str, stage: Stage, group: str) -> None:
         self.name = name
         self.diary = stage.folder / f"{name}.diary"
         self._words = stage.folder / f"{name}.log"
@@ -51,7 +51,7 @@ class MemberProcess:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "cobalance_sims.truth.member", group, stage.topic.name),
-                    *(str(self.diary), settings, str(story.prefetch), str(hops)),
+                    *(str(self.diary), settings, str(story.prefetch)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=words,
@@ -173,9 +173,9 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def prepare(self, name: str, group: str = "", hops: int = 0) -> MemberProcess:
-        """A process that has yet to be told to join: the story's group, or another one on the same partitions. ``hops`` of its own are measured."""
-        member = self.members[name] = MemberProcess(name, self, group or self.group, hops)
+    def prepare(self, name: str, group: str = "") -> MemberProcess:
+        """A process that has yet to be told to join: the story's group, or another one on the same partitions."""
+        member = self.members[name] = MemberProcess(name, self, group or self.group)
         return member
 
     def failures(self) -> list[str]:

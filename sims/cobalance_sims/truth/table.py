@@ -17,7 +17,9 @@ MEANINGS = {
     "hint_ms": "a hint",
     "open_ms": "a channel opened, guarded and subscribed",
     "close_ms": "a channel closed",
-    "hop_ms": "one thread of a member process to another",
+    "ask_ms": "an idle partition: asked back → `on_revoked`",
+    "let_go_ms": "… → released",
+    "tell_ms": "granted → `on_assigned`",
     "overrun_ms": "a handler's sleep, too long by",
     "way_ms": "published → handler begins",
 }
@@ -55,7 +57,7 @@ def conditions(story: Story, runs: int, seeds: int, loads: Sequence[str]) -> str
         f"Story `{story.name}`: {story.members} members at first, {story.partitions} partitions, {story.rate:g} messages a second each, handlers "
         f"{story.handler.text}, prefetch {story.prefetch}; session {settings.session_timeout_ms} ms, heartbeat "
         f"{settings.heartbeat_interval_ms} ms, revocation {settings.revocation_timeout_ms} ms; {story.length_ms / 1000:.0f} s. "
-        f"Told {runs} times on real servers, each with a load of its own, and {seeds} times {runs} times simulated with the same loads. "
+        f"Told {runs} times on real servers, each with a load of its own, and simulated with the same loads and {seeds} seeds each. "
         f"Counts are means over the tellings, times are of all tellings together. The machine: {'; '.join(loads)}."
     )
 

@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ WORTH = 0.9
 
 HARM = 1.25
 """And must not surely bring them above this one, under any churn."""
+
+LEAST_SEEDS = 8
+"""That two choices must have in common to be compared."""
 
 COLUMNS = ("churn", "seed", "status", "observed_ms", "unavailable_resource_ms", "draining_resource_ms", "duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "heal_hist", "unhealed")  # fmt: skip
 """Of the outcomes, besides the settings."""
@@ -73,62 +76,65 @@ def _rounded(it: Interval) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in attrs.asdict(it).items()}
 
 
-Totals = dict[GroupSettings, np.ndarray]
-"""What settings cost a day under one churn: the value, then each draw."""
+Runs = dict[str, dict[GroupSettings, dict[int, Outcome]]]
+"""By churn, settings and seed."""
 
 
-def totals(outcomes: Iterable[Outcome], preferences: Preferences, shipped: GroupSettings) -> dict[str, Totals]:
-    """By churn. Runs that failed are left out, with all others of their seed under that churn."""
-    runs: dict[str, dict[GroupSettings, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
-    failed: dict[str, set[int]] = defaultdict(set)
+def sorted_out(outcomes: Iterable[Outcome], shipped: GroupSettings) -> Runs:
+    """Runs that failed are left out."""
+    runs: Runs = defaultdict(lambda: defaultdict(dict))
     for row in outcomes:
-        runs[row["churn"]][settings_of(row, shipped)].append(row)
-        if row["status"] != "ok":
-            failed[row["churn"]].add(row["seed"])
-    return {churn: _of_churn(found, failed[churn], preferences) for churn, found in sorted(runs.items())}
+        if row["status"] == "ok":
+            runs[row["churn"]][settings_of(row, shipped)][row["seed"]] = row
+    return runs
 
 
-def _of_churn(runs: Mapping[GroupSettings, list[Outcome]], failed: set[int], preferences: Preferences) -> Totals:
-    seeds = set.intersection(*({row["seed"] for row in rows} for rows in runs.values())) - failed
-    if len(seeds) < 2:
-        return {}
-    draws = Draws.of(len(seeds))
-    found = {}
-    for settings, rows in runs.items():
-        costs = estimates([row for row in rows if row["seed"] in seeds], settings)
-        value = preferences.total({name: it.value for name, it in costs.items()})
-        drawn = preferences.total({name: it.drawn(draws) for name, it in costs.items()})
-        found[settings] = np.concatenate(([float(value)], np.asarray(drawn)))
-    return found
-
-
-def compare(by_churn: Mapping[str, Totals], shipped: GroupSettings) -> list[Compared]:
-    """Every choice that was run under each churn in which the defaults were, best first.
+def compare(runs: Runs, shipped: GroupSettings, preferences: Preferences) -> list[Compared]:
+    """Every choice that was run with enough of the seeds with which the defaults were, best first.
 
     Raises:
-        NoSuchSweep: the defaults are not among them.
+        NoSuchSweep: there is none.
     """
-    known = {churn: found for churn, found in by_churn.items() if shipped in found and found[shipped].min() > 0}
-    if not known:
+    choices = set().union(*(set(found) for found in runs.values())) if runs else set()
+    compared = [it for choice in choices if (it := _compared(choice, runs, shipped, preferences)) is not None]
+    if not compared:
         raise NoSuchSweep(
-            "No churn of the sweep was run with the shipped defaults, seed by seed: put them into its grid."
+            f"No churn of the sweep was run with the shipped defaults and {LEAST_SEEDS} seeds in common with another choice: put "
+            "them into its grid, or let it finish."
         )
-    choices = set.union(*(set(found) for found in known.values()))
-    return sorted((_compared(it, known, shipped) for it in choices), key=lambda it: it.ratio.value)
+    return sorted(compared, key=lambda it: it.ratio.value)
 
 
-def _compared(settings: GroupSettings, known: Mapping[str, Totals], shipped: GroupSettings) -> Compared:
+def _compared(settings: GroupSettings, runs: Runs, shipped: GroupSettings, preferences: Preferences) -> Compared | None:
     """A setting that only concerns instance ids was run only under churns that have them."""
-    logs = {
-        churn: np.log(np.maximum(found[settings], 1e-9) / found[shipped])
-        for churn, found in known.items()
-        if settings in found
-    }
+    logs = {}
+    for churn in sorted(runs):
+        ours, theirs = runs[churn].get(settings, {}), runs[churn].get(shipped, {})
+        seeds = sorted(ours.keys() & theirs.keys())
+        if len(seeds) < LEAST_SEEDS:
+            continue
+        draws = Draws.of(len(seeds))
+        mine, base = (
+            _totals([them[seed] for seed in seeds], it, preferences, draws)
+            for them, it in ((ours, settings), (theirs, shipped))
+        )
+        if base.min() > 0:
+            logs[churn] = np.log(np.maximum(mine, 1e-9) / base)
+    if not logs:
+        return None
     return Compared(
         settings=settings,
         by_churn={churn: _interval(it) for churn, it in logs.items()},
         ratio=_interval(np.mean(list(logs.values()), axis=0)),
     )
+
+
+def _totals(rows: list[Outcome], settings: GroupSettings, preferences: Preferences, draws: Draws) -> np.ndarray:
+    """What settings cost a day: the value, then each draw."""
+    costs = estimates(rows, settings)
+    value = preferences.total({name: it.value for name, it in costs.items()})
+    drawn = preferences.total({name: it.drawn(draws) for name, it in costs.items()})
+    return np.concatenate(([float(value)], np.asarray(drawn)))
 
 
 def _interval(logs: np.ndarray) -> Interval:
@@ -177,7 +183,7 @@ def main(words: Sequence[str] | None = None) -> int:
         table = read_sweep(spark, options.sweep).outcomes.select(*COLUMNS, *(it.name for it in SETTINGS)).toArrow()
     rows = [{**row, "heal_hist": dict(row["heal_hist"] or ())} for row in table.to_pylist()]
     shipped = GroupSettings()
-    found = verdict(compare(totals(rows, Preferences(), shipped), shipped), shipped)
+    found = verdict(compare(sorted_out(rows, shipped), shipped, Preferences()), shipped)
     found["runs"] = len(rows)
     found["failed"] = sum(row["status"] != "ok" for row in rows)
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ import attrs
 import pika
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exchange_type import ExchangeType
 
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
@@ -269,8 +268,8 @@ class Admin:
 
 
 def _connect(url: str, timeout_ms: int) -> tuple[pika.BlockingConnection, str]:
-    where = place(url)
+    where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
     try:
-        return pika.BlockingConnection(connection_parameters(url, "cobalance set-up", 60, timeout_ms)), where
-    except (pika_errors.AMQPError, AMQPConnectorException, OSError, RuntimeError) as error:
+        return pika.BlockingConnection(parameters), where
+    except Exception as error:  # noqa: BLE001 -- whatever pika stumbles over when a server resets connections
         raise connect_failure(error, where) from None

@@ -13,6 +13,7 @@ in one visit to a thread; whatever has to be decided or waited for is decided an
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import deque
@@ -100,6 +101,10 @@ class Handling:
                 break
             try:
                 await handler(self._argument(parcels[0]))
+            except asyncio.CancelledError as error:
+                if _is_ours():
+                    raise
+                return RuntimeError(f"the handler awaited something that was cancelled ({error})")
             except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 return error
             self._finished(parcels, worker)
@@ -173,6 +178,12 @@ class Handling:
 def _is_async(handler: object) -> bool:
     """A coroutine function, or an object that is called like one."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _is_ours() -> bool:
+    """Whether it is this task that is being cancelled. On trio nobody else's cancellation comes here."""
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
 
 
 def _kind(error: Exception) -> str:
