@@ -133,14 +133,14 @@ def test_a_new_epoch_comes_after_the_old_one() -> None:
     assert names(history((*SOUND, second))) == set()
 
 
-@pytest.mark.parametrize("claimed", [False, True])
-def test_what_redis_forgot_and_nobody_claimed_may_fall(*, claimed: bool) -> None:
-    """A claim brings the committed offset back, so then it may not."""
+@pytest.mark.parametrize(("claimed_at_ms", "is_anomaly"), [(None, False), (1_500, False), (2_500, True)])
+def test_what_redis_forgot_and_nobody_claimed_may_fall(claimed_at_ms: int | None, *, is_anomaly: bool) -> None:
+    """A claim brings the committed offset back, so then it may not; one before the loss brings nothing back."""
     fallen = (COMMITTED, attrs.evolve(COMMITTED, process="b", token=2, position=6, at_ns=9 * SECOND))
     loss = Trouble(kind="redis-empty", since_ns=2 * SECOND, until_ns=3 * SECOND)
-    claim = JournalEntry(id="1-0", seq=1, kind="claimed", at_ms=1, resource="p", token=1)
-    entries = (claim,) if claimed else ()
-    assert ("committed-fell" in names(history(SOUND, events=fallen, troubles=(loss,), entries=entries))) is claimed
+    claim = JournalEntry(id="1-0", seq=1, kind="claimed", at_ms=claimed_at_ms or 0, resource="p", token=1)
+    entries = () if claimed_at_ms is None else (claim,)
+    assert ("committed-fell" in names(history(SOUND, events=fallen, troubles=(loss,), entries=entries))) is is_anomaly
 
 
 def test_what_was_not_reached_is_said() -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
 
 from cobalance import servers
-from cobalance.errors import PermissionMissing, QueueMismatch, QueueMissing
+from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.failures import channel_lost
+from cobalance.rabbitmq.failures import channel_failure, channel_lost
 from cobalance.rabbitmq.losses import LAST_MS, Losses, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -94,6 +95,15 @@ def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
     assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
     losses.judge(channel_lost("q", "cancelled"), consumed=True, delivered=0, connected=True)
     assert losses.judge(missing, consumed=False, delivered=0, connected=True) == Verdict(give_up="queue_missing")
+
+
+def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
+    """RabbitMQ says NOT_FOUND of it, too; but it will be there, so nobody gives it up."""
+    words = "NOT_FOUND - home node 'rabbit@one' of durable queue 'q' in vhost '/' is down or inaccessible"
+    assert isinstance(channel_failure(ChannelClosedByBroker(404, words), "q"), ChannelLost)
+    assert isinstance(
+        channel_failure(ChannelClosedByBroker(404, "NOT_FOUND - no queue 'q' in vhost '/'"), "q"), QueueMissing
+    )
 
 
 def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:

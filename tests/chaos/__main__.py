@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from tests.chaos.options import Kind, Options
-from tests.chaos.report import is_valid, lines, row
+from tests.chaos.report import HEADER, is_valid, lines, row
 from tests.chaos.run import perform
 
 
@@ -29,7 +29,7 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         rows.append(row(options, verdict))
         well = well and is_valid(verdict, missing)
-    sys.stdout.write("\n".join(rows) + "\n")
+    sys.stdout.write("\n".join((HEADER, *rows)) + "\n")
     return 0 if well else 1
 
 

@@ -218,9 +218,12 @@ def _first_of_each_token(handlings: Sequence[Handling]) -> list[Handling]:
 def _commits(history: History) -> Iterator[Anomaly]:
     """Accepted commits of one partition, by the time their answers came.
 
-    What Redis forgot and nobody claimed is gone: where it lost its data in between, only a commit of a tenure that was claimed counts.
+    What Redis forgot and nobody claimed is gone: where it lost its data in between, only a commit of a tenure that was claimed since counts.
     """
-    claimed = {(entry.resource, entry.token) for entry in history.entries if entry.kind == "claimed"}
+    claimed: dict[tuple[str | None, int | None], int] = {}
+    for entry in history.entries:
+        if entry.kind == "claimed":
+            claimed[entry.resource, entry.token] = history.epoch_ns + entry.at_ms * 1_000_000
     losses = [it for it in history.troubles if it.kind in LOSSES]
     accepted: dict[str, Event] = {}
     for event in sorted(history.events, key=lambda it: it.at_ns):
@@ -228,8 +231,8 @@ def _commits(history: History) -> Iterator[Anomaly]:
             continue
         before = accepted.get(event.partition)
         if before is not None and event.token >= before.token and event.position < before.position:
-            is_forgotten = any(before.at_ns <= it.until_ns and it.since_ns <= event.at_ns for it in losses)
-            if not is_forgotten or (before.partition, before.token) in claimed:
+            between = [it.since_ns for it in losses if before.at_ns <= it.until_ns and it.since_ns <= event.at_ns]
+            if not between or claimed.get((before.partition, before.token), -1) >= max(between):
                 yield Anomaly(name="committed-fell", text=f"{event} after {before}")
         if before is None or event.token >= before.token:
             accepted[event.partition] = event

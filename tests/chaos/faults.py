@@ -139,10 +139,11 @@ def redis_pause(play: Performance, random: Random) -> None:
 
 
 def rabbitmq_restart(play: Performance, random: Random) -> None:
-    """RabbitMQ is stopped and started."""
+    """RabbitMQ is stopped and started; it is over when the queues can be used, which may be seconds after connections can."""
     del random
     with play.trouble("rabbitmq-restart"):
         play.stage.rabbitmq.restart()
+        play.wait_until(play.stage.has_topic, "RabbitMQ has all its queues again")
 
 
 def dawdle(play: Performance, random: Random) -> None:

@@ -92,6 +92,8 @@ class History:
     entries: tuple[JournalEntry, ...]
     """What was read of the journals of all lives of Redis, one after the other."""
     troubles: tuple[Trouble, ...]
+    epoch_ns: int = 0
+    """When 1970 was, on the machine's monotonic clock: entries bear the time of day."""
     left_in_queues: int = 0
     """Messages that RabbitMQ still has after everybody had time to work them off. Of streams: not counted."""
     failed: tuple[str, ...] = ()

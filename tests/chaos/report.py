@@ -38,6 +38,12 @@ def command(options: Options) -> str:
     return f'make chaos ARGS="--kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
 
 
+HEADER = (
+    "| queues | faults go on for | faults | messages confirmed | lost | out of order | repeated without a cause | repeated after a fault "
+    "| worked twice at a time | forced moves | fenced commits | cancelled revocations |"
+)
+
+
 def row(options: Options, verdict: Verdict) -> str:
     """A row of the README's table."""
     cells = (
@@ -52,5 +58,6 @@ def row(options: Options, verdict: Verdict) -> str:
         str(verdict.count("overlap")),
         str(verdict.journal["forced"]),
         str(verdict.events["fenced"]),
+        str(verdict.journal["cancelled"]),
     )
     return "| " + " | ".join(cells) + " |"

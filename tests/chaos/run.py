@@ -110,6 +110,7 @@ class Performance:
             events=tuple(events),
             entries=tuple(self.stage.entries),
             troubles=tuple(self._troubles),
+            epoch_ns=time.monotonic_ns() - time.time_ns(),
             left_in_queues=left,
             failed=self.stage.failures(),
         )

@@ -25,7 +25,7 @@ from cobalance.demo.ownership import Ownership
 from cobalance.errors import CobalanceError, ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
 from cobalance.rabbitmq import create_topic
-from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.broker import ready_messages, verify_topic
 from cobalance.rabbitmq.topic import Topic
 
 GROUP = "chaos"
@@ -245,6 +245,13 @@ class Stage:
         while (why := self.why_unsettled()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return why
+
+    def has_topic(self) -> bool:
+        """Whether RabbitMQ has all of the topic's queues at hand."""
+        try:
+            return verify_topic(self.rabbitmq.url, self.topic) == self.topic
+        except ServerError:
+            return False
 
     def left_in_queues(self) -> int:
         """Messages that RabbitMQ still has."""

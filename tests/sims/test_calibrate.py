@@ -178,6 +178,23 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
     assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (1, 0, [])
 
 
+@pytest.mark.parametrize(
+    ("starts_ms", "shape"),
+    [
+        ((4_000, 14_000, 24_000), "rolling"),
+        ((-3_000, 7_000, 17_000), "surge"),
+        ((24_000, 24_500, 25_000), "all_at_once"),
+    ],
+)
+def test_deploys_are_told_apart(starts_ms: tuple[int, ...], shape: str) -> None:
+    """Three members go ten seconds apart; when the new ones come says how it is done, though a crash is made good meanwhile."""
+    old = [life(f"a{n}", 10, 600_000 + 10_000 * n) for n in range(3)]
+    new = [life(f"b{n}", 600_000 + ms) for n, ms in enumerate(starts_ms)]
+    crash = [life("c", 10, 575_000, "expired"), life("d", 580_000)]
+    found = sort_out(membership([*old, *new, *crash], [window(3_600_000)]), SESSION_MS)
+    assert [it.shape for it in found.deploys] == [shape]
+
+
 def thin() -> Tallies:
     """An hour of a small group in which little happened."""
     return Tallies(

@@ -122,9 +122,13 @@ def _deploy(burst: list[End], coming: list[Start]) -> Deploy:
 
 
 def _shape(burst: list[End], coming: list[Start]) -> DeployShape:
-    """Surge: most new ones join before the old one is gone whose turn it is. All at once: most join after the last is gone."""
-    first = sum(start.at_ms < end.at_ms for end, start in zip(burst, coming, strict=False))
-    if first * 2 > min(len(burst), len(coming)):
+    """Surge: a new one joins before the first old one is gone, and none so soon after the last. All at once: most join after the
+    last is gone.
+    """
+    first, last = burst[0].at_ms, burst[-1].at_ms
+    ahead = min((first - start.at_ms for start in coming if start.at_ms < first), default=2 * APART_MS)
+    behind = min((start.at_ms - last for start in coming if start.at_ms >= last), default=2 * APART_MS)
+    if ahead < behind:
         return "surge"
-    before = sum(start.at_ms < burst[-1].at_ms for start in coming)
-    return "all_at_once" if before * 4 < len(coming) else "rolling"
+    before = sum(first <= start.at_ms < last for start in coming)
+    return "all_at_once" if before * 4 < len(burst) else "rolling"

@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
-from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference, loss_reason
+from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference, is_unavailable, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.queues import Argument, Queue
@@ -89,7 +89,7 @@ class Admin:
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 405:
                 return False
-            raise channel_failure(error, lock) or error from None
+            raise _failure(error, lock) from None
         channel.close()
         return True
 
@@ -99,7 +99,7 @@ class Admin:
         try:
             result = use(channel)
         except pika_errors.ChannelClosedByBroker as error:
-            raise channel_failure(error, queue) or error from None
+            raise _failure(error, queue) from None
         channel.close()
         return result
 
@@ -135,9 +135,9 @@ class Admin:
         try:
             found = channel.queue_declare(queue, passive=True).method
         except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 404:
+            if error.reply_code == 404 and not is_unavailable(error):
                 return None
-            raise channel_failure(error, queue) or error from None
+            raise _failure(error, queue) from None
         channel.close()
         return QueueState(found.message_count or 0, found.consumer_count or 0)
 
@@ -149,7 +149,7 @@ class Admin:
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 406:
                 return False
-            raise channel_failure(error, queue) or error from None
+            raise _failure(error, queue) from None
         channel.close()
         return True
 
@@ -220,7 +220,7 @@ class Admin:
                 raise TopicMissing(
                     f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {name} --partitions N"
                 ) from None
-            raise channel_failure(error, name) or error from None
+            raise _failure(error, name) from None
         channel.close()
 
     def refuse_more_partitions(self, topic: Topic) -> None:
@@ -256,7 +256,7 @@ class Admin:
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 406:
                 return error.reply_text
-            raise channel_failure(error, queue.name) or error from None
+            raise _failure(error, queue.name) from None
         channel.close()
         return None
 
@@ -265,6 +265,14 @@ class Admin:
         return channel.queue_declare(
             queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
         )
+
+
+def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
+    if is_unavailable(error):
+        return Unreachable(
+            f"Queue {queue!r} cannot be used yet: RabbitMQ is starting, or the node that the queue lives on is down."
+        )
+    return channel_failure(error, queue) or error
 
 
 def _connect(url: str, timeout_ms: int) -> tuple[pika.BlockingConnection, str]:

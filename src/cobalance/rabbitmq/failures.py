@@ -86,7 +86,15 @@ def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
         return None
     if not isinstance(error, pika_errors.ChannelClosed):
         return channel_lost(queue, loss_reason(error))
+    if is_unavailable(error):
+        return channel_lost(queue, f"{error.reply_code} {error.reply_text}")
     return _refusal(error.reply_code, error.reply_text, queue)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """RabbitMQ is starting, or the node that a queue lives on is down: it says NOT_FOUND, of a queue that is there."""
+    text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
+    return "is down or inaccessible" in text or "due to timeout" in text
 
 
 def _refusal(code: int, text: str, queue: str) -> CobalanceError:
