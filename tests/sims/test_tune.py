@@ -192,8 +192,8 @@ def test_today_is_kept_where_nothing_is_surely_better() -> None:
     assert found.verdict.choice is found.today
 
 
-def test_a_failed_run_ends_the_search_with_its_replay_command() -> None:
-    """No figure is drawn from a run that broke a promise."""
+def test_failed_runs_end_the_search_with_a_replay_command() -> None:
+    """Where many runs break a promise, no figure is drawn from any."""
 
     class Broken(Known):
         def _run(self, settings: GroupSettings, seed: int) -> Outcome:

@@ -61,8 +61,9 @@ def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
         coming = _starts_around(burst, free)
         is_deploy = len(burst) >= max(2, LEAST_SHARE * group.mean_members) and len(coming) >= LEAST_SHARE * len(burst)
         if is_deploy:
-            taken = coming[: len(burst)]
-            deploys.append(_deploy(burst, taken))
+            shape = _shape(burst, coming)
+            taken = [it for it in coming if shape == "surge" or it.at_ms >= burst[0].at_ms][: len(burst)]
+            deploys.append(_deploy(burst, taken, shape))
             free = [it for it in free if it not in taken]
         else:
             singles += burst
@@ -103,8 +104,7 @@ def _starts_around(burst: list[End], starts: list[Start]) -> list[Start]:
     return [it for it in starts if it.run == run and begun <= it.at_ms <= over]
 
 
-def _deploy(burst: list[End], coming: list[Start]) -> Deploy:
-    shape = _shape(burst, coming)
+def _deploy(burst: list[End], coming: list[Start], shape: DeployShape) -> Deploy:
     free = list(coming)
     downs = [] if shape == "surge" else [ms for end in burst if (ms := _take(end, end.at_ms, free)) is not None]
     apart = median(later.at_ms - earlier.at_ms for earlier, later in pairwise(burst))

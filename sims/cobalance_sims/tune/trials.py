@@ -12,6 +12,9 @@ from cobalance.settings import GroupSettings
 from cobalance_sims.tune.bootstrap import Draws, Estimate
 from cobalance_sims.tune.costs import estimates
 
+MOST_FAILED = 0.02
+"""Of the runs: with more, something is wrong with the simulator or with Cobalance, and no figure can be trusted."""
+
 Outcome = Mapping[str, Any]
 """A row of OUTCOME (records.py)."""
 
@@ -34,28 +37,35 @@ class Trials:
     told: Callable[[str], None] = lambda _: None
     """Is told how it goes on."""
     runs: int = 0
+    failed: list[Outcome] = attrs.field(factory=list)
+    """Runs that broke a promise. What was observed in them counts as well: leaving them out would favour what breaks more."""
     _outcomes: dict[Asked, Outcome] = attrs.field(factory=dict, init=False)
 
     def make(self, candidates: Sequence[GroupSettings], seeds: Sequence[int], why: str) -> None:
         """Runs those of them that were not made yet.
 
         Raises:
-            RunsFailed: one failed.
+            RunsFailed: too many failed.
         """
         asked = [(it, seed) for it in candidates for seed in seeds if (it, seed) not in self._outcomes]
         if not asked:
             return
         self.told(f"{why}: {len(candidates)} candidates, {len(seeds)} seeds, {len(asked)} runs to make")
         for outcome in self.runner(asked):
-            if outcome["status"] != "ok":
-                raise RunsFailed(f"A simulated run failed: {outcome['error']}. Tell it again with: {outcome['replay']}")
             self._outcomes[settings_of(outcome, asked[0][0]), outcome["seed"]] = outcome
+            if outcome["status"] != "ok":
+                self.failed.append(outcome)
         missing = [it for it in asked if it not in self._outcomes]
         if missing:
             raise RunsFailed(
                 f"{len(missing)} of {len(asked)} runs gave no outcome, such as seed {missing[0][1]} of {missing[0][0]}"
             )
         self.runs += len(asked)
+        if len(self.failed) > max(1, MOST_FAILED * self.runs):
+            it = self.failed[0]
+            raise RunsFailed(
+                f"{len(self.failed)} simulated runs failed, such as: {it['error']}. Tell it again with: {it['replay']}"
+            )
 
     def estimates(self, candidate: GroupSettings, seeds: Sequence[int]) -> dict[str, Estimate]:
         """The costs of one candidate over seeds that were run."""

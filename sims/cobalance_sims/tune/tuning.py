@@ -51,6 +51,8 @@ class Tuning:
     """What the settings were varied around."""
     seeds: int
     runs: int
+    failed: list[str]
+    """Commands that tell the runs again that broke a promise."""
     left: dict[str, str]
     preferences: Preferences
 
@@ -89,6 +91,7 @@ def tune(
         around=around,
         seeds=seeds,
         runs=trials.runs,
+        failed=[str(it["replay"]) for it in trials.failed],
         left=chosen.left,
         preferences=preferences,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.calibrate.interval import Interval, short
+from cobalance_sims.calibrate.interval import Interval
 from cobalance_sims.tune.costs import COSTS
 from cobalance_sims.tune.tuning import Tuning
 from cobalance_sims.tune.verdict import Judged
@@ -48,6 +48,7 @@ def as_json(found: Tuning, *, churn: dict[str, Any], group: str) -> dict[str, An
         "units": {name: cost.unit for name, cost in COSTS.items()},
         "seeds": found.seeds,
         "runs": found.runs,
+        "failed": found.failed,
         "churn": churn,
     }
 
@@ -87,6 +88,7 @@ def page(found: Tuning, *, group: str) -> str:
         f"{found.runs:,} runs; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
         f"intervals hold the truth 95 times in 100 ({len(found.front)} choices are on the Pareto front)."
     )
+    lines += [f"A run broke a promise; tell it again with: {replay}" for replay in found.failed]
     return "\n".join(lines) + "\n"
 
 
@@ -119,8 +121,3 @@ def _costs_table(found: Tuning) -> list[str]:
 def _table(rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def limits_text(limits: dict[str, float]) -> str:
-    """In a line."""
-    return ", ".join(f"{name} at most {short(limit)} {COSTS[name].unit}" for name, limit in limits.items())
