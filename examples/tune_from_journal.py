@@ -21,12 +21,13 @@ from cobalance import Group, Tenure, run
 from cobalance.errors import DrainTimedOut
 
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
-SHELVES = [f"shelf-{number}" for number in range(12)]
+SHELVES = [f"shelf-{number}" for number in range(16)]
 MEMBERS, DEPLOYS = 3, 2
 
 
 async def work(shelf: Tenure) -> None:
     """One order after the other; one that has begun is finished before the shelf is given back."""
+    print("works", flush=True)
     while shelf.active:
         await pick_order()
 
@@ -38,7 +39,13 @@ async def pick_order() -> None:
 
 def start_member() -> subprocess.Popen[bytes]:
     """A process of the group, which is this file again."""
-    return subprocess.Popen([sys.executable, __file__, "--member"])
+    return subprocess.Popen([sys.executable, __file__, "--member"], stdout=subprocess.PIPE)
+
+
+def await_work(member: subprocess.Popen[bytes]) -> None:
+    """Until it has a shelf."""
+    if member.stdout is not None:
+        member.stdout.readline()
 
 
 def command(*words: str) -> int:
@@ -55,13 +62,15 @@ def live() -> None:
     create = [sys.executable, "-m", "cobalance.cli", "group", "create", "warehouse", "--redis-url", REDIS_URL]
     subprocess.run([*create, *settings], check=True)
     members = [start_member() for _ in range(MEMBERS)]
-    time.sleep(3)
+    for member in members:
+        await_work(member)
     for _ in range(DEPLOYS * MEMBERS):
         leaving = members.pop(0)
         leaving.terminate()
         leaving.wait()
         members.append(start_member())
-        time.sleep(2)
+        await_work(members[-1])
+        time.sleep(2)  # the others hand over to it
     members.pop().kill()
     time.sleep(5)
     for member in members:

@@ -123,7 +123,9 @@ def test_commands_exist(command: str) -> None:
         assert option in ended.stdout
 
 
-_VERBS = {"topic", "publish", "consume", "group", "create", "list", "describe", "history", "configure"}
+_VERBS = {"topic", "publish", "consume", "group", "create", "list", "describe", "history", "configure"} | {
+    *("sims", "journal", "calibrate", "tune", "report"),
+}
 
 
 def acl_rules(user: str, password: str) -> list[str]:

@@ -46,7 +46,7 @@ app.command(topics)
 app.command(publish.publish)
 app.command(consume.consume)
 app.command(groups)
-app.command(sims.sims)
+app.command(sims.sims, help_flags=())  # its commands have a help of their own
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ class SimsMissing(CobalanceError):
 
 
 def sims(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
-    """Simulate in virtual time, explore every interleaving, or check the TLA+ document: `cobalance sims -- --help`."""
+    """Simulate in virtual time, explore every interleaving, tune timeouts from a journal: `cobalance sims --help`."""
     words = [it for it in arguments if it != "--"]
     try:
         from cobalance_sims.cli import main as tell
