@@ -128,7 +128,7 @@ def _s6_says_nothing_of_a_cancellation(stage: Stage) -> None:
     stage.first.habits = STUCK
     stage.held("r", stage.first.session.member, 5)
     stage.world.watch.asked_back(stage.first, act.Drain("r", 5, 0))
-    stage.first.work.drain("r", 5)
+    stage.first.work.drain("r", 5, 0)
     stage.let_pass(8_000)
 
 

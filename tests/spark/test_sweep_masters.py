@@ -17,7 +17,7 @@ from cobalance_sims.spark.manifest import Manifest
 COMMAND = [sys.executable, "-m", "cobalance_sims", "sweep", *WORDS]
 TIMEOUT_S = 280.0
 
-pytestmark = pytest.mark.timeout(900)  # each starts a Spark of its own, which takes a busy machine a minute
+pytestmark = pytest.mark.timeout(300)  # each starts a Spark of its own, which takes a busy machine a minute
 
 
 def run(*words: str) -> str:
