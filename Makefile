@@ -16,7 +16,7 @@ test: .venv/.up-to-date check
 
 # The short forms of the long campaigns below, which CI runs before the tests.
 campaigns: .venv/.up-to-date check
-	$(PYTHON) -m pytest -m campaign $(ARGS)
+	$(PYTHON) -m pytest -m campaign -o faulthandler_timeout=900 $(ARGS)
 
 lint: ARGS_FOR_RUFF = $(ARGS)
 lint: check
