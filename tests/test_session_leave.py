@@ -292,6 +292,19 @@ def test_an_instance_id_in_use_is_waited_for_until_its_session_ends() -> None:
     assert c.problems == ["instance_in_use"]
 
 
+def test_an_instance_id_comes_back_when_nobody_else_is_left() -> None:
+    """Nobody is heard but the one who waits, and a session that is many heartbeats long ends all the same."""
+    settings = attrs.evolve(SETTINGS, session_timeout_ms=25_000, revocation_timeout_ms=25_000)
+    world = World(settings)
+    first = world.start("A", names(4), member=STATIC)
+    world.settle()
+    first.kill()
+    world.run(3_000)
+    again = world.start("B", names(4), member=STATIC)
+    world.settle(within_ms=30_000)
+    assert len(again.works()) == 4
+
+
 def test_a_double_that_is_alive_is_a_clear_error() -> None:
     """Two processes with one instance id: the second gives up, and the first is not disturbed."""
     world, _, b = pair(member=STATIC)

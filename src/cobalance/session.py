@@ -172,7 +172,7 @@ class Session:
             return
         reply, payload = event.reply, event.request.payload
         if reply.status == "INSTANCE_IN_USE":
-            self._refused_as_double(reply.session_timeout_ms)
+            self._refused_as_double(reply)
             return
         self.line.answered(reply)
         if reply.status == "OK":
@@ -189,12 +189,12 @@ class Session:
             else:
                 self._rejoin([])
 
-    def _refused_as_double(self, session_ms: int) -> None:
-        self.lease.failed(self._now)
+    def _refused_as_double(self, reply: CoordinatorReply) -> None:
+        self.lease.refused(self._now, reply.heartbeat_interval_ms)
         if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is no member, so there is nothing to leave
         else:
-            self._out += self.joining.refused(self._now, session_ms)
+            self._out += self.joining.refused(self._now, reply.session_timeout_ms)
 
     def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
         if not isinstance(payload, Join) or payload.last_page:  # a page of claims says nothing of those yet to come
