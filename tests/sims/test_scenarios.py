@@ -10,6 +10,8 @@ from cobalance_sims.run import Run
 from cobalance_sims.scenarios import SCENARIOS, steady_churn
 
 
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
 def test_a_campaign_keeps_every_promise_and_reaches_every_trouble() -> None:
     """All scenarios with a few seeds: no checker objects, and nothing that must happen sometimes never does."""
     campaign = Campaign(SCENARIOS, range(1, 5))

@@ -24,6 +24,8 @@ from cobalance_sims.tune.runners import InProcess, OnSpark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]  # half an hour of a group's life, five times
+
 TRUTH = Churn(
     name="truth",
     members=6,

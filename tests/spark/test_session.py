@@ -15,6 +15,8 @@ from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, transl
 from cobalance_sims.spark.session import Target, add_spark_options, find_target, session_of, spark_session
 from cobalance_sims.spark.shipping import packed
 
+pytestmark = pytest.mark.timeout(300)  # of Spark jobs on a machine that has other things to do
+
 FROM_ZIP = """\
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -15,6 +15,8 @@ from cobalance_sims.spark.tables import read_sweep
 
 FAILED = 1
 
+pytestmark = pytest.mark.timeout(300)  # of Spark jobs on a machine that has other things to do
+
 
 def test_work_is_spread_evenly() -> None:
     """Big runs among small ones: no task is more than a small run away from its share."""

@@ -17,7 +17,8 @@ from cobalance_sims.spark.manifest import Manifest
 COMMAND = [sys.executable, "-m", "cobalance_sims", "sweep", *WORDS]
 TIMEOUT_S = 280.0
 
-pytestmark = pytest.mark.timeout(300)  # each starts a Spark of its own, which takes a busy machine a minute
+# Each starts a Spark of its own, which takes a busy machine a minute.
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]
 
 
 def run(*words: str) -> str:
