@@ -1,4 +1,4 @@
-# make demo | test | campaigns | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
+# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
@@ -6,7 +6,7 @@ ARGS =
 # are shared, and one process runs them all.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns lint bench explore mutants spec chaos
+.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -17,6 +17,10 @@ test: .venv/.up-to-date check
 # The short forms of the long campaigns below, which CI runs before the tests.
 campaigns: .venv/.up-to-date check
 	$(PYTHON) -m pytest -m campaign -o faulthandler_timeout=900 $(ARGS)
+
+# Too long for CI: whole Sparks of their own, a calibration of hours of simulated life, an example from journal to recommendation.
+long-campaigns: .venv/.up-to-date check
+	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 
 lint: ARGS_FOR_RUFF = $(ARGS)
 lint: check

@@ -195,7 +195,7 @@ def test_threads(run: Programs, redis_url: str) -> None:
     assert holders == {}
 
 
-@pytest.mark.campaign
+@pytest.mark.long_campaign
 @pytest.mark.timeout(600)
 def test_tune_from_journal(run: Programs, tmp_path: Path) -> None:
     """tune_from_journal.py: a group that is deployed twice, its journal, what was fitted, a recommendation, and a page of it."""

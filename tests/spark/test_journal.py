@@ -30,6 +30,8 @@ from cobalance_sims.spark.journal_export import JournalFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.campaign
+
 START_MS = 1_790_000_000_000
 LONG_S = 300
 """A busy machine takes minutes to start Spark, which needs seconds of CPU."""

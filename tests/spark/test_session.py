@@ -15,7 +15,7 @@ from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, transl
 from cobalance_sims.spark.session import Target, add_spark_options, find_target, session_of, spark_session
 from cobalance_sims.spark.shipping import packed
 
-pytestmark = pytest.mark.timeout(300)  # of Spark jobs on a machine that has other things to do
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
 
 FROM_ZIP = """\
 import sys

@@ -15,7 +15,7 @@ from cobalance_sims.spark.tables import read_sweep
 
 FAILED = 1
 
-pytestmark = pytest.mark.timeout(300)  # of Spark jobs on a machine that has other things to do
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
 
 
 def test_work_is_spread_evenly() -> None:

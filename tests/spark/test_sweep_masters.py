@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "cobalance_sims", "sweep", *WORDS]
 TIMEOUT_S = 280.0
 
 # Each starts a Spark of its own, which takes a busy machine a minute.
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long_campaign, pytest.mark.timeout(300)]
 
 
 def run(*words: str) -> str:
