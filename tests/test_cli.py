@@ -17,10 +17,10 @@ from cobalance.rabbitmq import delete_topic
 
 HANDLER = """
 def show(delivery):
-    print(delivery.queue, delivery.body.decode(), flush=True)
+    print(f"{delivery.queue} {delivery.body.decode()}\\n", end="", flush=True)
 
 def hang(delivery):
-    print("began", delivery.queue, flush=True)
+    print(f"began {delivery.queue}\\n", end="", flush=True)  # in one piece: there are several threads
     open("gate").read()  # a pipe that nobody writes to
 
 async def fail(delivery):
