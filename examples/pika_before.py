@@ -1,6 +1,7 @@
 """A program written for pika: consumes four queues and says which process did what."""
 
 import os
+import signal
 from typing import Any
 
 import pika
@@ -23,8 +24,7 @@ channel.basic_qos(prefetch_count=50)
 for queue in QUEUES:
     channel.queue_declare(queue, durable=True)
     channel.basic_consume(queue, on_message)
-try:
-    channel.start_consuming()
-except KeyboardInterrupt:
-    channel.stop_consuming()
+# Not by KeyboardInterrupt, which may come in the middle of what pika is sending.
+signal.signal(signal.SIGINT, lambda *_: connection.add_callback_threadsafe(channel.stop_consuming))
+channel.start_consuming()
 connection.close()

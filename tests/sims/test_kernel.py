@@ -98,6 +98,19 @@ def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
     assert quick[1] > patient[1] == 0
 
 
+def test_who_sleeps_into_the_calm_is_waited_for() -> None:
+    """A process frozen until its lease was all but over gives its work up when it wakes: only then has the group converged."""
+    params = {
+        "churn": "gc_pauses",
+        "members": 2,
+        "resources": 4,
+        "length_ms": 120_000,
+        "messages_per_s": 0.2,
+        "seed": 158,
+    }
+    assert outcome(params | {"revocation_timeout_ms": 10_000})["status"] == "ok"
+
+
 def test_a_broken_promise_names_the_command_that_breaks_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,9 @@ LONGER, EAGER = attrs.evolve(SHIPPED, revocation_timeout_ms=90_000), attrs.evolv
 Dearness = Callable[[GroupSettings], float]
 
 
-def outcomes(churn: str, size: float, dearness: Dearness, failed: tuple[int, ...] = ()) -> Iterator[Outcome]:
+def outcomes(
+    churn: str, size: float, dearness: Dearness, failed: tuple[int, ...] = (), params: str = "{}"
+) -> Iterator[Outcome]:
     """Runs of a minute, some seeds of which are dearer than others."""
     for seed in range(12):
         hard = np.random.default_rng(seed).lognormal(0, 0.3)
@@ -33,7 +35,15 @@ def outcomes(churn: str, size: float, dearness: Dearness, failed: tuple[int, ...
                 "heal_hist": {},
             }
             status = "failed" if seed in failed else "ok"
-            yield {**attrs.asdict(settings), **nothing, **row, "churn": churn, "seed": seed, "status": status}
+            yield {
+                **attrs.asdict(settings),
+                **nothing,
+                **row,
+                "churn": churn,
+                "params": params,
+                "seed": seed,
+                "status": status,
+            }
 
 
 def judged(small: Dearness, large: Dearness) -> dict[str, Any]:
@@ -63,3 +73,12 @@ def test_a_sweep_without_the_defaults_is_refused() -> None:
     rows = [row for row in outcomes("small", 1_000, lambda _: 1.0) if row["gather_ms"] == 0]
     with pytest.raises(NoSuchSweep, match="put them into its grid"):
         compare(sorted_out(rows, SHIPPED), SHIPPED, Preferences())
+
+
+def test_a_churn_with_and_without_instance_ids_is_two_kinds() -> None:
+    """Rows of the same name, settings and seed do not replace each other."""
+    rows = [
+        *outcomes("crash_loop", 1, lambda _: 1.0),
+        *outcomes("crash_loop", 1, lambda _: 1.0, params='{"instances": true}'),
+    ]
+    assert sorted(sorted_out(rows, SHIPPED)) == ["crash_loop", "crash_loop, instance ids"]

@@ -45,6 +45,8 @@ def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
     on_record = {name: (it.owner, it.token) for name, it in world.redis.ledger.resources.items() if not it.halted}
     worked: set[str] = set()
     for member, process in living.items():
+        if process.session.lease.over(world.now + process.offset_ms + world.settings.heartbeat_interval_ms):
+            return f"{member} has not been heard for so long that its lease is about to end"
         for name, (token, state) in process.session.holdings.snapshot().items():
             if state == "held" and on_record.get(name) != (member, token):
                 return f"{name} is on record as {on_record.get(name)}, {member} believes to hold it under {token}"

@@ -38,7 +38,7 @@ HARM = 1.25
 LEAST_SEEDS = 8
 """That two choices must have in common to be compared."""
 
-COLUMNS = ("churn", "seed", "status", "observed_ms", "unavailable_resource_ms", "draining_resource_ms", "duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "heal_hist", "unhealed")  # fmt: skip
+COLUMNS = ("churn", "params", "seed", "status", "observed_ms", "unavailable_resource_ms", "draining_resource_ms", "duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "heal_hist", "unhealed")  # fmt: skip
 """Of the outcomes, besides the settings."""
 
 
@@ -85,8 +85,14 @@ def sorted_out(outcomes: Iterable[Outcome], shipped: GroupSettings) -> Runs:
     runs: Runs = defaultdict(lambda: defaultdict(dict))
     for row in outcomes:
         if row["status"] == "ok":
-            runs[row["churn"]][settings_of(row, shipped)][row["seed"]] = row
+            runs[_kind_of(row)][settings_of(row, shipped)][row["seed"]] = row
     return runs
+
+
+def _kind_of(row: Outcome) -> str:
+    """Processes that come back by name are another kind of churn than those that do not."""
+    named = json.loads(row["params"]).get("instances")
+    return f"{row['churn']}, instance ids" if named else str(row["churn"])
 
 
 def compare(runs: Runs, shipped: GroupSettings, preferences: Preferences) -> list[Compared]:
