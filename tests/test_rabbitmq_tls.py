@@ -14,7 +14,7 @@ from tests.faults.consuming import Received, a_topic, consuming, create_group, p
 from tests.faults.secured import Secured
 
 from cobalance.errors import NotRabbitMQ, Unreachable, UsageError
-from cobalance.rabbitmq import list_topics
+from cobalance.rabbitmq import list_topics, management
 from cobalance.rabbitmq.broker import read_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
@@ -103,8 +103,10 @@ class Lists(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_the_management_api_is_verified_too(tmp_path: Path) -> None:
-    """Its URL names an authority the same way; this is about TLS alone, so any web server will do."""
+def test_the_management_api_is_verified_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its URL names an authority the same way; this is about TLS alone, so any web server will do. An amqps URL stands for one with
+    TLS, by the same authority.
+    """
     files, context = Certificates.make(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as website:
@@ -112,8 +114,10 @@ def test_the_management_api_is_verified_too(tmp_path: Path) -> None:
         thread = threading.Thread(target=website.serve_forever)
         thread.start()
         url = f"https://u:{SECRET}@localhost:{website.server_port}"
+        monkeypatch.setitem(management.DEFAULT_PORTS, "https", website.server_port)
         try:
             assert list_topics("amqp://localhost", f"{url}?cacertfile={files.authority}") == []
+            assert list_topics(f"amqps://u:{SECRET}@localhost/?cacertfile={files.authority}") == []
             for untrusted in (url, f"{url}?cacertfile={files.stranger}"):
                 with pytest.raises(Unreachable, match="SSLCertVerificationError"):
                     list_topics("amqp://localhost", untrusted)
@@ -122,3 +126,21 @@ def test_the_management_api_is_verified_too(tmp_path: Path) -> None:
         finally:
             website.shutdown()
             thread.join()
+
+
+def test_without_a_management_url_every_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hosts of the AMQP URL, until one answers; when none does, all are named."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as website:
+        thread = threading.Thread(target=website.serve_forever)
+        thread.start()
+        monkeypatch.setitem(management.DEFAULT_PORTS, "http", website.server_port)
+        try:
+            for hosts in ("127.9.9.9,127.0.0.1", "127.0.0.1,127.9.9.9"):
+                assert list_topics(f"amqp://u:{SECRET}@{hosts}") == []
+            with pytest.raises(Unreachable, match="None of the 2 hosts") as raised:
+                list_topics(f"amqp://u:{SECRET}@127.9.9.9,127.8.8.8")
+        finally:
+            website.shutdown()
+            thread.join()
+    for host in ("127.9.9.9", "127.8.8.8"):
+        assert f"{host}:{website.server_port}" in str(raised.value)

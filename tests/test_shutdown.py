@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 from tests.cli_process import Outcome, cobalance, running
 from tests.names import unique
@@ -106,9 +107,32 @@ def test_run_says_what_was_given_up() -> None:
         member=MemberSettings(drain_timeout_ms=100),
         work=work,
     )
-    with pytest.raises(DrainTimedOut, match="r; what was not acknowledged"):
+    with pytest.raises(DrainTimedOut, match=r"100 ms after .*: r; what was not acknowledged") as raised:
         run(group)
     assert group.given_up == ("r",)
+    assert "revocation" not in str(raised.value)
+
+
+def test_a_revocation_timeout_that_is_shorter_is_told_as_that() -> None:
+    """A longer drain timeout would not have helped."""
+
+    async def work(_: Tenure) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await anyio.sleep_forever()
+
+    group = Group(
+        "g",
+        ["r"],
+        redis_url=f"memory://{unique('run')}",
+        settings=attrs.evolve(SETTINGS, revocation_timeout_ms=1_500),
+        member=MemberSettings(drain_timeout_ms=600_000),
+        work=work,
+    )
+    with pytest.raises(DrainTimedOut, match=r"timeout had passed.*: r; what was not acknowledged") as raised:
+        run(group)
+    assert group.given_up == ("r",)
+    assert "revocation_timeout_ms" in str(raised.value)
+    assert "drain_timeout_ms" not in str(raised.value)
 
 
 def test_run_returns_after_a_clean_end() -> None:

@@ -14,7 +14,7 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
-from cobalance.engine import Engine, call_timeout_ms
+from cobalance.engine import Engine, call_timeout_ms, monotonic_ms
 from cobalance.errors import (
     CommitOutcomeUnknown,
     Fenced,
@@ -99,7 +99,9 @@ class Group(Pausing):
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
         self._remain: bool | None = None
+        self._stop_asked_at = 0
         self._given_up: list[str] = []
+        self._revoked: list[str] = []
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -201,13 +203,22 @@ class Group(Pausing):
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """Resources that were still being worked when the drain timeout of a leave had passed; empty after a clean one."""
+        """Resources that were still being worked when a leave's time for them had passed: the drain timeout, or, if that came first,
+        the group's revocation timeout. Empty after a clean leave.
+        """
         return tuple(self._given_up)
+
+    @property
+    def revoked_unfinished(self) -> tuple[str, ...]:
+        """Those of ``given_up`` whose revocation timeout came first."""
+        return tuple(self._revoked)
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
         """Engine: stop at once, with or without the event loop."""
         if self._remain is not None and reason == "deadline":
             self._given_up.append(resource)
+            if monotonic_ms() - self._stop_asked_at < self.own.drain_timeout_ms:
+                self._revoked.append(resource)
         super().abort(resource, token, reason)
 
     async def wait_left(self) -> None:
@@ -296,7 +307,7 @@ class Group(Pausing):
                 for scaling in.
         """
         keep = self.own.instance_id is not None if remain is None else remain
-        self._remain = keep
+        self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
         self._engine.post(StopAsked(remain=keep))
         await self._left.wait()
 

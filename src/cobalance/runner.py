@@ -29,7 +29,8 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
         backend: ``asyncio`` or ``trio``.
 
     Raises:
-        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, and was given up.
+        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
+            first, and was given up.
         CobalanceError: see :class:`Group`.
     """
     anyio.run(_serve, group, backend=backend)
@@ -55,10 +56,19 @@ async def _serve(group: Group) -> None:
 
 def drain_timed_out(group: Group) -> DrainTimedOut:
     """What to tell whoever stopped a process that could not finish."""
+    revoked = set(group.revoked_unfinished)
+    drained = set(group.given_up) - revoked
+    ends = [
+        (drained, f"{group.own.drain_timeout_ms} ms after the process was asked to stop", "drain_timeout_ms"),
+        (revoked, "when the group's revocation timeout had passed", "revocation_timeout_ms"),
+    ]
     return DrainTimedOut(
-        f"group {group.name}: {len(group.given_up)} resources were still being worked {group.own.drain_timeout_ms} ms after the "
-        f"signal, and were given up: {', '.join(sorted(group.given_up)[:5])}; what was not acknowledged comes again. A longer "
-        "drain_timeout_ms lets slower work finish."
+        " ".join(
+            f"group {group.name}: {len(names)} resources were still being worked {when}, and were given up: "
+            f"{', '.join(sorted(names)[:5])}; what was not acknowledged comes again. A longer {setting} lets slower work finish."
+            for names, when, setting in ends
+            if names
+        )
     )
 
 

@@ -37,7 +37,7 @@ ManagementUrl = Annotated[
     Parameter(
         name="--management-url",
         env_var="COBALANCE_MANAGEMENT_URL",
-        help="RabbitMQ's management API; by default http:// at the host of --amqp-url, port 15672.",
+        help="RabbitMQ's management API; by default at the hosts of --amqp-url, port 15672, with TLS 15671.",
     ),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]

@@ -69,7 +69,7 @@ class ConsumerGroup(Streaming):
             acknowledged come again, with a higher token.
         amqp_url: ``amqp://user:password@host:port/vhost``, or ``amqps://``.
         management_url: where RabbitMQ's management API is (``http://user:password@host:15672``), for the last two of these; by
-            default on the AMQP URL's host, with its user and password. When it is given, a member that is granted something also
+            default on the AMQP URL's hosts, with its user and password. When it is given, a member that is granted something also
             has the connections of members closed whose session has expired, so that a frozen process keeps nobody waiting.
         refresh_ms: how often the group's coordinator looks for queues, and whether the topic was grown.
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
@@ -239,6 +239,7 @@ class ConsumerGroup(Streaming):
             )
 
     async def _release_servers(self) -> None:
+        await self._reconnection.wait_idle()
         await anyio.to_thread.run_sync(self.connection.close)
 
     # -- the connection ------------------------------------------------------------------------------------------------

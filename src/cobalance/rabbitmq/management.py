@@ -5,6 +5,7 @@ import http.client
 import json
 import re
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -13,9 +14,12 @@ import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
+from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import single_urls, virtual_host
 
-DEFAULT_PORT = 15_672
+DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
+
+_Reader = Callable[[str, int, bytes], Any]
 
 PAGE = 500
 """How many queues are asked for at a time."""
@@ -32,8 +36,8 @@ class ListedTopic:
 def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000) -> list[ListedTopic]:
     """The topics of the AMQP URL's virtual host, by name.
 
-    Without a management URL (http://user:password@host:15672) the AMQP URL's host, user and password are used. A topic is an exchange
-    that `create_topic` marked as one.
+    Without a management URL (http://user:password@host:15672) the AMQP URL's user and password are used, at each of its hosts until
+    one answers; with TLS where it says amqps. A topic is an exchange that `create_topic` marked as one.
     """
     exchanges = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms)
     layouts: dict[str, list[tuple[int, int]]] = {}
@@ -81,9 +85,12 @@ def close_connection(
 ) -> None:
     """Has RabbitMQ close a connection, given by RabbitMQ's own name of it; of no effect when there is none any more."""
     path = f"/api/connections/{quote(name, safe='')}"
-    answer = _call(_Request("DELETE", path, {"X-Reason": reason}), amqp_url, management_url, timeout_ms)
-    if answer[1] not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
-        _decode(*answer)
+
+    def check(place: str, status: int, body: bytes) -> None:
+        if status not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
+            _decode(place, status, body)
+
+    _ask(_Request("DELETE", path, {"X-Reason": reason}), amqp_url, management_url, timeout_ms, check)
 
 
 @attrs.frozen
@@ -98,16 +105,32 @@ def _vhost(amqp_url: str) -> str:
 
 
 def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, missing: str = "") -> Any:
-    place, status, body = _call(_Request("GET", path), amqp_url, management_url, timeout_ms)
-    if missing and status == http.HTTPStatus.NOT_FOUND:
-        raise TopicMissing(missing)
-    return _decode(place, status, body)
+    def read(place: str, status: int, body: bytes) -> Any:
+        if missing and status == http.HTTPStatus.NOT_FOUND:
+            raise TopicMissing(missing)
+        return _decode(place, status, body)
+
+    return _ask(_Request("GET", path), amqp_url, management_url, timeout_ms, read)
 
 
-def _call(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int) -> tuple[str, int, bytes]:
+def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: _Reader) -> Any:
+    """What `read` makes of the answer of the management URL, or of the first host of the AMQP URL whose answer it does not refuse."""
+    api = _split(management_url or "")
+    if api.hostname:
+        return read(*_call(request, urlsplit(single_urls(amqp_url)[0]), api, timeout_ms))
+    return first_that_works(amqp_url, lambda url: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)))
+
+
+def _beside(amqp: SplitResult, api: SplitResult) -> tuple[SplitResult, SplitResult]:
+    """The same with a management API where RabbitMQ has it by default: with TLS, and by the same authority, where AMQP has it."""
+    if api.scheme or amqp.scheme != "amqps":
+        return amqp, api
+    return amqp, api._replace(scheme="https", query=api.query or amqp.query)
+
+
+def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: int) -> tuple[str, int, bytes]:
     """Where it was asked, the status of the answer (0 when there was none) and the answer."""
-    amqp, api = urlsplit(single_urls(amqp_url)[0]), _split(management_url or "")
-    host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORT
+    host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORTS[api.scheme or "http"]
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
     token = base64.b64encode(f"{user}:{password}".encode()).decode()

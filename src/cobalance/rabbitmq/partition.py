@@ -113,6 +113,11 @@ class PartitionConsumer:
             return self._acks.progress
 
     @property
+    def brought(self) -> int:
+        """How many messages were handed out."""
+        return self.progress.delivered
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing more will be handed out: it was drained, aborted, or given something back."""
         return self._draining

@@ -223,7 +223,7 @@ class PartitionWorker:
         verdict = self._losses.judge(
             error,
             consumed=self._subscribed,
-            delivered=consumer.progress.delivered,
+            delivered=consumer.brought,
             connected=self._partitions.connection.is_open,
         )
         self._given_up = self._given_up or verdict.give_up

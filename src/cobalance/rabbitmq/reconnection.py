@@ -43,6 +43,8 @@ class Reconnection:
         self._ready = anyio.Event()
         self._losses = self._healed = 0
         self._running = False
+        self._attempted = anyio.Event()  # Set unless an attempt is under way.
+        self._attempted.set()
 
     async def open(self) -> None:
         """The first connection, with nothing held yet. Raises what is wrong."""
@@ -58,6 +60,10 @@ class Reconnection:
         self._losses += 1
         if self._ready.is_set():
             self._ready = anyio.Event()
+
+    async def wait_idle(self) -> None:
+        """Returns once no attempt is under way. When :meth:`run` was cancelled before, none follows, and what was opened can be closed."""
+        await self._attempted.wait()
 
     async def run(self) -> None:
         """After :meth:`lost`: until there is a connection and the coordinator has confirmed what is held, since its last loss."""
@@ -76,8 +82,11 @@ class Reconnection:
         delay_ms = FIRST_MS
         while not self._connection.is_open:
             await anyio.sleep(delay_ms * _random.uniform(0.5, 1.0) / 1000)
+            self._attempted = anyio.Event()
             try:
                 await anyio.to_thread.run_sync(self._connection.connect, CONNECT_TIMEOUT_MS)
             except CobalanceError as error:
                 log.warning("group %s: %s; trying again", self._group, error)
                 delay_ms = min(2 * delay_ms, LAST_MS)
+            finally:
+                self._attempted.set()

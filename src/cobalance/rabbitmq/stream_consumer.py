@@ -54,6 +54,7 @@ class StreamConsumer(PartitionConsumer):
         self._arrived: deque[int] = deque()  # Offsets of the messages behind the position, in the order of their tags.
         self._counted = 0  # Messages at or before the position.
         self._heard = False
+        self._passed_over = 0
         self._lock_queue = LockQueue(connection, queue.name) if lock else None
         self._locking = False
         self._ending: tuple[CobalanceError | None] | None = None  # As soon as the lock is decided upon, and free again.
@@ -66,6 +67,11 @@ class StreamConsumer(PartitionConsumer):
                 self._position = max(self._position, self._arrived.popleft())
                 self._counted += 1
             return self._position
+
+    @property
+    def brought(self) -> int:
+        """How many messages were handed out; those that were passed over, which every channel brings anew, are none."""
+        return self.progress.delivered - self._passed_over
 
     def done_up_to(self, offset: int) -> int:
         """Everything handed out with this offset or a lower one was processed; how many messages that settles."""
@@ -141,6 +147,7 @@ class StreamConsumer(PartitionConsumer):
         with self._lock:
             self._acks.deliver(1)
             self._acks.done(self._acks.delivered)
+            self._passed_over += 1
         self._flush()  # or a prefetch of one would be used up
 
     def _doubt(self) -> None:

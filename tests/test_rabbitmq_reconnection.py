@@ -1,0 +1,68 @@
+"""Connections to RabbitMQ that are made anew, without a broker: what leaving does to an attempt that is under way."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from cobalance import ConsumerGroup, Delivery
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.reconnection import Reconnection
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+class SlowConnection(BrokerConnection):
+    """One whose attempt to connect ends when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("amqp://localhost", "g/m")
+        self.calls: list[str] = []
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def connect(self, timeout_ms: int = 10_000) -> None:
+        """Succeeds."""
+        self.begun.set()
+        self.go_on.wait(timeout_ms / 1000)
+        self.calls.append("connected")
+
+    def close(self, timeout_ms: int = 5_000) -> None:
+        """Is noted."""
+        del timeout_ms
+        self.calls.append("closed")
+
+
+async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
+    """Else it would stay, with nobody to close it, until the process ends."""
+
+    async def handle(_: Delivery) -> None: ...
+
+    async def confirm() -> None: ...
+
+    connection, group = SlowConnection(), ConsumerGroup("g", ["q"], handle)
+    group.connection, group._reconnection = connection, Reconnection("g", connection, confirm)
+    group._reconnection.lost()
+    async with anyio.create_task_group() as services, anyio.create_task_group() as tasks:
+        services.start_soon(group._reconnection.run)
+        await anyio.to_thread.run_sync(connection.begun.wait, 10)
+        services.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            tasks.start_soon(release_shielded, group)
+            await anyio.wait_all_tasks_blocked()
+            connection.go_on.set()
+    assert connection.calls == ["connected", "closed"]
+
+
+async def release_shielded(group: ConsumerGroup) -> None:
+    """As at the end of a membership."""
+    with anyio.CancelScope(shield=True):
+        await group._release_servers()

@@ -1,0 +1,56 @@
+"""A stream's channel that ends by itself, without a broker: what counts as having brought something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pika.spec import Basic, BasicProperties
+
+from cobalance import StreamSettings, Tenure
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.failures import channel_lost
+from cobalance.rabbitmq.queues import Queue
+from cobalance.rabbitmq.stream_consumer import StreamConsumer
+from cobalance.rabbitmq.stream_worker import StreamWorker
+
+pytestmark = pytest.mark.anyio
+
+STREAM = Queue("s", {"x-queue-type": "stream"})
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """It is the same on both event loops."""
+    return "asyncio"
+
+
+def consumer_that_got(*offsets: int) -> StreamConsumer:
+    """It goes on behind offset 5; everything that came was taken."""
+    consumer: Any = StreamConsumer(
+        BrokerConnection("amqp://localhost", "g/m"), STREAM, after=5, token=1, on_ready=lambda: None
+    )
+    for tag, offset in enumerate(offsets, 1):
+        consumer._message(None, Basic.Deliver("c", tag), BasicProperties(headers={"x-stream-offset": offset}), b"")
+    consumer.take()
+    return consumer  # type: ignore[no-any-return]
+
+
+async def test_the_message_at_the_position_is_no_progress() -> None:
+    """It comes on every channel, so that one which is lost right behind it is tried again less and less often."""
+    group: Any = SimpleNamespace(name="g", share=lambda: None, connection=SimpleNamespace(is_open=True))
+    worker: Any = StreamWorker(Tenure("s", 1, 5, group), STREAM, group, StreamSettings())
+    pauses: list[float | None] = []
+
+    async def note(_: Callable[[], bool], ms: float | None = None) -> None:
+        pauses.append(ms)
+
+    worker._wait_while = note
+    for _ in range(4):
+        await worker._judge_loss(consumer_that_got(5), channel_lost("s", "x"))
+    assert len(pauses) == 3
+    assert pauses == sorted(set(pauses), key=float)  # type: ignore[arg-type]
+    await worker._judge_loss(consumer_that_got(5, 6), channel_lost("s", "x"))
+    assert len(pauses) == 3
