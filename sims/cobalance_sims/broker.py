@@ -78,7 +78,7 @@ class Broker:
     def __init__(self, world: World, ways: Ways | None = None) -> None:
         self._world = world
         self.ways = ways or Ways()
-        self.heartbeat_ms = 1_000 * max(1, world.settings.session_timeout_ms // 3_000)
+        self.heartbeat_ms = 1_000 * max(1, round(world.settings.session_timeout_ms / 3_000))
         """As a ConsumerGroup asks for."""
         self.queues: dict[str, Queue] = {}
 

@@ -34,10 +34,10 @@ class GroupSettings:
     mode: Mode = attrs.field(default="cooperative")
     """``cooperative`` moves only surplus; ``eager`` stops everything at every change (the baseline of comparisons)."""
 
-    session_timeout_ms: int = attrs.field(default=10_000, validator=_between(200, 3_600_000))
+    session_timeout_ms: int = attrs.field(default=5_000, validator=_between(200, 3_600_000))
     """A member silent for this long has crashed. Shorter heals faster, and mistakes a pause for a crash sooner."""
 
-    heartbeat_interval_ms: int = attrs.field(default=3_000, validator=_between(20, 1_200_000))
+    heartbeat_interval_ms: int = attrs.field(default=1_000, validator=_between(20, 1_200_000))
     """How often a member renews its session. At most a third of it, so that two lost ones cost nothing."""
 
     revocation_timeout_ms: int = attrs.field(default=30_000, validator=_between(200, 86_400_000))

@@ -16,6 +16,7 @@ from cobalance_sims.tune.trials import Outcome
 
 SHIPPED = GroupSettings()
 LONGER, EAGER = attrs.evolve(SHIPPED, revocation_timeout_ms=90_000), attrs.evolve(SHIPPED, gather_ms=0)
+BOTH = attrs.evolve(LONGER, gather_ms=0)
 Dearness = Callable[[GroupSettings], float]
 
 
@@ -25,7 +26,7 @@ def outcomes(
     """Runs of a minute, some seeds of which are dearer than others."""
     for seed in range(12):
         hard = np.random.default_rng(seed).lognormal(0, 0.3)
-        for settings in (SHIPPED, LONGER, EAGER):
+        for settings in (SHIPPED, LONGER, EAGER, BOTH):
             nothing = dict.fromkeys(("duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "unhealed"), 0)
             ms = int(size * hard * dearness(settings))
             row: dict[str, Any] = {
@@ -73,6 +74,13 @@ def test_a_sweep_without_the_defaults_is_refused() -> None:
     rows = [row for row in outcomes("small", 1_000, lambda _: 1.0) if row["gather_ms"] == 0]
     with pytest.raises(NoSuchSweep, match="put them into its grid"):
         compare(sorted_out(rows, SHIPPED), SHIPPED, Preferences())
+
+
+def test_of_what_is_worth_it_the_fewest_changes_are_recommended() -> None:
+    """A second change that adds a little to the first is evidence of nothing."""
+    found = judged(*[lambda it: {LONGER: 0.7, BOTH: 0.68}.get(it, 1.0)] * 2)
+    assert found["best"][0]["changed"] == {"revocation_timeout_ms": 90_000, "gather_ms": 0}
+    assert found["recommended"]["changed"] == {"revocation_timeout_ms": 90_000}
 
 
 def test_a_churn_with_and_without_instance_ids_is_two_kinds() -> None:

@@ -173,7 +173,7 @@ class ConsumerGroup(Streaming):
         self.connection = BrokerConnection(
             self._amqp_url,
             f"{self.name}/{self._engine.session.name}",
-            heartbeat_s=max(1, self.settings.session_timeout_ms // 3_000),
+            heartbeat_s=max(1, round(self.settings.session_timeout_ms / 3_000)),
             on_lost=self._connection_lost,
             on_proven=self._connection_proven,
         )
