@@ -103,7 +103,7 @@ class CommitOutcomeUnknown(MembershipError):
 
 
 class DrainTimedOut(MembershipError):
-    """It was asked to stop, and left when the drain timeout had passed: work that had begun was given up."""
+    """Work that had begun was given up, because the drain timeout or the revocation timeout had passed; the message says which."""
 
 
 class IllegalTransition(CobalanceError):
