@@ -265,9 +265,9 @@ def test_configuring_a_revocation_timeout_below_the_session_timeout(places: Plac
     name = unique("bad")
     assert cobalance("group", "create", name, environment=places.environment).code == 0
 
-    outcome = cobalance("group", "configure", name, "--revocation-timeout", "5s", environment=places.environment)
+    outcome = cobalance("group", "configure", name, "--revocation-timeout", "4s", environment=places.environment)
 
-    check(outcome, USAGE, "revocation_timeout_ms (5000)", "session_timeout_ms (10000)")
+    check(outcome, USAGE, "revocation_timeout_ms (4000)", "session_timeout_ms (5000)")
 
 
 @pytest.mark.parametrize("command", ["describe", "history", "configure"])

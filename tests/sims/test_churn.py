@@ -102,6 +102,7 @@ def _but_what_differs(event: Event) -> Event:
 def test_an_expiry_is_found_as_late_with_and_without_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle time that was left out has made nobody's session longer or shorter than it can be."""
     params = {"churn": {"crashes_per_member_hour": 20, "length_ms": 300_000}, "members": 4, "resources": 4, "seed": 3}
+    params |= {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 3_000}
     heals = [*_heals(run_row(params).outcome)]
     monkeypatch.setattr(Idle, "_is_stationary", lambda _: False)
     heals += _heals(run_row(params).outcome)
