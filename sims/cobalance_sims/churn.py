@@ -6,21 +6,23 @@ A :class:`Churn` is plain data: a name of :data:`CHURNS`, or a table as TOML and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, cast, get_args
 
 import attrs
 
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims import churn_faults as f
-from cobalance_sims.distributions import Distribution, LogNormal, Uniform, parse
+from cobalance_sims.distributions import FORMS, Distribution, LogNormal, Uniform, parse
 from cobalance_sims.habits import Habits
 from cobalance_sims.network import Network
 from cobalance_sims.scenario import Messages, Randomly, Regularly, Scenario
 
 MOST_MEMBERS, MOST_RESOURCES = 5_000, 100_000
 LONGEST_MS = 30 * 86_400_000
+NEARLY_ALWAYS = 0.999_999
+"""The share of durations that is still reckoned with."""
 
 
 class BadChurn(UsageError):
@@ -45,8 +47,47 @@ def _rate() -> Any:
     return attrs.field(default=0.0, validator=_number(0, 100_000))
 
 
-def _parse_each(table: Mapping[str, str | float | Distribution]) -> Mapping[str, Distribution]:
-    return {name: parse(text) for name, text in table.items()}
+# What cannot be converted stays as it is: the validators below know the parameter's name, and refuse it.
+
+
+def _parsed(given: str | float | Distribution) -> Distribution:
+    plain = isinstance(given, str | int | float) and not isinstance(given, bool)
+    return parse(given) if plain else cast("Distribution", given)
+
+
+def _parsed_each(given: Any) -> Mapping[str, Distribution]:
+    return {name: _parsed(it) for name, it in given.items()} if isinstance(given, Mapping) else given
+
+
+def _in_turn(given: Iterable[int]) -> tuple[int, ...]:
+    return tuple(given) if isinstance(given, list | tuple) else cast("tuple[int, ...]", given)
+
+
+def _distribution(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    _check_distribution(attribute.name, value)
+
+
+def _distributions(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise BadChurn(
+            f"{attribute.name} is {value!r}: give a table of distributions, with resources' names (r0, r1 …)"
+        )
+    for name, it in value.items():
+        _check_distribution(f"{attribute.name}.{name}", it)
+
+
+def _check_distribution(name: str, value: Any) -> None:
+    if not hasattr(value, "quantile"):
+        raise BadChurn(f"{name} is {value!r}: give one of {FORMS}, in ms")
+    try:
+        value.quantile(NEARLY_ALWAYS)
+    except OverflowError:
+        raise BadChurn(f"{name} is {value.text}: no duration is that long; give a smaller sigma") from None
+
+
+def _text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, str):
+        raise BadChurn(f"{attribute.name} is {value!r}: give a text")
 
 
 def _flag(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -63,14 +104,14 @@ class Churn:
         BadDistribution: a distribution is none.
     """
 
-    name: str = "custom"
-    summary: str = ""
+    name: str = attrs.field(default="custom", validator=_text)
+    summary: str = attrs.field(default="", validator=_text)
     members: int = _whole(4, 1, MOST_MEMBERS)
     """Processes at first."""
     resources: int = _whole(12, 1, MOST_RESOURCES)
     instances: bool = attrs.field(default=False, validator=_flag)
     """Whether processes have instance ids, so that what they held waits for their return."""
-    capacities: tuple[int, ...] = attrs.field(default=(1,), converter=tuple)
+    capacities: tuple[int, ...] = attrs.field(default=(1,), converter=_in_turn)
     """Of the processes, in turn."""
     length_ms: int = _whole(600_000, 1_000, LONGEST_MS)
     """How long it is observed."""
@@ -80,7 +121,7 @@ class Churn:
     """From the beginning of one deployment to the next; the first begins somewhere in the first such interval."""
     deploy_pause_ms: int = _whole(5_000, 0, 3_600_000)
     """Between the start of a new process and the turn of the next old one."""
-    startup_ms: Distribution = attrs.field(default=LogNormal(3000, 0.4), converter=parse)
+    startup_ms: Distribution = attrs.field(default=LogNormal(3000, 0.4), converter=_parsed, validator=_distribution)
     """From the end of an old process (or the order for a new one) to the join."""
 
     joins_per_hour: float = _rate()
@@ -91,26 +132,28 @@ class Churn:
     most_members: int = _whole(MOST_MEMBERS, 1, MOST_MEMBERS)
 
     crashes_per_member_hour: float = _rate()
-    restart_ms: Distribution = attrs.field(default=LogNormal(5000, 0.5), converter=parse)
+    restart_ms: Distribution = attrs.field(default=LogNormal(5000, 0.5), converter=_parsed, validator=_distribution)
     """From a crash to the join of the successor."""
     replacements_per_member_hour: float = _rate()
     """Asked to leave and replaced after ``startup_ms``: a drained node, a reclaimed spot instance."""
     pauses_per_member_hour: float = _rate()
     """A process stands still: a garbage collector, a migrating machine."""
-    pause_ms: Distribution = attrs.field(default=LogNormal(1000, 1.0), converter=parse)
+    pause_ms: Distribution = attrs.field(default=LogNormal(1000, 1.0), converter=_parsed, validator=_distribution)
     cuts_per_member_hour: float = _rate()
     """A process cannot reach Redis."""
-    cut_ms: Distribution = attrs.field(default=LogNormal(3000, 1.0), converter=parse)
-    latency_ms: Distribution = attrs.field(default=Uniform(1, 3), converter=parse)
+    cut_ms: Distribution = attrs.field(default=LogNormal(3000, 1.0), converter=_parsed, validator=_distribution)
+    latency_ms: Distribution = attrs.field(default=Uniform(1, 3), converter=_parsed, validator=_distribution)
     """One way between a process and Redis."""
     hint_lost: float = attrs.field(default=0.0, validator=_number(0, 1))
     """Share of the wake-ups that get lost, so that only the next heartbeat brings the news."""
 
-    drain_ms: Distribution = attrs.field(default=LogNormal(200, 1.0), converter=parse)
+    drain_ms: Distribution = attrs.field(default=LogNormal(200, 1.0), converter=_parsed, validator=_distribution)
     """From being asked back until the work is finished and committed."""
-    drain_ms_of: Mapping[str, Distribution] = attrs.field(factory=dict, converter=_parse_each)
+    drain_ms_of: Mapping[str, Distribution] = attrs.field(
+        factory=dict, converter=_parsed_each, validator=_distributions
+    )
     """The same of single resources (r0, r1 …), where they have one of their own."""
-    handle_ms: Distribution = attrs.field(default=LogNormal(20, 1.0), converter=parse)
+    handle_ms: Distribution = attrs.field(default=LogNormal(20, 1.0), converter=_parsed, validator=_distribution)
     """One message."""
     messages_per_s: float = attrs.field(default=1.0, validator=_number(0, 1_000_000))
     """That come for each resource."""
@@ -128,7 +171,9 @@ class Churn:
                 f"members is {self.members}, which is not between least_members ({self.least_members}) and most_members "
                 f"({self.most_members})"
             )
-        if not self.capacities or not all(type(it) is int and 0 <= it <= 1_000 for it in self.capacities):
+        if not (self.capacities and isinstance(self.capacities, tuple)) or not all(
+            type(it) is int and 0 <= it <= 1_000 for it in self.capacities
+        ):
             raise BadChurn(f"capacities is {self.capacities!r}: give whole numbers from 0 to 1000, one at least")
 
     @classmethod
@@ -144,6 +189,8 @@ class Churn:
             if source not in CHURNS:
                 raise BadChurn(f"there is no churn {source!r}; there are {', '.join(CHURNS)}")
             return CHURNS[source]
+        if not isinstance(source, Mapping):
+            raise BadChurn(f"a churn is {source!r}: give the name of one, or a table")
         changes = dict(source)
         base = cls.of(changes.pop("base")) if "base" in changes else cls()
         return base.changed(**changes)
@@ -190,7 +237,7 @@ class Churn:
                 drain_ms=self.drain_ms, drain_ms_of=self.drain_ms_of, handle_ms=self.handle_ms, prefetch=self.prefetch
             ),
             messages=Messages(self.messages_per_s, self.handle_ms),
-            skips_idle=4 * self.latency_ms.quantile(0.999_999) < settings.session_timeout_ms // 6,
+            skips_idle=4 * self.latency_ms.quantile(NEARLY_ALWAYS) < settings.session_timeout_ms // 6,
         )
 
     def _plan(self) -> tuple[Regularly | Randomly, ...]:

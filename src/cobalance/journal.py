@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.coordinator.keys import journal_key
+from cobalance.errors import ProtocolMismatch
 from cobalance.names import validate_name
 
 if TYPE_CHECKING:
@@ -61,12 +62,25 @@ class JournalEntry:
 
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
-        """From an entry of the stream."""
+        """From an entry of the stream.
 
+        Raises:
+            ProtocolMismatch: it is not of our form.
+        """
+        try:
+            return cls._read(id_, fields)
+        except (KeyError, ValueError):
+            raise ProtocolMismatch(
+                f"Entry {id_} of the journal is not of the form that this version reads: was it written by another version of "
+                "Cobalance, or by another program?"
+            ) from None
+
+    @classmethod
+    def _read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
         def number(name: str) -> int | None:
             return int(fields[name]) if fields.get(name) else None
 
-        effort: list[int | None] = [int(word) for word in fields.get("effort", "").split("/") if word] or [None] * 3
+        effort = _effort(fields.get("effort", ""))
         return cls(
             id=id_,
             seq=int(fields["seq"]),
@@ -84,6 +98,14 @@ class JournalEntry:
             busy_ms=effort[1],
             late_ms=effort[2],
         )
+
+
+def _effort(text: str) -> list[int | None]:
+    """Three numbers with slashes between them, each possibly empty; of any other form, nothing is known."""
+    words = text.split("/")
+    if len(words) != 3 or not all(word.isdecimal() or not word for word in words):
+        return [None] * 3
+    return [int(word) if word else None for word in words]
 
 
 @attrs.frozen
@@ -110,6 +132,7 @@ class Journal:
 
         Raises:
             ServerError: it could not be read.
+            ProtocolMismatch: an entry is not of our form.
         """
         while True:
             page = self._transport.read_stream(self._key, after, PAGE)

@@ -68,6 +68,8 @@ def test_a_churn_survives_being_written_down(name: str) -> None:
         ({"capacities": []}, "capacities is ()"),
         ({"base": "quiet"}, "no churn 'quiet'"),
         ({"instances": "yes"}, "instances is 'yes'"),
+        ({"capacities": 5}, "capacities is 5"),
+        ({"base": ["steady"]}, "a churn is ['steady']"),
     ],
 )
 def test_an_impossible_churn_is_refused(table: dict[str, object], says: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from tests.names import unique
 from tests.redis_user import PASSWORD
 
 from cobalance.coordinator.keys import journal_key
+from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CobalanceError, InvalidSettings, ProtocolMismatch, UnknownGroup
+from cobalance.journal import Journal
+from cobalance_sims.outcomes.event import of_entry
 from cobalance_sims.spark.journal import read_piece
 from cobalance_sims.spark.journal_options import JournalOptions
 from cobalance_sims.spark.journal_position import BEGINNING, Position
@@ -136,12 +140,6 @@ def test_numbers_and_words_are_read_as_the_journal_reads_them(
     admin: redis.Redis, group: str, options: JournalOptions, redis_url: str
 ) -> None:
     """Rows are the events that cobalance.journal's entries make, empty numbers, unknown fields and odd bytes included."""
-    from contextlib import closing
-
-    from cobalance.coordinator.transport import open_transport
-    from cobalance.journal import Journal
-    from cobalance_sims.outcomes.event import of_entry
-
     write(admin, group, f"{START_MS}-0", 1, "joined", member="m.1", reason="-")
     write(
         admin, group, f"{START_MS}-1", 2, "released", resource="r", member="m.1", token=5, handover_id=5, deadline=0, drain_ms=12,
@@ -159,11 +157,35 @@ def test_numbers_and_words_are_read_as_the_journal_reads_them(
         committed=0,
         effort="1/2/3",
     )
+    for number, effort in enumerate(("1//3", "1/2", "x/2/3", "1/2/3/4", "//")):
+        write(admin, group, f"{START_MS + 10}-{number}", 4 + number, "released", resource="r", token=7, effort=effort)
     with JournalServer(options) as server, closing(open_transport(redis_url)) as transport:
         found = rows(options, whole(server, group))
         entries = list(Journal(transport, group).entries())
     expected = [of_entry(entry, group)._asdict() for entry in entries]
     assert [{**row, "reason": row["reason"] or ""} for row in found] == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"colour": "red"},
+        {"seq": 1, "kind": "granted"},
+        {"seq": 1, "at_ms": 1},
+        {"seq": 1, "kind": "granted", "at_ms": "noon"},
+        {"seq": 1, "kind": "granted", "at_ms": 1, "token": "golden"},
+    ],
+)
+def test_an_entry_of_another_form_is_named(
+    admin: redis.Redis, group: str, options: JournalOptions, redis_url: str, fields: dict[Any, Any]
+) -> None:
+    """By the source and by cobalance.journal alike."""
+    admin.xadd(journal_key(group), fields, id=f"{START_MS}-0")
+    told = rf"Entry {START_MS}-0 .*is not of the form that this version reads"
+    with pytest.raises(ProtocolMismatch, match=told):
+        rows(options, Slice(group, BEGINNING, Position(f"{START_MS}-9", 1)))
+    with closing(open_transport(redis_url)) as transport, pytest.raises(ProtocolMismatch, match=told):
+        list(Journal(transport, group).entries())
 
 
 def test_what_is_not_ours_is_named(admin: redis.Redis, group: str, options: JournalOptions) -> None:
@@ -196,6 +218,16 @@ def test_what_is_not_ours_is_named(admin: redis.Redis, group: str, options: Jour
         ({"groups": "g", "maxEntriesPerBatch": "0"}, "whole number from 1"),
         ({"groups": "g", "redisUrl": f"redis://u:{PASSWORD}@h"}, "may hold no password"),
         ({"groups": "g", "redis_url": f"redis://h?password={PASSWORD}"}, "may hold no password"),
+        ({"groups": "g", "redisUrlFile": f"redis://u:{PASSWORD}@h"}, "redisUrlFile is no path but a URL"),
+        (
+            {"groups": "g", "redisUrlEnv": f"redis://u:{PASSWORD}@h"},
+            "redisUrlEnv is no name of an environment variable",
+        ),
+        ({"groups": "g", "redisUrlEnv": PASSWORD + "="}, "redisUrlEnv is no name of an environment variable"),
+        ({"groups": f"redis://u:{PASSWORD}@h"}, "groups holds a URL"),
+        ({"groups": "g", "retryS": "²"}, "whole number from 0"),
+        ({"groups": "g", "since": "9" * 30}, "no point in time"),
+        ({"groups": "g", "since": "9" * 400 + "d"}, "no point in time"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, str], words: str) -> None:

@@ -120,6 +120,18 @@ def test_since_means_the_same_after_a_restart(admin: redis.Redis) -> None:
     stream.end()
 
 
+def test_a_first_batch_that_is_repeated_begins_where_it_began(admin: redis.Redis) -> None:
+    """Killed before its commit, it is repeated by a process for which "two hours ago" is later; its plan says from when on it was."""
+    write(admin, "orders", *range(1, 11))
+    killed = JournalStreamReader(JournalOptions.read({"groups": "orders", "since": str(START_MS + 3)}))
+    end = killed.latestOffset(killed.initialOffset(), ALL)
+    killed.stop()
+    again = JournalStreamReader(JournalOptions.read({"groups": "orders", "since": str(START_MS + 8)}))
+    pieces = again.partitions(again.initialOffset(), end)
+    assert [row["seq"] for it in pieces for batch in again.read(it) for row in batch.to_pylist()] == [*range(3, 11)]
+    again.stop()
+
+
 def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
     """While it is empty there is nothing to read; the group goes on above what its members saw, and only what is missing is reported."""
     write(admin, "orders", *range(1, 11))
@@ -140,6 +152,43 @@ def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
     ]
     stream.end()
     strict.end()
+
+
+def test_a_loss_fails_a_strict_query_of_what_is_there_now(admin: redis.Redis) -> None:
+    """An export that is repeated every hour, as one that follows: a Redis that has less than was read, or nothing of the group."""
+    write(admin, "orders-a", *range(1, 11))
+    write(admin, "orders-b", *range(1, 11))
+    write(admin, "billing", *range(1, 11))
+    strict = Stream(groups="orders-*,billing", on_gap="fail")
+    assert len(strict.batch()) == 30
+    admin.delete(journal_key("orders-a"))
+    admin.delete("cobalance:1:{orders-a}:state")
+    strict.restart()
+    strict.catch_up()
+    with pytest.raises(
+        JournalIncomplete, match=r"group orders-a was read up to .* \(seq 10\), and Redis no longer has that"
+    ):
+        strict.batch()
+    write(admin, "orders-a", 1, 2)
+    strict.restart()
+    strict.catch_up()
+    with pytest.raises(JournalIncomplete, match="group orders-a was read up to"):
+        strict.batch()
+    strict.end()
+
+
+def test_a_strict_query_asks_only_for_its_groups(admin: redis.Redis) -> None:
+    """The checkpoint may know others, which an earlier query has read."""
+    write(admin, "orders", *range(1, 11))
+    write(admin, "billing", *range(1, 11))
+    both, one = Stream(groups="orders,billing"), Stream(groups="orders", on_gap="fail")
+    both.batch()
+    one.offset = both.offset
+    admin.delete(journal_key("billing"))
+    one.catch_up()
+    assert one.batch() == []
+    both.end()
+    one.end()
 
 
 def test_a_group_that_began_anew_is_reported(admin: redis.Redis) -> None:

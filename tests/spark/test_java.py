@@ -31,7 +31,7 @@ def make_java(home: Path, version: str, *, complete: bool = True) -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_cache_folders", lambda: iter([tmp_path / "cache"]))
+    monkeypatch.setattr(java, "cache_folders", lambda: iter([tmp_path / "cache"]))
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:

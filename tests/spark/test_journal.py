@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, redirect_stdout
+from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,90 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from pyspark.sql.functions import spark_partition_id
-from tests.names import unique
 from tests.redis_user import PASSWORD
+from tests.spark.journals import everything_in, export, exported, write
 
 from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.transport import open_transport
-from cobalance.errors import UsageError
+from cobalance.errors import AuthenticationRefused, UnknownGroup, UsageError
 from cobalance.journal import Journal
-from cobalance_sims.commands import journal as command
 from cobalance_sims.outcomes.event import of_entry
-from cobalance_sims.spark.journal_export import JournalFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.campaign
 
-START_MS = 1_790_000_000_000
 LONG_S = 300
 """A busy machine takes minutes to start Spark, which needs seconds of CPU."""
-
-
-@pytest.fixture
-def admin(redis_admin_url: str) -> Iterator[redis.Redis]:
-    """The shared Redis without limits."""
-    with redis.Redis.from_url(redis_admin_url) as client:
-        yield client
-
-
-@pytest.fixture
-def stem(admin: redis.Redis) -> Iterator[str]:
-    """What the names of this test's groups begin with; all of them are removed afterwards."""
-    name = unique("orders")
-    yield name
-    for key in admin.scan_iter(f"cobalance:1:{{{name}*"):
-        admin.delete(key)
-
-
-@pytest.fixture
-def address(tmp_path: Path, redis_url: str) -> str:
-    """A file with the URL of the published user, who has a password."""
-    file = tmp_path / "redis-url"
-    file.write_text(redis_url)
-    assert PASSWORD in redis_url or "COBALANCE_REDIS_URL" in os.environ
-    return str(file)
-
-
-def write(admin: redis.Redis, group: str, first: int, last: int) -> None:
-    """Entries from one seq to another, and what makes it a group."""
-    pipeline = admin.pipeline(transaction=False)
-    for seq in range(first, last + 1):
-        fields: dict[Any, Any] = {
-            "seq": seq,
-            "kind": "granted",
-            "at_ms": START_MS + seq,
-            "resource": f"r{seq % 9}",
-            "member": "m.1",
-            "token": seq,
-        }
-        pipeline.xadd(journal_key(group), fields, id=f"{START_MS + seq}-0")
-    pipeline.hset(f"cobalance:1:{{{group}}}:state", "version", last)
-    pipeline.execute()
-
-
-def export(out: Path, address: str, *words: str) -> str:
-    """Runs the command in this process; what it said."""
-    said = io.StringIO()
-    with redirect_stdout(said):
-        assert command.main(["--out", str(out), "--redis-url-file", address, *words]) == 0
-    return said.getvalue()
-
-
-def exported(out: Path) -> dict[str, list[int]]:
-    """The seqs of each group that any reader of Parquet finds, in order; read without Spark."""
-    import pyarrow.dataset as ds
-
-    found: dict[str, list[int]] = {}
-    for row in ds.dataset(out / "events", format="parquet").to_table(columns=["run", "seq"]).to_pylist():
-        found.setdefault(row["run"], []).append(row["seq"])
-    return {group: sorted(seqs) for group, seqs in found.items()}
-
-
-def everything_in(folder: Path) -> str:
-    """The text of all files that Spark has left there."""
-    return "\n".join(file.read_bytes().decode(errors="replace") for file in folder.rglob("*") if file.is_file())
 
 
 @pytest.mark.timeout(LONG_S)
@@ -144,22 +74,69 @@ def test_an_export_goes_on_where_it_stopped(
 
 
 @pytest.mark.timeout(LONG_S)
+def test_what_was_written_is_not_written_again(
+    spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
+) -> None:
+    """A crash between a wave and its commit has the wave repeated; by then Redis may have trimmed what the folder holds."""
+    assert spark is not None
+    out, words = tmp_path / "out", ("--group", stem, "--max-entries", "40")
+    write(admin, stem, 1, 100)
+    export(out, address, *words)
+    commits = out / "checkpoint" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    for file in (commits / str(last), commits / f".{last}.crc"):
+        file.unlink()
+    admin.xtrim(journal_key(stem), maxlen=1, approximate=False)
+    assert f"{stem}: 100 events" in export(out, address, *words)
+    assert exported(out) == {stem: [*range(1, 101)]}
+
+
+@pytest.mark.timeout(LONG_S)
 def test_what_cannot_be_exported_is_said(
     spark: SparkSession, stem: str, address: str, tmp_path: Path, redis_url: str
 ) -> None:
     """An unknown group, an unreachable Redis and a folder without its checkpoint: our words, without Spark's and the password."""
     assert spark is not None
-    with pytest.raises(JournalFailed, match=f"There is no group {stem}-none in this Redis") as refused:
+    with pytest.raises(
+        UnknownGroup, match=f"There is no group {stem}-none in this Redis.*exported before is kept"
+    ) as refused:
         export(tmp_path / "none", address, "--group", f"{stem}-none")
     assert "Traceback" not in str(refused.value)
-    Path(address).write_text(redis_url.replace("redis://", "rediss://") + "?colour=red")
-    with pytest.raises(JournalFailed, match="unknown option 'colour'") as refused:
+    Path(address).write_text(redis_url.replace(PASSWORD, f"{PASSWORD}x"))
+    with pytest.raises(AuthenticationRefused, match="refused the user name or password") as denied:
         export(tmp_path / "none", address, "--group", stem)
-    shown: list[Any] = [refused.value, refused.value.__cause__]
+    shown: list[Any] = [denied.value, denied.value.__cause__]
     assert not any(PASSWORD in str(it) for it in shown)
     (tmp_path / "torn" / "events").mkdir(parents=True)
     with pytest.raises(UsageError, match="holds events but no checkpoint"):
         export(tmp_path / "torn", address, "--group", stem)
+
+
+@pytest.mark.timeout(LONG_S)
+def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, address: str, tmp_path: Path) -> None:
+    """Run as people run it: what comes later, the end without a traceback, and no password in what Spark logs at its most talkative."""
+    write(admin, stem, 1, 30)
+    words = ["--out", str(tmp_path / "out"), "--group", stem, "--follow", "--every", "1"]
+    words += ["--redis-url-file", address, "--master", "local[1]"]
+    arguments = [sys.executable, "-m", "cobalance_sims", "journal", *words]
+    talkative = {**os.environ, "COBALANCE_SPARK_LOG": "info"}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=talkative
+    ) as process:
+        assert process.stderr is not None
+        said = [*takewhile(lambda line: line != "wave 0 is written\n", process.stderr)]
+        write(admin, stem, 31, 40)
+        said += takewhile(lambda line: line != "wave 1 is written\n", process.stderr)
+        assert process.poll() is None, f"it ended by itself: {said[-9:]}"
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate()
+    assert process.returncode == 0, rest
+    assert f"{stem}: 40 events" in out
+    assert exported(tmp_path / "out") == {stem: [*range(1, 41)]}
+    assert "KeyboardInterrupt" not in rest
+    assert any(" INFO MicroBatchExecution: " in line for line in said), "Spark logged nothing"
+    assert Path(address).read_text() not in "".join([*said, rest])
+    assert f":{PASSWORD}@" not in "".join([*said, rest, everything_in(tmp_path / "out")])
 
 
 @pytest.mark.timeout(LONG_S)

@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_used_is_refused(spark: SparkSession, tmp_path: 
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written to"):
         sweep(spark, tmp_path / "file", tiny())
-    with only_writer(str(tmp_path / "busy")), pytest.raises(UsageError, match="Another sweep is at work"):
+    with only_writer(str(tmp_path / "busy")), pytest.raises(UsageError, match="Another command is at work"):
         sweep(spark, tmp_path / "busy", tiny())
     with pytest.raises(NotASweep, match="holds no finished wave"):
         read_sweep(spark, str(tmp_path / "none"))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
+from cobalance.coordinator.transport import open_transport
 from cobalance.errors import UsageError
+from cobalance.redact import redact
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
-from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
+from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
+from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
 from cobalance_sims.spark.manifest import only_writer
 from cobalance_sims.spark.session import add_spark_options, find_target
 
@@ -28,7 +33,10 @@ if TYPE_CHECKING:
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 USAGE = 2
 ATTEMPTS = 20
-"""Of a stream whose Python process was too slow to start."""
+"""In a row, of a stream whose Python process was too slow to start."""
+BUSY = "This machine is busy: a Python process of Spark's took more than ten seconds to start. Trying again.\n"
+ASKED_EVERY_S = 1
+"""Whether the query has ended."""
 EVENTS, CHECKPOINT = "events", "checkpoint"
 
 
@@ -43,13 +51,21 @@ def main(words: Sequence[str]) -> int:
         from cobalance_sims.spark.session import session_of
     except ImportError as error:
         raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
-    with only_writer(options.out), _address(options) as address, session_of(options) as spark:
-        _export(spark, options, address)
+    with sigterm_interrupts(), only_writer(options.out), _address(options) as address:
+        settings = _settings(options, address)
+        with session_of(options) as spark:
+            _export(spark, options, settings)
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """What was mistyped may be a URL with a password."""
+        super().error(redact(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cobalance sims journal",
         description="Export the journals of groups from Redis to Parquet. The same command again goes on where it stopped.",
     )
@@ -62,20 +78,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--since",
         metavar="TIME",
-        help="2026-11-21T10:00:00Z, or 2h for two hours ago; counts when a group is first read",
+        help="2026-11-21T10:00:00Z, or 2h for two hours ago; the first export into DIR decides",
     )
     parser.add_argument("--follow", action="store_true", help="go on with whatever happens, until Ctrl-C")
-    parser.add_argument("--every", type=float, default=10.0, metavar="S", help="with --follow, so often; 10 by default")
+    parser.add_argument(
+        "--every", type=_seconds, default=10.0, metavar="S", help="with --follow, so often; 10 by default"
+    )
     parser.add_argument("--on-gap", choices=("report", "fail"), default="report", help="when Redis has trimmed entries")
     parser.add_argument(
-        "--max-entries", type=int, default=1_000_000, metavar="N", help="in one folder; 1,000,000 by default"
+        "--max-entries", type=_count, default=1_000_000, metavar="N", help="in one folder; 1,000,000 by default"
     )
     parser.add_argument(
         "--redis-url",
         metavar="URL",
         help=f"by default {DEFAULT_VARIABLE}, or the Redis on this machine; on a cluster, set the variable for its workers",
     )
-    parser.add_argument("--redis-url-file", metavar="PATH", help="a file with the URL, there for every worker")
+    parser.add_argument(
+        "--redis-url-file", type=_path, metavar="PATH", help="a file with the URL, there for every worker"
+    )
     add_spark_options(parser)
     return parser
 
@@ -84,16 +104,21 @@ def _check_folder(out: str) -> None:
     parts = urlsplit(out)
     folder = Path(parts.path if parts.scheme == "file" else out)
     if parts.scheme in {"", "file"} and (folder / EVENTS).exists() and not (folder / CHECKPOINT).exists():
-        raise UsageError(
-            f"{folder} holds events but no {CHECKPOINT}, so it is not known where they end: name another folder, or bring it back."
-        )
+        raise lost_its_place(str(folder))
+
+
+def lost_its_place(out: str) -> UsageError:
+    """The error for a folder that would get events a second time."""
+    return UsageError(
+        f"{out} holds events but no {CHECKPOINT}, so it is not known where they end: name another folder, or bring it back."
+    )
 
 
 @contextmanager
 def _address(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     """The option by which the workers find Redis. On this machine the URL goes through a file that only we can read."""
     if options.redis_url_file:
-        yield {"redisUrlFile": str(Path(options.redis_url_file).absolute())}
+        yield {"redisUrlFile": options.redis_url_file}
         return
     if not find_target(options.master, os.environ).local:
         if options.redis_url:
@@ -109,9 +134,8 @@ def _address(options: argparse.Namespace) -> Iterator[dict[str, str]]:
         yield {"redisUrlFile": file.name}
 
 
-def _export(spark: SparkSession, options: argparse.Namespace, address: dict[str, str]) -> None:
-    from cobalance_sims.spark.journal_export import exported, own_words, start_export
-
+def _settings(options: argparse.Namespace, address: dict[str, str]) -> dict[str, str]:
+    """The options of the source. What is wrong with them shows before Spark is started, as far as this machine can tell."""
     settings = {
         "groups": ",".join(options.group),
         "onGap": options.on_gap,
@@ -119,31 +143,74 @@ def _export(spark: SparkSession, options: argparse.Namespace, address: dict[str,
         **({"since": options.since} if options.since else {}),
         **address,
     }
+    known = JournalOptions.read(settings)
+    if find_target(options.master, os.environ).local:
+        open_transport(known.redis_url()).close()
+    return settings
+
+
+def _export(spark: SparkSession, options: argparse.Namespace, settings: dict[str, str]) -> None:
+    from cobalance_sims.spark.journal_export import exported, own_words, start_export
+
     with own_words("reading the journal"):
-        _follow(lambda: start_export(spark, options.out, settings, options.every if options.follow else None))
+        ended = follow(lambda: start_export(spark, options.out, settings, options.every if options.follow else None))
+    if not (ended or options.follow):
+        raise KeyboardInterrupt
     for found in exported(spark, options.out):
         sys.stdout.write(told(found) + "\n")
 
 
-def _follow(start: Callable[[], StreamingQuery]) -> None:
-    """To the end of the query, or to Ctrl-C. One whose Python process was too slow to start is started again."""
-    from cobalance_sims.spark.journal_export import JournalFailed, is_starved
+def follow(start: Callable[[], StreamingQuery]) -> bool:
+    """To the end of the query, or (False) to Ctrl-C. One whose Python process was too slow to start is started again."""
+    from cobalance_sims.spark.journal_export import KEPT, JournalFailed, is_starved
 
-    for _ in range(ATTEMPTS):
-        query = start()
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-        except Exception as error:
-            if not is_starved(error):
-                raise
-            continue
-        return
+    attempts = 0
+    with stop_wished() as wished:
+        while attempts < ATTEMPTS:
+            query = start()
+            try:
+                return _ended(query, wished)
+            except Exception as error:
+                if not is_starved(error):
+                    raise
+                attempts = 1 if query.lastProgress else attempts + 1
+                sys.stderr.write(BUSY)
     raise JournalFailed(
-        f"This machine is too busy for Spark: {ATTEMPTS} times in a row a Python process took more than ten seconds to start. What "
-        "was exported before is kept; try again later."
+        f"This machine is too busy for Spark: {ATTEMPTS} times in a row a Python process took more than ten seconds to start. {KEPT}"
     )
+
+
+def _ended(query: StreamingQuery, wished: threading.Event) -> bool:
+    """Whether it ended by itself, and not because somebody wished it."""
+    while not wished.is_set():
+        if query.awaitTermination(ASKED_EVERY_S):
+            return True
+    query.stop()
+    return False
+
+
+def _path(text: str) -> str:
+    if "://" in text:  # with a password, perhaps, so it is not repeated
+        raise argparse.ArgumentTypeError(
+            "it is no path but a URL: give the path of a file that holds it, or --redis-url"
+        )
+    return str(Path(text).absolute())
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.001 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.001 to 86400")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 def told(found: Exported) -> str:

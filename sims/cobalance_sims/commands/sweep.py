@@ -13,6 +13,7 @@ from rich.console import Console
 from cobalance.cli.options import duration_ms
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_grid, read_grid, some
+from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
 
 FAILED, USAGE = 1, 2
 SHOWN = 20
@@ -49,9 +50,13 @@ def _sweep(options: argparse.Namespace, grid: Grid) -> int:
         from cobalance_sims.spark.sweep import Sweep
     except ImportError as error:
         raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
-    with session_of(options) as spark:
+    with sigterm_interrupts(), session_of(options) as spark, quiet_interrupts():
         sweep = Sweep(spark=spark, out=options.out, events_share=options.events, wave_s=options.wave / 1000)
-        done = sweep.run(grid, Told(Console(stderr=True)))
+        try:
+            done = sweep.run(grid, Told(Console(stderr=True)))
+        except KeyboardInterrupt:
+            sys.stderr.write(f"All finished waves are kept in {sweep.out}; the same command goes on from there.\n")
+            raise
     _say(f"{done.made:,} runs made, {done.there:,} were there; all are in {sweep.out}")
     if done.failed:
         _say(f"{len(done.failed):,} FAILED:")

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 from cobalance.errors import CobalanceError, UsageError
 
+SWEEP_DIGITS = 17
+"""Of a wave's number in a sweep: the moment when it began. Waves of an exported journal are counted from 0."""
+
 INSTALL = "pip install 'cobalance[spark]'"
 
 
@@ -58,7 +61,7 @@ def translated(error: Exception, doing: str) -> CobalanceError | None:
     if not _is_sparks(error):
         return None
     text = str(error)
-    for recognise in (_missing_module, _died, _unreadable, _gone):
+    for recognise in (_missing_module, _missing_source, _died, _unreadable, _gone):
         found = recognise(text, doing)
         if found is not None:
             return found
@@ -113,6 +116,15 @@ def _missing_module(text: str, doing: str) -> CobalanceError | None:
     )
 
 
+def _missing_source(text: str, doing: str) -> CobalanceError | None:
+    if "Failed to find the data source: cobalance" not in text:
+        return None
+    return SparkMissing(
+        f"Spark has no format cobalance (while {doing}): {INSTALL} where its driver runs (the server of Spark Connect), for the "
+        "Python that it uses, and start it again."
+    )
+
+
 def _died(text: str, doing: str) -> CobalanceError | None:
     if not any(sign in text for sign in _DEATHS):
         return None
@@ -137,9 +149,14 @@ def _unreadable(text: str, doing: str) -> CobalanceError | None:
 
 
 def _cure(file: str) -> str:
-    wave = re.search(r"^(.*)/(?:events|handovers|outcomes|manifest)/(wave=\d+)/", file)
+    wave = re.search(r"^(.*)/(?:events|handovers|outcomes|manifest)/(wave=(\d+))/", file)
     if wave is None:
         return "Remove it, or write it anew."
+    if len(wave[3]) < SWEEP_DIGITS:
+        return (
+            f"Bring {wave[1]} back from a backup, or export the journal into a new folder, as far back as Redis still has it; "
+            "without the file, its events are missing."
+        )
     return (
         f"Remove {wave[1]}/manifest/{wave[2]} and run the same sweep again: that wave's scenarios are simulated anew, "
         f"all others are kept."

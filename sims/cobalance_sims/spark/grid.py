@@ -20,6 +20,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,11 +34,13 @@ from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.churn import CHURNS, Churn
-from cobalance_sims.kernel import VERSION, Row
+from cobalance_sims.kernel import CHECKS, VERSION, Row
 from cobalance_sims.scenarios import SCENARIOS
 
 MOST_RUNS = 2_000_000
 """Of one command, which holds a line of each in memory."""
+
+SHARE = "Several commands with different seeds can share a folder."
 
 SHOWN = 3
 """So many reasons are given why combinations are impossible."""
@@ -115,13 +118,13 @@ def make_grid(tables: Mapping[str, Any], *, skip_impossible: bool = False) -> Gr
     for name in tables:
         known("part of a grid", name, ("checks", "churn", "seeds", "settings"))
     seeds, faults, points = seeds_of(tables.get("seeds", "1..10")), list[str](), dict[bytes, Point]()
-    combinations = list(_combined(tables))
+    combinations, checks = list(_combined(tables)), _checks(tables.get("checks", "cheap"))
     for settings, churn in combinations:
         try:
-            point = _point({**settings, **churn, "checks": tables.get("checks", "cheap")})
+            point = _point({**settings, **churn, "checks": checks})
         except BadGrid:
             raise
-        except (CobalanceError, TypeError, ValueError, AttributeError) as error:
+        except (CobalanceError, TypeError, ValueError, AttributeError, OverflowError) as error:
             faults.append(str(error))
         else:
             points.setdefault(point.digest, point)
@@ -130,24 +133,41 @@ def make_grid(tables: Mapping[str, Any], *, skip_impossible: bool = False) -> Gr
         raise BadGrid(f"{what} cannot be: {some(faults)} Change the values, or leave such out with --skip-impossible.")
     grid = Grid(tuple(points.values()), seeds, tuple(faults))
     if grid.runs > MOST_RUNS:
-        raise BadGrid(
-            f"That is {grid.runs:,} runs: at most {MOST_RUNS:,} at once. Several commands with different seeds can share a folder."
-        )
+        raise BadGrid(f"That is {grid.runs:,} runs: at most {MOST_RUNS:,} at once. {SHARE}")
     return grid
 
 
+def _checks(found: Any) -> str:
+    if not isinstance(found, str) or found not in CHECKS:
+        raise BadGrid(f"checks is {found!r}: give one of {', '.join(CHECKS)}.")
+    return found
+
+
 def _combined(tables: Mapping[str, Any]) -> Iterator[tuple[Params, Params]]:
-    settings = [
-        _with_sessions(it)
-        for it in _combinations(_axes(_table("settings", tables.get("settings", {})), SETTINGS, "setting"))
-    ]
-    blocks = tables.get("churn", {})
-    for block in blocks if isinstance(blocks, list) and blocks else [blocks]:
-        axes = _axes(_table("churn", block), PARAMETERS, "parameter of a churn")
-        for word in ("base", "scenario"):
-            for name in axes.get(word, []):
-                known("churn" if word == "base" else "scenario", str(name), CHURNS if word == "base" else SCENARIOS)
-        yield from product(settings, [_as_params(it) for it in _combinations(axes)])
+    settings = _axes(_table("settings", tables.get("settings", {})), SETTINGS, "setting")
+    blocks = [_churn_axes(block) for block in _blocks(tables.get("churn", {}))]
+    count = _size(settings) * sum(map(_size, blocks))
+    if count > MOST_RUNS:
+        raise BadGrid(f"That is {count:,} combinations: at most {MOST_RUNS:,} at once. Give fewer values of something.")
+    chosen = [_with_sessions(it) for it in _combinations(settings)]
+    for axes in blocks:
+        yield from product(chosen, [_as_params(it) for it in _combinations(axes)])
+
+
+def _blocks(found: Any) -> list[Any]:
+    return found if isinstance(found, list) and found else [found]
+
+
+def _churn_axes(block: Any) -> Axes:
+    axes = _axes(_table("churn", block), PARAMETERS, "parameter of a churn")
+    for word, kind, names in (("base", "churn", CHURNS), ("scenario", "scenario", SCENARIOS)):
+        for name in axes.get(word, []):
+            known(kind, str(name), names)
+    return axes
+
+
+def _size(axes: Axes) -> int:
+    return math.prod(map(len, axes.values()))
 
 
 def _as_params(words: Params) -> Params:
@@ -178,8 +198,11 @@ def seeds_of(value: Any) -> tuple[int, ...]:
     Raises:
         BadGrid: it is none of these.
     """
-    words = value if isinstance(value, list | tuple) else [value]
-    return tuple(dict.fromkeys(seed for word in words for seed in _range(word)))
+    ranges = [_range(word) for word in (value if isinstance(value, list | tuple) else [value])]
+    count = sum(it.stop - it.start for it in ranges)
+    if count > MOST_RUNS:
+        raise BadGrid(f"That is {count:,} runs: at most {MOST_RUNS:,} at once. {SHARE}")
+    return tuple(dict.fromkeys(seed for it in ranges for seed in it))
 
 
 def known(kind: str, name: str, names: Iterable[str]) -> str:

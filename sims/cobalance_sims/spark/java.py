@@ -116,18 +116,18 @@ def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
 def _launcher(java: Path) -> Path:
     """A home whose ``bin/java`` starts this one without the module."""
     name = f"java-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
-    for folder in _cache_folders():
+    for folder in cache_folders():
         home = folder / name
         try:
             (home / "bin").mkdir(parents=True, exist_ok=True)
-            _write_program(home / "bin" / "java", LAUNCHER.format(module=ADD_MODULE, java=java))
+            write_program(home / "bin" / "java", LAUNCHER.format(module=ADD_MODULE, java=java))
         except OSError:
             continue
         return home
     raise JavaMissing(f"No folder can be written to for the launcher of {java}: set XDG_CACHE_HOME to one.")
 
 
-def _cache_folders() -> Iterator[Path]:
+def cache_folders() -> Iterator[Path]:
     """Beside the packages of a virtual environment, the user's cache, or somewhere for this once."""
     if sys.prefix != sys.base_prefix:
         yield Path(sys.prefix, "cobalance")
@@ -135,11 +135,11 @@ def _cache_folders() -> Iterator[Path]:
     yield Path(tempfile.mkdtemp(prefix="cobalance-java-"))
 
 
-def _write_program(file: Path, text: str) -> None:
+def write_program(file: Path, text: str) -> None:
     """In one step, since another process may be starting it."""
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
-    part = file.with_name(f"java.{os.getpid()}.part")
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     part.write_text(text, encoding="utf-8")
     part.chmod(0o755)
     part.replace(file)

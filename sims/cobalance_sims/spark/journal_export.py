@@ -1,7 +1,8 @@
 """Journals into Parquet, a folder ``events/wave=N`` a micro-batch, going on where the last run stopped.
 
-A folder is written whole, and written again when its batch is repeated after a crash: so every reader of Parquet sees each entry
-once, not only those who know Spark's own log of a stream's files.
+A folder is written whole. When its batch is repeated after a crash, it is written again if it was not complete, and left as it is if
+it was: Redis may have trimmed meanwhile what the folder holds. So every reader of Parquet sees each entry once, not only those who
+know Spark's own log of a stream's files.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance import errors
 from cobalance.errors import CobalanceError
-from cobalance_sims.commands.journal import CHECKPOINT, EVENTS
+from cobalance_sims.commands.journal import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
 from cobalance_sims.spark.journal import NAME
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 class JournalFailed(CobalanceError):
     """A journal could not be read; what was exported before is kept."""
+
+
+KEPT = "What was exported before is kept; the same command goes on from there."
+
+COMPLETE = "_SUCCESS"
+"""The file that Spark writes last of all into a folder."""
 
 
 class NoEvents(CobalanceError):
@@ -49,18 +57,35 @@ class Exported:
 
 def start_export(spark: SparkSession, out: str, options: Mapping[str, str], every_s: float | None) -> StreamingQuery:
     """Begins, or goes on: up to what is there now, or for ever, a batch in so many seconds."""
-    events = f"{absolute(out)}/{EVENTS}"
+    events, checkpoint = f"{absolute(out)}/{EVENTS}", f"{absolute(out)}/{CHECKPOINT}"
+    if is_there(spark, events) and not is_there(spark, checkpoint):
+        raise lost_its_place(out)
 
     def write(batch: DataFrame, number: int) -> None:
-        batch.write.mode("overwrite").parquet(f"{events}/wave={number:06d}")
+        wave = f"{events}/wave={number:06d}"
+        if not is_there(batch.sparkSession, f"{wave}/{COMPLETE}"):
+            batch.write.mode("overwrite").parquet(wave)
         sys.stderr.write(f"wave {number} is written\n")
         sys.stderr.flush()
 
     stream = spark.readStream.format(NAME).options(**options).load()
-    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{absolute(out)}/{CHECKPOINT}")
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     if every_s is None:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_s} seconds").start()
+    return writer.trigger(processingTime=f"{max(1, round(every_s * 1000))} milliseconds").start()
+
+
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Whether Spark, wherever its disks are, has a file or folder of this name."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.read.text(path).schema  # noqa: B018 - asking for it is what makes Spark look
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return False
+        raise
+    return True
 
 
 def exported(spark: SparkSession, out: str) -> list[Exported]:
@@ -78,7 +103,9 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     except AnalysisException:
         rows = None
     if rows is None:
-        raise NoEvents("The journal holds no events, from that time on at least: nothing was written.")
+        raise NoEvents(
+            f"There are no events in {out}: the journal holds none from that time on, or none since the last export into this folder."
+        )
     with spark_errors("reading what was exported"):
         found = (
             rows.groupBy("run")
@@ -96,11 +123,14 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     ]
 
 
+_SLOW = ("Python worker failed to connect back", "waiting for the Python worker to connect back")
+
+
 def is_starved(error: Exception) -> bool:
     """Whether Spark only gave up waiting for a Python process to start: ten seconds, which nothing can change, are little on a
     machine that is busy. Nothing was lost.
     """
-    return "Python worker failed to connect back" in str(error)
+    return any(words in str(error) for words in _SLOW)
 
 
 _OURS = re.compile(r"\bcobalance(?:_sims)?\.[\w.]*?(\w+): (.+)")
@@ -108,7 +138,7 @@ _OURS = re.compile(r"\bcobalance(?:_sims)?\.[\w.]*?(\w+): (.+)")
 
 @contextmanager
 def own_words(doing: str) -> Iterator[None]:
-    """Inside, an error of ours that came back from a worker is told in its own words, without Spark's."""
+    """Inside, an error of ours that came back from a worker is told in its own words, without Spark's, and is of its own kind."""
     try:
         with spark_errors(doing):
             yield
@@ -118,4 +148,9 @@ def own_words(doing: str) -> Iterator[None]:
             raise
     else:
         return
-    raise JournalFailed(found[2].strip())
+    raise _kind(found[1])(f"{found[2].strip()} {KEPT}")
+
+
+def _kind(name: str) -> type[CobalanceError]:
+    found = getattr(errors, name, None)
+    return found if isinstance(found, type) and issubclass(found, CobalanceError) else JournalFailed

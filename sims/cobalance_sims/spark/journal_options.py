@@ -109,32 +109,54 @@ def _readable(url: str) -> str:
 
 
 def instant_ms(text: str) -> int:
-    """Milliseconds since 1970 from ISO 8601, such a number, or a duration ago such as ``90m``.
+    """Milliseconds since 1970 from ISO 8601, such a number, or a duration ago such as ``90m``. What lies before 1970 is 1970.
 
     Raises:
         InvalidSettings: it is none of these.
     """
-    if re.fullmatch(r"\d{9,}", text):
+    try:
+        return max(0, _instant_ms(text))
+    except (ValueError, OverflowError):
+        raise InvalidSettings(
+            f"{text[:40]!r} is no point in time: write 2026-11-21T10:00:00Z, milliseconds since 1970, or 2h for two hours ago."
+        ) from None
+
+
+def _instant_ms(text: str) -> int:
+    if re.fullmatch(r"[0-9]{12,14}", text):  # Fewer digits are likely to be seconds.
         return int(text)
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text)
+    ago = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", text)
     if ago:
         return int(time.time() * 1000 - float(ago[1]) * _UNITS_MS[ago[2]])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidSettings(
-            f"{text!r} is no point in time: write 2026-11-21T10:00:00Z, milliseconds since 1970, or 2h for two hours ago."
-        ) from None
+    moment = datetime.fromisoformat(text)
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _names(text: str) -> tuple[str, ...]:
+    if "://" in text:
+        raise InvalidSettings("groups holds a URL: give the names of groups, and the URL where Spark does not show it.")
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _variable(text: str) -> str:
+    """What is given by mistake may be the URL itself, so it is not repeated."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise InvalidSettings(
+            "redisUrlEnv is no name of an environment variable: give the name of one that holds Redis's URL."
+        )
+    return text
+
+
+def _path(text: str) -> str:
+    """The same."""
+    if "://" in text:
+        raise InvalidSettings("redisUrlFile is no path but a URL: give the path of a file that holds Redis's URL.")
+    return text
 
 
 def _count(name: str, *, least: int = 1) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
+        if not re.fullmatch("[0-9]{1,15}", text) or int(text) < least:
             raise InvalidSettings(f"{name} is {text!r}: give a whole number from {least} on.")
         return int(text)
 
@@ -171,8 +193,8 @@ _SPELT: dict[str, Callable[[str], tuple[str, object]]] = {
     "maxEntriesPerBatch": _reader("max_entries_per_batch", _count("maxEntriesPerBatch")),
     "partitionEntries": _reader("partition_entries", _count("partitionEntries")),
     "retryS": _reader("retry_s", _count("retryS", least=0)),
-    "redisUrlEnv": _reader("url_variable", str),
-    "redisUrlFile": _reader("url_file", str),
+    "redisUrlEnv": _reader("url_variable", _variable),
+    "redisUrlFile": _reader("url_file", _path),
     "redisUrl": _reader("plain_url", _plain),
 }
 _READERS = {name.lower(): read for name, read in _SPELT.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -64,12 +65,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next micro-batch goes."""
         server, read = self._connected(), places(start)
-        if self._target is None:
-            self._seen = self._newest(server, self._discovered(read))
-            self._check_lost(read, self._seen)
-        else:
-            self._seen = self._target
-        pending = self._pending(server, start, self._seen)
+        self._seen = self._newest(server, self._discovered(read)) if self._target is None else self._target
+        self._check_lost(read, self._seen)
+        pending = self._pending(server, read, self._seen, start["since_ms"])
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return _offset(start, {**read, **_ends(server, pending, most)})
 
@@ -78,11 +76,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"groups": _shown(self._seen)} if self._seen else None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The slices between two offsets, the same again after a restart."""
+        """The slices between two offsets, the same again after a restart: what `since` meant when they were planned, the end says."""
         server = self._connected()
         return [
             Piece(piece)
-            for whole in self._pending(server, start, places(end))
+            for whole in self._pending(server, places(start), places(end), end["since_ms"])
             for piece in cut(server, whole, self._options.partition_entries)
         ]
 
@@ -108,7 +106,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._connected().groups(wanted) if not read else self._found_later(wanted)
             self._groups = sorted({*self._groups, *found})
             self._discovered_s = time.monotonic()
-        return sorted({*self._groups, *read})
+        return sorted({*self._groups, *filter(self._is_wanted, read)})
+
+    def _is_wanted(self, group: str) -> bool:
+        """A checkpoint may know other groups, which an earlier query has read."""
+        return any(fnmatchcase(group, word) for word in self._options.groups)
 
     def _found_later(self, wanted: tuple[str, ...]) -> list[str]:
         """While the stream runs, a pattern may match nothing."""
@@ -124,16 +126,18 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_lost(self, read: Places, newest: Places) -> None:
         for group, place in read.items():
-            if self._options.on_gap == "fail" and (group not in newest or behind(newest[group], place)):
+            if self._options.on_gap != "fail" or not self._is_wanted(group):
+                continue
+            if group not in newest or behind(newest[group], place):
                 raise JournalIncomplete(
                     f"The journal of the group {group} was read up to the entry {place.id} (seq {place.seq}), and Redis no longer has "
                     "that: it lost its data, came back older, or is another server. With onGap=report the stream would wait for the "
                     "group to go on, and report what is missing; to begin anew, use another checkpoint."
                 )
 
-    def _pending(self, server: JournalServer, start: Offset, ends: Places) -> list[Slice]:
-        read = places(start)
-        begin = {group: read.get(group) or start_of(server, group, start["since_ms"]) for group in ends}
+    @staticmethod
+    def _pending(server: JournalServer, read: Places, ends: Places, since_ms: int | None) -> list[Slice]:
+        begin = {group: read.get(group) or start_of(server, group, since_ms) for group in ends}
         return [Slice(group, begin[group], end) for group, end in sorted(ends.items()) if behind(begin[group], end)]
 
 

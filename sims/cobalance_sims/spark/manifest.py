@@ -124,11 +124,12 @@ def absolute(out: str) -> str:
 
 @contextmanager
 def only_writer(out: str) -> Iterator[None]:
-    """Keeps a second sweep away from a folder of this machine; for other places, whoever starts sweeps has to.
+    """Keeps a second command away from a folder of this machine; for other places, whoever starts them has to.
 
     Raises:
-        UsageError: another sweep is at work there, or the folder cannot be written to.
+        UsageError: another one is at work there, the folder cannot be written to, or its name will not do.
     """
+    _check_name(out)
     parts = urlsplit(out)
     if parts.scheme not in {"", "file"}:
         yield
@@ -144,6 +145,16 @@ def only_writer(out: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(
-                f"Another sweep is at work in {folder}: wait for its end, or name another folder."
+                f"Another command is at work in {folder}: wait for its end, or name another folder."
             ) from None
         yield
+
+
+def _check_name(out: str) -> None:
+    """Spark writes to such a folder, and would later not find what is there."""
+    if not out.strip():
+        raise UsageError("--out is empty: no folder is named.")
+    if found := sorted(set(absolute(out)) & set("*?[]{}\\")):
+        raise UsageError(
+            f"{out} has {' '.join(found)} in its name, which Spark takes for a pattern: name another folder."
+        )

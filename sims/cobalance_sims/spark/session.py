@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import socket
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import attrs
 from cobalance.errors import UsageError
 from cobalance_sims.spark.errors import INSTALL, ClusterUnreachable, SparkMissing, spark_errors
 from cobalance_sims.spark.java import find_java
+from cobalance_sims.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,7 +181,7 @@ def _running(master: str | None) -> SparkSession | None:
 
 def _local_defaults() -> dict[str, str]:
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers would take whatever python3 is on PATH
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python())  # workers would take whatever python3 is on PATH
     logging = Path(__file__).with_name("log4j2.properties")
     return {
         "spark.driver.host": LOOPBACK,

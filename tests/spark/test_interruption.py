@@ -1,0 +1,61 @@
+"""Ctrl-C and SIGTERM while Spark works: an end in words, not in the tracebacks of torn conversations with the JVM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.sweeping import WORDS
+
+from cobalance_sims.commands.sweep import main
+from cobalance_sims.spark import session, sweep
+from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_is_quiet(sent: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
+    """What py4j logs of the question that was torn is not shown; what is logged afterwards is."""
+
+    def torn() -> None:
+        try:
+            os.kill(os.getpid(), sent)
+        finally:
+            logging.error("Exception while sending command.")  # noqa: LOG015 - as py4j does
+
+    before = signal.getsignal(sent)
+    with pytest.raises(KeyboardInterrupt), quiet_interrupts():
+        torn()
+    logging.getLogger(__name__).error("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"]
+    assert signal.getsignal(sent) is before
+
+
+def test_sigterm_is_an_interruption() -> None:
+    """Before Spark is there, too."""
+    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_interrupted_sweep_says_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how to go on."""
+
+    @contextmanager
+    def session_of(_: object) -> Iterator[None]:
+        yield
+
+    def run(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(session, "session_of", session_of)
+    monkeypatch.setattr(sweep.Sweep, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        main([*WORDS, "--out", str(tmp_path / "out")])
+    assert "finished waves are kept in" in capsys.readouterr().err

@@ -1,0 +1,36 @@
+"""The folder of a sweep or an export: one writer at a time, and no name that Spark would take for a pattern."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cobalance.errors import UsageError
+from cobalance_sims.spark.manifest import only_writer
+
+
+@pytest.mark.parametrize("out", ["runs[1]", "{a,b}", "what?", "s3a://bucket/all*", "back\\slash"])
+def test_a_folder_whose_name_is_a_pattern_is_refused(out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark writes there and, reading it again, finds others or none: everything would be made a second time."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="takes for a pattern"), only_writer(out):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty name, as of a variable that is not set, is not the folder where one happens to be."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no folder is named"), only_writer(" "):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """Whichever command it is. When the first one has ended, it may write."""
+    refused = pytest.raises(UsageError, match="Another command is at work")
+    with only_writer(str(tmp_path)), refused, only_writer(str(tmp_path)):
+        pass
+    with only_writer(str(tmp_path)):
+        pass
