@@ -23,6 +23,7 @@ from cobalance.errors import DrainTimedOut
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
 SHELVES = [f"shelf-{number}" for number in range(16)]
 MEMBERS, DEPLOYS = 3, 2
+REFUSED = 5  # tune's exit code when it has looked, and recommends nothing
 
 
 async def work(shelf: Tenure) -> None:
@@ -83,12 +84,14 @@ def analyse(folder: Path) -> int:
     """Journal → Parquet → churn → recommendation → page."""
     from cobalance_sims.spark.session import spark_session
 
+    journal, churn, tuned, page = (str(folder / name) for name in ("journal", "churn", "tune.json", "report.html"))
+    preferences = ["--weight", "forced=10", "--seeds", "12", "--tolerance", "0.3"]
     with spark_session():
-        command("journal", "--group", "warehouse", "--redis-url", REDIS_URL, "--out", str(folder / "journal"))
-        command("calibrate", str(folder / "journal"), "--out", str(folder / "churn"))
-        preferences = ["--weight", "forced=10", "--seeds", "12", "--tolerance", "0.3"]
-        code = command("tune", "--churn", str(folder / "churn"), "--out", str(folder / "tune.json"), *preferences)
-        command("report", str(folder / "tune.json"), str(folder / "journal"), "--out", str(folder / "report.html"))
+        code = command("journal", "--group", "warehouse", "--redis-url", REDIS_URL, "--out", journal)
+        code = code or command("calibrate", journal, "--out", churn)
+        code = code or command("tune", "--churn", churn, "--out", tuned, *preferences)
+        if code in {0, REFUSED}:
+            code = command("report", tuned, journal, "--out", page) or code
     return code
 
 

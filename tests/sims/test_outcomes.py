@@ -144,6 +144,19 @@ def test_a_journal_that_begins_in_the_middle_or_has_holes_is_taken_as_it_is() ->
             fold(whole[start:end], "x", JOURNAL)
 
 
+def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
+    """Events of a journal that was put together by hand, or by another clock: durations are 0 then, and nothing fails."""
+    story = (
+        tenure(GRANT, 5_000, "r0", "a.1", 1),
+        tenure(REVOKE, 6_000, "r0", "a.1", 1),
+        tenure(RELEASE, 4_000, "r0", "a.1", 1, late_ms=-3),
+        tenure(GRANT, 3_000, "r0", "b.1", 2, after=1),
+    )
+    folded = fold(events(*story), "x", JOURNAL)
+    assert [(row["drain_ms"], row["gap_ms"]) for row in folded.handover_dicts()] == [(0, 0)]
+    assert folded.outcome_dict()["drain_hist"] == {0: 1}
+
+
 def test_data_that_redis_lost_is_no_gap() -> None:
     """The group goes on above whatever its members have seen, and they bring back what they hold."""
     story = (

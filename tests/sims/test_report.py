@@ -19,6 +19,7 @@ from cobalance_sims.outcomes import Event, fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
 from cobalance_sims.report.before_after import before_after
 from cobalance_sims.report.choices import Tuned
+from cobalance_sims.report.sensitivity import sensitivity
 from cobalance_sims.report.sources import NothingToReport, Unreadable, read
 from cobalance_sims.report.story import tell
 from cobalance_sims.report.tradeoff import front
@@ -219,6 +220,40 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) 
         read(str(tmp_path / "torn"))
     with pytest.raises(Unreadable, match="run cobalance sims tune again"):
         Tuned.read({name: value for name, value in tuned.items() if name != "front"})
+
+
+def test_rows_of_another_form_are_refused_in_words(tmp_path: Path, sweep: Path) -> None:
+    """Parquet that lacks what every event or outcome has is other data, or another version's; a folder may be empty."""
+    for name, table in (
+        ("journal", {"run": ["g"], "kind": ["granted"]}),
+        ("journal-2", {"run": ["g", None], "seq": [1, 2], "kind": ["joined", "left"], "at_ms": [1, 2]}),
+    ):
+        (tmp_path / name / "events").mkdir(parents=True)
+        pq.write_table(pa.table(table), tmp_path / name / "events" / "part-0.parquet")
+        with pytest.raises(Unreadable, match="other data, or of another version"):
+            read(str(tmp_path / name))
+    (tmp_path / "old" / "outcomes").mkdir(parents=True)
+    found = pq.read_table(sweep / "outcomes" / "wave=1" / "part-0.parquet").drop_columns(["deadline_moves"])
+    pq.write_table(found, tmp_path / "old" / "outcomes" / "part-0.parquet")
+    with pytest.raises(Unreadable, match="deadline_moves"):
+        read(str(tmp_path / "old"))
+    (tmp_path / "empty" / "events").mkdir(parents=True)
+    with pytest.raises(NothingToReport, match="holds no events"):
+        read(str(tmp_path / "empty"))
+
+
+def test_the_recommendation_is_found_among_other_files(tmp_path: Path, tuned: dict[str, Any]) -> None:
+    """A folder with the churn, what is known of it and the recommendation: the last is what a report is made of."""
+    (tmp_path / "churn.json").write_text("{}")
+    (tmp_path / "tune.json").write_text(json.dumps(tuned))
+    assert read(str(tmp_path)).tuned == tuned
+
+
+def test_costs_without_a_bound_can_be_drawn(tuned: dict[str, Any]) -> None:
+    """Where healing has a weight and is never seen to end, all totals are unbounded: there is no sensitivity to show."""
+    endless = {"value": None, "low": 3.0, "high": None}
+    points = [{**it, "total": endless} for it in tuned["sensitivity"][0]["points"]]
+    assert sensitivity(Tuned.read({**tuned, "sensitivity": [{**tuned["sensitivity"][0], "points": points}]})) is None
 
 
 def test_settings_that_are_kept_are_not_compared(tuned: dict[str, Any]) -> None:

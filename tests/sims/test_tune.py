@@ -122,7 +122,7 @@ def test_the_front_is_blind_to_chance() -> None:
     a = np.vstack((10 + 0.1 * noise[0], 5 + 0.1 * noise[1]))
     b = a + np.array([[3.0], [0.0]])
     c = a + np.array([[0.01], [0.01]]) * noise[::-1]
-    assert pareto.front([a, b, c]) == [0, 2]
+    assert pareto.front([a, b, c], totals=[15.0, 18.0, 15.0]) == [0, 2]
 
 
 def test_the_known_best_is_found_and_recommended() -> None:

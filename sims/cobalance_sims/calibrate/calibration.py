@@ -35,6 +35,8 @@ class Calibration:
     events: int
     missing_events: int
     runs: list[str]
+    source: str
+    """What the events are of: journal or sim."""
     group: Membership
     turnover: Turnover
     drains: Durations
@@ -91,6 +93,7 @@ def calibrate(
         events=sum(it.events for it in tallies.windows),
         missing_events=sum(it.missing for it in tallies.windows),
         runs=[it.run for it in tallies.windows],
+        source=tallies.windows[0].source,
         group=group,
         turnover=turnover,
         drains=drains,

@@ -32,7 +32,7 @@ def short(number: float) -> str:
     """Three digits, without an exponent where that can be read."""
     if math.isinf(number):
         return "unbounded"
-    if number == 0 or 0.001 <= abs(number) < 100_000:
+    if number == 0 or 0.001 <= abs(number) < 1e9:
         rounded = float(f"{number:.3g}")
         return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
     return f"{number:.3g}"

@@ -25,6 +25,9 @@ PRECISION = 1e-10
 NARROWEST = 0.01
 """The least sigma: durations that are all the same have none, and nothing could be computed from 0."""
 
+FAR = 30.0
+"""Standard deviations from which the share above is too small for a number: it is computed from its series there."""
+
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
@@ -34,8 +37,19 @@ def above(z: np.ndarray) -> np.ndarray:
     return np.maximum(share, 1e-300)
 
 
-def _density(z: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-z * z / 2) / math.sqrt(2 * math.pi))
+def log_above(z: np.ndarray) -> np.ndarray:
+    """The logarithm of :func:`above`, however far."""
+    far = np.maximum(z, FAR)
+    return np.asarray(
+        np.where(z > FAR, -far * far / 2 - np.log(far * math.sqrt(2 * math.pi)), np.log(above(np.minimum(z, FAR))))
+    )
+
+
+def _mills(z: np.ndarray) -> np.ndarray:
+    """Density over the share above. Far out it is little more than z itself, where a quotient of zeros would say 0."""
+    near, far = np.minimum(z, FAR), np.maximum(z, FAR)
+    density = np.exp(-near * near / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(np.where(z > FAR, far + 1 / far, density / above(near)))
 
 
 @attrs.frozen
@@ -83,7 +97,7 @@ class _Logs:
         sigma = math.exp(log_sigma)
         z = (self.exact - mu) / sigma
         known = float(self.exact_weights @ (-z * z / 2 - log_sigma))
-        return known + float(self.longer_weights @ np.log(above((self.longer - mu) / sigma)))
+        return known + float(self.longer_weights @ log_above((self.longer - mu) / sigma))
 
 
 def _maximise(data: _Logs) -> tuple[float, float]:
@@ -92,7 +106,7 @@ def _maximise(data: _Logs) -> tuple[float, float]:
     total = data.exact_weights.sum() + data.longer_weights.sum()
     for _ in range(ROUNDS):
         z = (data.longer - mu) / sigma
-        mills = _density(z) / above(z)
+        mills = _mills(z)
         # Of a normal above z: its mean is mu + sigma·mills, and its square around mu sigma²·(1 + z·mills).
         first = data.exact_weights @ (data.exact - mu) + data.longer_weights @ (sigma * mills)
         second = data.exact_weights @ (data.exact - mu) ** 2 + data.longer_weights @ (sigma**2 * (1 + z * mills))

@@ -10,6 +10,7 @@ from cobalance_sims.calibrate.interval import short
 from cobalance_sims.calibrate.membership import HOUR_MS
 from cobalance_sims.calibrate.parameter import Basis, Parameter, rate
 from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.churn import MOST_MEMBERS
 from cobalance_sims.distributions import LogNormal
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def size(tallies: Tallies, group: Membership, turnover: Turnover, base: Churn) -
         Parameter(name="resources", value=resources, basis="measured", observations=resources),
         Parameter(
             name="most_members",
-            value=max(members, round(1.5 * members)),
+            value=max(members, min(round(1.5 * members), MOST_MEMBERS)),
             basis="few",
             observations=seen,
             note="half as many again as on average",

@@ -15,6 +15,10 @@ ENOUGH_EVENTS = 5
 """Something that happened at least so often has a rate; its interval is then no wider than from a third to 2.3 times it."""
 
 
+MOST_AN_HOUR = 100_000
+"""A churn takes no higher rate; a journal of a moment may seem to have one."""
+
+
 @attrs.frozen(kw_only=True)
 class Parameter:
     """One of them, by its name in churn.Churn."""
@@ -36,12 +40,19 @@ def rate(name: str, count: int, hours: float, base: float, what: str) -> Paramet
     if hours <= 0:
         return Parameter(name=name, value=base, basis="assumed", observations=0, note="nobody was there")
     interval = poisson(count, hours)
+    most = float(MOST_AN_HOUR)
     if count >= ENOUGH_EVENTS:
         return Parameter(
-            name=name, value=round(interval.value, 6), basis="measured", observations=count, interval=interval
+            name=name,
+            value=min(round(interval.value, 6), most),
+            basis="measured",
+            observations=count,
+            interval=interval,
         )
     need = f"{count} seen in {short(hours)} h: {ENOUGH_EVENTS} {what} are needed"
     if interval.low <= base <= interval.high:
         return Parameter(name=name, value=base, basis="assumed", observations=count, interval=interval, note=need)
     cautious = (count + 0.5) / hours
-    return Parameter(name=name, value=round(cautious, 6), basis="few", observations=count, interval=interval, note=need)
+    return Parameter(
+        name=name, value=min(round(cautious, 6), most), basis="few", observations=count, interval=interval, note=need
+    )

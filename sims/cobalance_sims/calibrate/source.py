@@ -20,12 +20,16 @@ class NoEvents(CobalanceError):
 
 
 def from_parquet(spark: SparkSession, places: Sequence[str], groups: Sequence[str] = ()) -> DataFrame:
-    """Events of exports, of sweeps (their finished waves), or of folders of either's events.
+    """Events of exports, of sweeps (their finished waves), or of folders of either's events. What several places hold counts once.
 
     Raises:
         NoEvents: there is no such folder.
     """
     events = reduce(lambda a, b: a.unionByName(b), (_read(spark, place) for place in places))
+    if len(places) > 1:
+        events = events.dropDuplicates(
+            ["run", "id", "seq"]
+        )  # a group that was made anew counts seq anew, its ids never
     if groups:
         events = events.where(events.run.isin(list(groups)))
     return events

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from cobalance_sims.histogram import BASE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -49,8 +51,12 @@ class Survival:
     def distance(self, share_above: Callable[[np.ndarray], np.ndarray]) -> float:
         """Kolmogorov's and Smirnov's: the largest difference between a fit and the data, as a share.
 
-        Durations come in bins and in whole milliseconds, so a step counts from its middle: what lies within one is not told apart.
+        Durations come in bins and in whole milliseconds: what a fit has a bin and a millisecond to either side is not told apart. But
+        a step of many durations that are all alike is a step, which no smooth fit may cut in half.
         """
+        if not len(self.ms):
+            return 0.0
         before = np.concatenate(([1.0], self.share[:-1]))
-        middle = (before + self.share) / 2
-        return float(np.max(np.abs(share_above(self.ms) - middle))) if len(self.ms) else 0.0
+        too_short = before - share_above(self.ms / BASE - 1)
+        too_long = share_above(self.ms * BASE + 1) - self.share
+        return float(max(too_short.max(), too_long.max(), 0.0))

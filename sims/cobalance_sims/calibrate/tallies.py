@@ -5,6 +5,7 @@ Works on the DataFrame API alone, with SQL functions only: no row passes through
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -89,7 +90,7 @@ class Tallies:
     late: dict[int, Told]
     """Reports of lateness, by the bin of the lateness."""
     settings: dict[str, int | str]
-    """Those that ``configured`` entries name, by their names in GroupSettings; the latest of each."""
+    """Those that ``configured`` entries name, by their names in GroupSettings; the latest of each, as far as all groups agree."""
 
 
 def tallies(events: DataFrame) -> Tallies:
@@ -97,13 +98,14 @@ def tallies(events: DataFrame) -> Tallies:
     with spark_errors("tallying the events"):
         events = events.where("kind IS NULL OR kind <> 'gap'").cache()
         try:
+            windows = _windows(events)
             return Tallies(
-                windows=_windows(events),
+                windows=windows,
                 lives=_lives(events),
                 drains=_drains(events),
                 handlers=_handlers(events),
                 late=_late(events),
-                settings=_settings(events),
+                settings=agreed(_settings(events), [it.run for it in windows]),
             )
         finally:
             events.unpersist()
@@ -250,14 +252,23 @@ def _late(events: DataFrame) -> dict[int, Told]:
     return {row["bin"]: Told(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
 
 
-def _settings(events: DataFrame) -> dict[str, int | str]:
-    """Each entry says what was changed, as pairs of words."""
-    rows = events.where("kind = 'configured'").orderBy("at_ms", "seq").select("reason").collect()
+Settings = dict[str, int | str]
+
+
+def _settings(events: DataFrame) -> dict[str, Settings]:
+    """Of each run. An entry says what was changed, as pairs of words."""
+    rows = events.where("kind = 'configured'").orderBy("at_ms", "seq").select("run", "reason").collect()
     names = {stored: name for name, stored in STORED_NAMES.items()}
-    found: dict[str, int | str] = {}
+    found: dict[str, Settings] = {}
     for row in rows:
         words = (row["reason"] or "").split()
         for stored, value in zip(words[::2], words[1::2], strict=False):
             if stored in names:
-                found[names[stored]] = int(value) if value.isdigit() else value
+                found.setdefault(row["run"], {})[names[stored]] = int(value) if value.isdigit() else value
     return found
+
+
+def agreed(settings: Mapping[str, Settings], runs: Sequence[str]) -> Settings:
+    """What all runs are known to have. Settings that differ are nobody's when groups are taken together."""
+    first, *others = [settings.get(run, {}) for run in runs] or [{}]
+    return {name: value for name, value in first.items() if all(it.get(name) == value for it in others)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.churn import CHURNS
+from cobalance_sims.commands.places import check_folder, writing
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 
 if TYPE_CHECKING:
@@ -25,8 +27,16 @@ if TYPE_CHECKING:
 FAILED, USAGE = 1, 2
 
 EPILOG = """\
-Events come from Parquet, as `cobalance sims journal` and `cobalance sims sweep` write them, or with --group straight from Redis.
-DIR then holds churn.json (for `cobalance sims tune --churn DIR` and for sweeps), calibration.json and calibration.txt. What the
+From a group's journal to its churn, by way of Parquet that can be read again:
+
+    cobalance sims journal --group orders --redis-url URL --out JOURNAL
+    cobalance sims calibrate JOURNAL --out DIR
+
+or straight from Redis, whose URL is then in COBALANCE_REDIS_URL or in a file:
+
+    cobalance sims calibrate --group orders --out DIR
+
+What `cobalance sims sweep` writes is read, too. DIR then holds churn.json (for `cobalance sims tune --churn DIR` and for sweeps), calibration.json and calibration.txt. What the
 events do not tell is taken from the churn that --assume names, and marked as assumed.
 """
 
@@ -37,16 +47,18 @@ def main(words: Sequence[str]) -> int:
         options = _parser().parse_args(words)
     except SystemExit as end:
         return USAGE if end.code else 0
+    from cobalance_sims.calibrate.written import page, write
+
     try:
+        check_folder(options.out)
         calibration = _calibrate(options)
+        sys.stdout.write(page(calibration))
+        with writing(options.out):
+            write(calibration, options.out)
     except CobalanceError as error:
         sys.stderr.write(f"error: {error}\n")
         return USAGE if isinstance(error, UsageError) else FAILED
-    from cobalance_sims.calibrate.written import page, write
-
-    write(calibration, options.out)
-    sys.stdout.write(page(calibration))
-    sys.stdout.write(f"Next: cobalance sims tune --churn {options.out}\n")
+    sys.stdout.write(f"Next: cobalance sims tune --churn {shlex.quote(str(options.out))}\n")
     return 0
 
 
@@ -104,7 +116,13 @@ def _calibrate(options: argparse.Namespace) -> Calibration:
         heartbeat_interval_ms=int(settings["heartbeat_interval_ms"]),
     )
     known = {**found.settings, **{name: it for name, it in given.items() if it}}
-    return attrs.evolve(calibration, settings=known)
+    notes = [
+        f"The events do not tell the {name.removesuffix('_ms').replace('_', ' ')}, which is taken to be {settings[name]} ms: if it is "
+        f"not, give --{name.removesuffix('_ms').replace('_', '-')}."
+        for name in given
+        if name not in known
+    ]
+    return attrs.evolve(calibration, settings=known, notes=[*calibration.notes, *notes])
 
 
 def _duration(name: str, text: str | None) -> int | None:

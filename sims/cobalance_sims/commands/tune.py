@@ -14,9 +14,13 @@ import attrs
 
 from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
+from cobalance.names import validate_name
+from cobalance.redact import redact
 from cobalance.settings import GroupSettings
 from cobalance_sims.churn import CHURNS
+from cobalance_sims.commands.places import check_file, writing
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
+from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS
 
 if TYPE_CHECKING:
@@ -30,7 +34,8 @@ EPILOG = (
     "Costs that may be limited and weighed (NAME, its weight by default in resource-seconds of standstill, what it is):\n"
     + "\n".join(f"  {it.name:<15}{it.weight:<8g}{it.meaning}, {it.unit}" for it in COSTS.values())
     + "\n\nExit codes: 0 there is a recommendation (or today's settings are as good), 1 it failed, 2 wrong usage, 5 it refuses to\n"
-    "recommend anything, and says why and what would help.\n"
+    "recommend anything, and says why and what would help. Runs are kept in FILE.runs until there is a recommendation: after an\n"
+    "interruption, or with more seeds, the same command goes on with them.\n"
 )
 
 
@@ -123,26 +128,53 @@ def _parser() -> argparse.ArgumentParser:
 
 def _tune(options: argparse.Namespace) -> int:
     from cobalance_sims.tune.axes import choose
+    from cobalance_sims.tune.kept import Kept
     from cobalance_sims.tune.source import find
     from cobalance_sims.tune.tuning import tune
     from cobalance_sims.tune.written import as_json, page
 
     if options.seeds < 4 or not 0 < options.tolerance < 1:
         raise UsageError("Give at least 4 --seeds, and a --tolerance between 0 and 1.")
+    check_file(options.out)
+    if options.group:
+        validate_name("group", options.group)
     source = find(options.churn)
-    preferences, chosen, today = _preferences(options), choose(source, options.search), _today(options, source)
+    preferences, chosen, (today, unknown) = (
+        _preferences(options),
+        choose(source, options.search),
+        _today(options, source),
+    )
     group = options.group or source.group or "GROUP"
     if not chosen.axes:
         return _refuse_to_search(chosen.left)
+    kept = options.out.with_name(f"{options.out.name}.runs")
     with _runner(options, source) as runner:
-        found = tune(
-            runner, today, chosen, preferences, seeds=options.seeds, tolerance=options.tolerance, told=_progress
-        )
-    written = as_json(found, churn=source.churn.table(), group=group)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(page(found, group=group))
-    return REFUSED if found.verdict.decision == "refused" else 0
+        runs = Kept(runner, kept, source.churn)
+        if runs.count:
+            _progress(f"{kept}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
+        found = tune(runs, today, chosen, preferences, seeds=options.seeds, tolerance=options.tolerance, told=_progress)
+    sys.stdout.write(page(found, group=group, unknown=unknown))
+    sys.stdout.writelines([*whereabouts(options.redis_url), *_little(source)])
+    written = as_json(found, churn=source.churn.table(), group=group, unknown=unknown)
+    with writing(options.out):
+        options.out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    if found.verdict.decision == "refused":
+        return REFUSED  # the runs are kept: with more seeds, they count as well
+    kept.unlink(missing_ok=True)
+    return 0
+
+
+def whereabouts(redis_url: str | None) -> list[str]:
+    """Which Redis the command is for. Its URL may hold a password, so it is not part of the command."""
+    if redis_url is None:
+        return []
+    return [f"The command is for the Redis at {redact(redis_url)}: have its URL in {DEFAULT_VARIABLE} for it.\n"]
+
+
+def _little(source: Source) -> list[str]:
+    """What of the churn is not well known, so that everything here is no surer than that."""
+    words = {"few": "rests on little", "assumed": "is assumed"}
+    return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
 
 
 def _refuse_to_search(left: dict[str, str]) -> int:
@@ -160,15 +192,15 @@ def _progress(words: str) -> None:
 def _preferences(options: argparse.Namespace) -> Preferences:
     from cobalance_sims.tune.preferences import Preferences, parse
 
-    limits = parse(options.limit, "limit")
-    for name, value in (("duplicates", options.max_duplicates_per_day), ("heal", options.heal_within_s)):
-        if value is not None:
-            limits[name] = value
-    return Preferences(limits, parse(options.weight, "weight"))
+    given = (("duplicates", options.max_duplicates_per_day), ("heal", options.heal_within_s))
+    words = [f"{name}={value}" for name, value in given if value is not None]
+    return Preferences(parse([*options.limit, *words], "limit"), parse(options.weight, "weight"))
 
 
-def _today(options: argparse.Namespace, source: Source) -> GroupSettings:
-    """As the group has them, or as the calibration knows them; what is given goes before both."""
+def _today(options: argparse.Namespace, source: Source) -> tuple[GroupSettings, tuple[str, ...]]:
+    """As the group has them, or as the calibration knows them; what is given goes before both. And which times nobody has told."""
+    given = dict(_given(word) for word in options.today)
+    known = {*given, *source.today}
     if options.redis_url:
         from cobalance.coordinator.client import Coordinator
         from cobalance.coordinator.transport import open_transport
@@ -178,11 +210,13 @@ def _today(options: argparse.Namespace, source: Source) -> GroupSettings:
         transport = open_transport(options.redis_url)
         try:
             settings = Coordinator(transport, options.group).settings()
+            known = {*attrs.asdict(settings)}
         finally:
             transport.close()
     else:
         settings = source.settings()
-    return attrs.evolve(settings, **dict(_given(word) for word in options.today))  # type: ignore[arg-type]  # mode is not among them
+    today = attrs.evolve(settings, **given)  # type: ignore[arg-type]  # mode is not among them
+    return today, tuple(name for name in attrs.asdict(today) if name.endswith("_ms") and name not in known)
 
 
 def _given(word: str) -> tuple[str, int]:

@@ -100,5 +100,5 @@ class Tally:
 
 def _count(counts: Histogram, ms: int | None) -> None:
     if ms is not None:
-        bin_ = bin_of(ms)
+        bin_ = bin_of(max(0, ms))  # a clock may have been set back
         counts[bin_] = counts.get(bin_, 0) + 1

@@ -46,7 +46,7 @@ def ended(event: Event, seat: Seat) -> dict[str, Any]:
         "revoking_at_ms": revoking_at,
         "deadline_ms": event.deadline_ms,
         "ended_at_ms": event.at_ms,
-        "drain_ms": None if revoking_at is None else event.at_ms - revoking_at,
+        "drain_ms": None if revoking_at is None else max(0, event.at_ms - revoking_at),
         "silent_ms": None if silent is None else max(0, event.at_ms - silent),
         "handled": event.handled,
         "busy_ms": event.busy_ms,

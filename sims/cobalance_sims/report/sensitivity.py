@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def sensitivity(tuned: Tuned) -> Figure | None:
     """What one setting alone changes. None where that was not tried."""
-    found = [it for it in tuned.sensitivity if len(it.points) > 1]
+    found = [it for it in tuned.sensitivity if sum(isfinite(cost.value) for _, cost in it.points) > 1]
     if not found:
         return None
     spans = {it.setting: _worst_over_best(it) for it in found}

@@ -17,7 +17,7 @@ import numpy as np
 from cobalance.errors import CobalanceError, UsageError
 from cobalance_sims.outcomes.event import Event
 from cobalance_sims.outcomes.fold import fold
-from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
+from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM, Record
 
 MOST_FOLDED = 5_000_000
 """Events of journals that are folded here, by one process: about a minute."""
@@ -63,7 +63,7 @@ def read(path: str, run: str | None = None) -> Material:
         return _journal(there, run)
     found = sorted(there.glob("*.json")) if there.is_dir() else []
     if found:
-        return _tuned(found[0])
+        return next((it for it in map(_peeked, found) if it is not None), None) or _tuned(found[0])
     raise NothingToReport(
         f"{path} is neither a sweep (cobalance sims sweep --out), nor an exported journal (cobalance sims journal --out), nor a "
         "recommendation (cobalance sims tune)."
@@ -77,6 +77,7 @@ _BULKY = {"gap_hist", "drain_hist", "heal_hist", "late_hist", "heal_ms", "params
 def _sweep(folder: Path, run: str | None) -> Material:
     with _damage(folder):
         table = _dataset(folder / "outcomes", _waves(folder)).to_table(columns=[*OUTCOME.names])
+    _check(table, OUTCOME, folder)
     if not table.num_rows:
         raise NothingToReport(f"{folder} holds no finished wave of a sweep: let cobalance sims sweep go on.")
     rows = table.select([name for name in table.column_names if name not in _BULKY]).to_pylist()
@@ -131,7 +132,7 @@ def _story_events(folder: Path, waves: list[Path] | None, run: str | None, rows:
         if not there:
             return []
         chosen = run or _most_telling([row for row in rows if row["run"] in there]) or min(there)
-        return _events(dataset.to_table(filter=pc.field("run") == chosen))
+        return _events(dataset.to_table(filter=pc.field("run") == chosen), folder)
 
 
 def _most_telling(rows: list[dict[str, Any]]) -> str | None:
@@ -156,6 +157,8 @@ def _journal(folder: Path, run: str | None) -> Material:
         counts = {
             it["values"]: it["counts"] for it in dataset.to_table(columns=["run"])["run"].value_counts().to_pylist()
         }
+    if None in counts:
+        raise _strange(folder, ["run"])
     if not counts:
         raise NothingToReport(f"{folder} holds no events.")
     if run is not None and run not in counts:
@@ -168,7 +171,7 @@ def _journal(folder: Path, run: str | None) -> Material:
     rows, merged, told = [], {name: dict[int, int]() for name in HISTOGRAMS}, list[Event]()
     for group in sorted(counts):
         with _damage(folder):
-            events = _events(dataset.to_table(filter=pc.field("run") == group))
+            events = _events(dataset.to_table(filter=pc.field("run") == group), folder)
         rows.append(fold(events, group, JOURNAL).outcome_dict())
         for name, total in merged.items():
             for bin_, amount in rows[-1][name].items():
@@ -178,9 +181,31 @@ def _journal(folder: Path, run: str | None) -> Material:
     return Material(label, JOURNAL, rows, merged, told)
 
 
-def _events(table: Any) -> list[Event]:
+def _check(table: Any, record: Record, folder: Path) -> None:
+    """Columns that a file lacks are read as nulls."""
+    lacking = [it.name for it in record.columns if not it.nullable and table[it.name].null_count]
+    if lacking:
+        raise _strange(folder, lacking)
+
+
+def _strange(folder: Path, lacking: Sequence[str]) -> Unreadable:
+    return Unreadable(
+        f"{folder} holds rows without {_some(lacking)}: other data, or of another version of Cobalance. Make it anew."
+    )
+
+
+def _events(table: Any, folder: Path) -> list[Event]:
+    _check(table, EVENT, folder)
     columns = [table[name].to_pylist() for name in EVENT.names]
     return sorted((Event(*row) for row in zip(*columns, strict=True)), key=lambda it: it.seq)
+
+
+def _peeked(file: Path) -> Material | None:
+    """A recommendation among other files; None for those."""
+    try:
+        return _tuned(file)
+    except CobalanceError:
+        return None
 
 
 def _tuned(file: Path) -> Material:

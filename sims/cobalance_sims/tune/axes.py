@@ -38,7 +38,7 @@ def choose(source: Source, asked: Sequence[str] = ()) -> Chosen:
         BadSpace: one that was asked for cannot be searched.
     """
     if asked:
-        return Chosen(tuple(AXES[_name(word)] for word in asked), {})
+        return Chosen(tuple(dict.fromkeys(AXES[_name(word)] for word in asked)), {})
     left = {name: reason for name in AXES if (reason := _unknown(source, name))}
     return Chosen(tuple(axis for name, axis in AXES.items() if name not in left), left)
 

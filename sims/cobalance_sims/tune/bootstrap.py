@@ -20,6 +20,9 @@ from cobalance_sims.calibrate.interval import Z95, Interval, poisson
 
 DRAWS = 1_000
 
+BEYOND = 0.025
+"""The share of samples in which the truth is above an upper bound."""
+
 
 @attrs.frozen(eq=False)
 class Draws:
@@ -49,7 +52,8 @@ class Draws:
 
     def bounds(self, drawn: np.ndarray) -> tuple[float, float]:
         """Between which the truth is."""
-        low, high = np.quantile(drawn, (self.tail, 1 - self.tail))
+        low = np.quantile(drawn, self.tail, method="lower")  # nothing between two draws, of which one may have no end
+        high = np.quantile(drawn, 1 - self.tail, method="higher")
         return float(low), float(high)
 
 
@@ -78,11 +82,14 @@ class Ratio:
 
 @attrs.frozen(eq=False)
 class Quantile:
-    """A quantile of what was measured in all runs, each of which has a histogram: one row a run, one column a value."""
+    """A quantile of what was measured in all runs, each of which has a histogram: one row a run, one column a value.
+
+    What was still going on when its run was over may end soon or never. The lower bound takes the first, the rest the second.
+    """
 
     counts: np.ndarray
     values: np.ndarray
-    """Of the columns, ascending."""
+    """Of the columns, ascending; infinite for what was still going on."""
     share: float
 
     @property
@@ -95,10 +102,28 @@ class Quantile:
         return self._of(draws.weights @ self.counts)
 
     def interval(self, draws: Draws) -> Interval:
-        """Unbounded where nothing was measured."""
-        if not self.counts.any():
-            return Interval(0.0, 0.0, math.inf)
-        return _around(self.value, draws.bounds(self.drawn(draws)))
+        """Unbounded where nothing was measured, and no narrower than the number of all that was measured allows: no draw has
+        anything longer than the longest that was seen.
+        """
+        known = np.isfinite(self.values)
+        if not self.counts[:, known].any():
+            return Interval(self.value, 0.0, math.inf)
+        ended = attrs.evolve(self, counts=self.counts[:, known], values=self.values[known])
+        low, high = ended.bounds(draws)[0], self.bounds(draws)[1]
+        return _around(self.value, (low, max(high, self._beyond())))
+
+    def bounds(self, draws: Draws) -> tuple[float, float]:
+        """By drawing alone: of the draws in which there is anything."""
+        weighed = draws.weights @ self.counts
+        return draws.bounds(self._of(weighed[weighed.any(axis=1)]))
+
+    def _beyond(self) -> float:
+        """What the quantile does not exceed in 39 of 40 such samples, whatever the distribution: one of those measured, by rank."""
+        counts = self.counts.sum(axis=0)
+        above = most_above(int(counts.sum()), self.share)
+        if above is None:
+            return math.inf
+        return float(self.values[np.searchsorted(np.cumsum(counts), counts.sum() - above)])
 
     def _of(self, counts: np.ndarray) -> np.ndarray:
         if not counts.any():
@@ -125,6 +150,20 @@ class Known:
 
 
 Estimate = Ratio | Quantile | Known
+
+
+def most_above(count: int, share: float) -> int | None:
+    """How many of so many values may be above an upper bound of their quantile (order statistics: that number is binomial).
+
+    ``None`` where they are too few for any bound: even the longest is exceeded by the quantile more than one time in 40.
+    """
+    rest = 1 - share
+    chance = count * math.log(share)  # its logarithm, that none is above the quantile
+    total, above = 0.0, 0
+    while (total := total + math.exp(chance)) <= BEYOND and above < count:
+        chance += math.log((count - above) / (above + 1) * rest / share)
+        above += 1
+    return above - 1 if above else None
 
 
 def _around(value: float, bounds: tuple[float, float]) -> Interval:

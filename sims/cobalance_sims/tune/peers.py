@@ -38,13 +38,13 @@ def peers(today: GroupSettings) -> list[Peer]:
             settings=attrs.evolve(
                 today,
                 session_timeout_ms=36_000,
-                heartbeat_interval_ms=12_000,
+                heartbeat_interval_ms=5_000,
                 revocation_timeout_ms=36_000,
                 rejoin_grace_ms=0,
                 gather_ms=0,
             ),
-            translation="session = heartbeat verification 30 s times 1.2; heartbeat interval a third of that, the longest we "
-            "allow; revocation timeout = rebalancing_timeout 30 s, raised to the session timeout as we require; no static "
+            translation="session = heartbeat verification 30 s times 1.2; heartbeat interval 5 s, as its clients have it; "
+            "revocation timeout = rebalancing_timeout 30 s, raised to the session timeout as we require; no static "
             "members and no gathering (Iggy also re-deals everything when a member leaves; here only what is surplus moves)",
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ from cobalance_sims.tune.costs import COSTS
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+MOST = 1e9
+"""Of a limit or a weight: beyond it, nothing else would be left of a sum."""
 
 
 class BadPreference(UsageError):
@@ -30,8 +35,8 @@ class Preferences:
             for name, value in given.items():
                 if name not in COSTS:
                     raise BadPreference(f"There is no cost {name!r} to {words}: give one of {', '.join(COSTS)}.")
-                if not 0 <= value < float("inf"):
-                    raise BadPreference(f"The {words} of {name} is {value}: give a number that is not negative.")
+                if not 0 <= value <= MOST:
+                    raise BadPreference(f"The {words} of {name} is {value:g}: give a number from 0 to {MOST:g}.")
         if not any(self.weight(name) for name in COSTS):
             raise BadPreference("All weights are 0, so no choice is better than another: give at least one.")
 
@@ -48,15 +53,17 @@ def parse(words: Iterable[str], what: str) -> dict[str, float]:
     """Numbers from words such as ``duplicates=5``.
 
     Raises:
-        BadPreference: a word is not of that form.
+        BadPreference: a word is not of that form, or contradicts another.
     """
-    found = {}
+    found: dict[str, float] = {}
     for word in words:
         name, equals, number = word.partition("=")
         try:
-            found[name] = float(number)
+            value = float(number)
         except ValueError:
             raise BadPreference(f"The {what} {word!r} is not of the form NAME=NUMBER, such as duplicates=5.") from None
         if not equals:
             raise BadPreference(f"The {what} {word!r} is not of the form NAME=NUMBER, such as duplicates=5.")
+        if found.setdefault(name, value) != value and not math.isnan(value):
+            raise BadPreference(f"The {what} of {name} is given as {found[name]:g} and as {value:g}: give one of them.")
     return found

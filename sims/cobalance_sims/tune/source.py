@@ -14,6 +14,7 @@ from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.parameter import Basis
 from cobalance_sims.calibrate.written import CHURN, KNOWN
 from cobalance_sims.churn import CHURNS, Churn
+from cobalance_sims.records import JOURNAL
 
 
 class BadSource(UsageError):
@@ -64,13 +65,24 @@ def _calibrated(folder: Path) -> Source:
     churn = Churn.of(_table(folder / CHURN))
     if not (folder / KNOWN).is_file():
         return Source(churn=churn)
-    known = _table(folder / KNOWN)
-    parameters = known.get("parameters", [])
-    runs = known.get("runs", [])
+    try:
+        return _known(churn, _table(folder / KNOWN))
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise BadSource(
+        f"{folder / KNOWN} is not of the form that this version reads ({problem}): run cobalance sims calibrate again."
+    )
+
+
+def _known(churn: Churn, known: dict[str, Any]) -> Source:
+    parameters, runs, today = known.get("parameters", []), known.get("runs", []), known.get("settings", {})
+    if strange := sorted(set(today) - set(attrs.fields_dict(GroupSettings))) or not isinstance(today, dict):
+        raise TypeError(f"there are no such settings: {strange}")
+    is_group = len(runs) == 1 and known.get("source", JOURNAL) == JOURNAL
     return Source(
         churn=churn,
-        today=known.get("settings", {}),
-        group=runs[0] if len(runs) == 1 else None,
+        today=today,
+        group=runs[0] if is_group else None,
         bases={it["name"]: it["basis"] for it in parameters},
         notes={it["name"]: it["note"] for it in parameters if it["basis"] != "measured" and it["note"]},
     )

@@ -91,7 +91,7 @@ def tune(
         around=around,
         seeds=seeds,
         runs=trials.runs,
-        failed=[str(it["replay"]) for it in trials.failed],
+        failed=sorted(str(it["replay"]) for it in trials.failed),
         left=chosen.left,
         preferences=preferences,
     )
@@ -106,7 +106,8 @@ def _front(trials: Trials, found: Found, preferences: Preferences) -> tuple[list
     """By the costs that the preferences name or weigh."""
     judged = [judge(trials, it, found.seeds, preferences) for it in found.tried[:MOST_IN_FRONT]]
     names = [name for name in judged[0].costs if preferences.weight(name) or name in preferences.limits]
-    on = set(pareto.front([pareto.table([it.drawn[name] for name in names]) for it in judged]))
+    tables = [pareto.table([it.drawn[name] for name in names]) for it in judged]
+    on = set(pareto.front(tables, [it.total.value for it in judged], trials.draws(found.seeds).tail))
     return [it for place, it in enumerate(judged) if place in on], [
         it for place, it in enumerate(judged) if place not in on
     ]

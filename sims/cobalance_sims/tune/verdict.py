@@ -16,6 +16,7 @@ import numpy as np
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.interval import Interval, short
+from cobalance_sims.tune import pareto
 from cobalance_sims.tune.bootstrap import Draws
 from cobalance_sims.tune.costs import COSTS
 from cobalance_sims.tune.preferences import Preferences
@@ -62,8 +63,8 @@ def judge(trials: Trials, settings: GroupSettings, seeds: Sequence[int], prefere
     draws = trials.draws(seeds)
     found = trials.estimates(settings, seeds)
     drawn = {name: it.drawn(draws) for name, it in found.items()}
-    weighed = np.asarray(preferences.total(drawn), dtype=float)
-    value = float(preferences.total({name: it.value for name, it in found.items()}))
+    weighed = np.minimum(np.asarray(preferences.total(drawn), dtype=float), pareto.ENDLESS)
+    value = min(float(preferences.total({name: it.value for name, it in found.items()})), pareto.ENDLESS)
     low, high = draws.bounds(weighed)
     return Judged(
         settings=settings,
@@ -110,9 +111,11 @@ def _why(today: Judged, gain: Interval, limits: Mapping[str, float]) -> list[str
             "It is not certain that today's settings keep every limit: " + "; ".join(_breaks(today, limits)) + "."
         ],
     }[state]
+    amount, word = (gain, "less") if gain.value >= 0 else (Interval(-gain.value, -gain.high, -gain.low), "more")
+    sure = "" if amount.low > 0 else ", as far as can be told"
     return [
         *reasons,
-        f"It costs {gain} resource-seconds a day less than today's settings, as the preferences weigh the costs.",
+        f"It costs {amount} resource-seconds a day {word} than today's settings{sure}, as the preferences weigh the costs.",
     ]
 
 
@@ -128,10 +131,12 @@ def _none_keeps(judged: Sequence[Judged], limits: Mapping[str, float], draws: Dr
     unclear = [it for it in judged if it.keeps(limits) == "unclear"]
     if unclear:
         nearest = min(unclear, key=lambda it: it.total.value)
-        runs = max(_runs_to_tell(nearest.costs[name], limit, draws) for name, limit in limits.items())
         words = f"No choice surely keeps every limit; the best that may: {'; '.join(_breaks(nearest, limits))}."
         return Verdict(
-            decision="refused", choice=None, reasons=[words], collect=[_more_seeds(runs), "Or raise the limit."]
+            decision="refused",
+            choice=None,
+            reasons=[words],
+            collect=[*_what_would_tell(nearest, judged, limits, draws), "Or raise the limit."],
         )
     reasons, collect = ["No choice that was tried keeps all limits together."], []
     for name, limit in limits.items():
@@ -171,7 +176,7 @@ def _overlap(best: Judged, rivals: Sequence[Judged], draws: Draws, tolerance: fl
         decision="refused",
         choice=None,
         reasons=[words],
-        collect=[_more_seeds(math.ceil(runs * factor)), "Or raise --tolerance."],
+        collect=[more_seeds(math.ceil(runs * factor)), "Or raise --tolerance."],
     )
 
 
@@ -179,6 +184,30 @@ def describe(settings: GroupSettings, against: GroupSettings) -> str:
     """What differs, in words."""
     ours, theirs = attrs.asdict(settings), attrs.asdict(against)
     return ", ".join(f"{name} {value}" for name, value in ours.items() if value != theirs[name]) or "the same settings"
+
+
+def _what_would_tell(it: Judged, judged: Sequence[Judged], limits: Mapping[str, float], draws: Draws) -> list[str]:
+    """Of limits that it may keep or not. More runs help only against chance."""
+    unclear = {name: limit for name, limit in limits.items() if it.costs[name].high > limit}
+    words = [
+        f"That there never are any {name} cannot be shown by any number of runs: give a small number instead of 0."
+        for name, limit in unclear.items()
+        if limit == 0
+    ]
+    runs = []
+    for name, limit in unclear.items():
+        found = it.costs[name]
+        if name == "heal" and not any(other.costs[name].value for other in judged):
+            words.append(
+                "No crash was seen to heal in any run: raise crashes_per_member_hour or length_ms of the churn, or collect a journal with crashes."
+            )
+        elif math.isinf(found.value):
+            words.append(
+                f"Of {name}, too much was still going on when its run was over: raise length_ms of the churn, for longer runs."
+            )
+        elif limit:
+            runs.append(_runs_to_tell(found, limit, draws))
+    return [*words, *([more_seeds(max(runs))] if runs else [])]
 
 
 def _runs_to_tell(found: Interval, limit: float, draws: Draws) -> int:
@@ -193,5 +222,6 @@ def _runs_to_tell(found: Interval, limit: float, draws: Draws) -> int:
     return min(math.ceil(runs * (wide / apart) ** 2), 1_000_000)
 
 
-def _more_seeds(runs: int) -> str:
+def more_seeds(runs: int) -> str:
+    """What to do about chance, as the command takes it."""
     return f"Run it with more seeds: --seeds {short(max(runs, 2)).replace(',', '')} would be about enough."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Collection
 from typing import Any
 
 import attrs
@@ -17,24 +18,35 @@ from cobalance_sims.tune.verdict import Judged
 HEADINGS = {"change": "RECOMMENDED", "keep": "KEEP TODAY'S SETTINGS", "refused": "NO RECOMMENDATION"}
 
 
-def command(group: str, today: GroupSettings, chosen: GroupSettings) -> str:
-    """What makes the change; empty where there is none."""
+def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Collection[str] = ()) -> str:
+    """What makes the change; empty where there is none. With it goes what is not known of today: the group may have other values
+    than those that the choice was judged with.
+    """
     before, after = attrs.asdict(today), attrs.asdict(chosen)
-    changes = [(name, value) for name, value in after.items() if value != before[name]]
-    if not changes:
+    if before == after:
         return ""
-    words = [f"--{name.removesuffix('_ms').replace('_', '-')} {value}ms" for name, value in changes]
+    named = [(name, value) for name, value in after.items() if value != before[name] or name in unknown]
+    words = [f"--{name.removesuffix('_ms').replace('_', '-')} {value}ms" for name, value in named]
     return f"cobalance group configure {shlex.quote(group)} {' '.join(words)}"
 
 
-def as_json(found: Tuning, *, churn: dict[str, Any], group: str) -> dict[str, Any]:
-    """All of it, with plain values."""
+def assumption(today: GroupSettings, unknown: Collection[str]) -> list[str]:
+    """Which of today's settings nobody has told."""
+    if not unknown:
+        return []
+    values = ", ".join(f"{name} {getattr(today, name):,}" for name in unknown)
+    words = f"Some of today's settings are not known, and taken to be the defaults: {values}."
+    return [f"{words} Give --today, or --group with --redis-url, if they are others."]
+
+
+def as_json(found: Tuning, *, churn: dict[str, Any], group: str, unknown: Collection[str] = ()) -> dict[str, Any]:
+    """All of it, with plain values. ``unknown`` are the settings of today that nobody has told."""
     choice = found.verdict.choice
     return {
         "decision": found.verdict.decision,
-        "reasons": found.verdict.reasons,
+        "reasons": [*found.verdict.reasons, *assumption(found.today.settings, unknown)],
         "collect": found.verdict.collect,
-        "command": command(group, found.today.settings, choice.settings) if choice else "",
+        "command": command(group, found.today.settings, choice.settings, unknown) if choice else "",
         "recommended": _judged(choice) if choice else None,
         "today": _judged(found.today),
         "peers": [{"name": peer.name, "translation": peer.translation, **_judged(it)} for peer, it in found.peers],
@@ -75,18 +87,18 @@ def _sensitivity(found: Tuning) -> list[dict[str, Any]]:
     ]
 
 
-def page(found: Tuning, *, group: str) -> str:
-    """For people."""
-    verdict = found.verdict
-    lines = [HEADINGS[verdict.decision], *verdict.reasons, *verdict.collect, ""]
-    if verdict.choice is not None and (words := command(group, found.today.settings, verdict.choice.settings)):
+def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
+    """For people; see :func:`as_json`."""
+    verdict, today = found.verdict, found.today.settings
+    lines = [HEADINGS[verdict.decision], *verdict.reasons, *assumption(today, unknown), *verdict.collect, ""]
+    if verdict.choice is not None and (words := command(group, today, verdict.choice.settings, unknown)):
         lines += [words, ""]
     lines += [*_settings_table(found), "", *_costs_table(found), ""]
     lines += [f"{name} was not searched: {why}." for name, why in found.left.items()]
     lines += [f"{peer.name}: {peer.translation}." for peer, _ in found.peers]
     lines.append(
         f"{found.runs:,} runs; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
-        f"intervals hold the truth 95 times in 100 ({len(found.front)} choices are on the Pareto front)."
+        f"intervals hold the truth of this churn 95 times in 100 ({len(found.front)} choices are on the Pareto front)."
     )
     lines += [f"A run broke a promise; tell it again with: {replay}" for replay in found.failed]
     return "\n".join(lines) + "\n"

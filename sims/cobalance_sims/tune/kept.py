@@ -1,0 +1,88 @@
+"""Runs that an interrupted search has made: kept in a file beside its result, so that the same search goes on from there.
+
+A run is known by its churn, its settings, its seed and the version of the kernel: nothing else changes what it comes to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from cobalance.errors import CobalanceError
+from cobalance_sims.churn import Churn
+from cobalance_sims.kernel import VERSION
+from cobalance_sims.records import OUTCOME
+from cobalance_sims.tune.trials import Asked, Outcome, Runner, settings_of
+
+AT_ONCE = 200
+"""Runs that are made before they are written down: what an interruption costs at most."""
+
+_MAPS = frozenset(it.name for it in OUTCOME.columns if it.type == "map<int,long>")
+
+
+class NotKept(CobalanceError):
+    """The file of the runs cannot be read or written."""
+
+
+@attrs.define
+class Kept:
+    """Makes what the file does not have, and adds it."""
+
+    runner: Runner
+    file: Path
+    churn: Churn
+    _known: dict[str, Outcome] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for line in self._read().splitlines():
+            try:
+                key, outcome = json.loads(line)
+                self._known[key] = _with_numbers(outcome)
+            except (ValueError, TypeError, AttributeError):
+                continue  # the last line of a search that was killed
+
+    def _read(self) -> bytes:
+        try:
+            return self.file.read_bytes() if self.file.exists() else b""
+        except OSError as error:
+            raise NotKept(f"{self.file}, which holds runs, cannot be read ({error.strerror}).") from None
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._known)
+
+    def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
+        """In the order in which they are asked for, whoever made them."""
+        keys = [self._key(*it) for it in asked]
+        missing = [it for it, key in zip(asked, keys, strict=True) if key not in self._known]
+        for start in range(0, len(missing), AT_ONCE):
+            self._make(missing[start : start + AT_ONCE])
+        return [self._known[key] for key in keys if key in self._known]
+
+    def _make(self, asked: Sequence[Asked]) -> None:
+        made = {self._key(settings_of(it, asked[0][0]), it["seed"]): it for it in self.runner(asked)}
+        self._known |= made
+        lines = [json.dumps([key, {**it, "params": None}]) for key, it in made.items()]  # long, and in replay as well
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write("\n".join(["", *lines, ""]))  # a line that a killed search has left unfinished ends here
+        except OSError as error:
+            raise NotKept(f"{self.file} cannot be written ({error.strerror}). What it holds is kept.") from None
+
+    def _key(self, settings: Any, seed: int) -> str:
+        text = json.dumps([VERSION, self.churn.table(), attrs.asdict(settings), seed], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _with_numbers(outcome: Mapping[str, Any]) -> Outcome:
+    """The bins of histograms are texts in JSON."""
+    return {
+        name: {int(bin_): count for bin_, count in value.items()} if name in _MAPS else value
+        for name, value in outcome.items()
+    }

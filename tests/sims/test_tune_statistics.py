@@ -1,0 +1,123 @@
+"""What few runs can tell: bounds that hold, a front that is never empty, and refusals that say what would help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from tests.sims.test_tune import REVOCATION, TODAY, Known, outcome, refused, tuned
+
+from cobalance.settings import GroupSettings
+from cobalance_sims import histogram
+from cobalance_sims.calibrate.interval import Interval, short
+from cobalance_sims.tune import pareto
+from cobalance_sims.tune.bootstrap import Draws, Quantile
+from cobalance_sims.tune.costs import estimates
+from cobalance_sims.tune.preferences import Preferences
+from cobalance_sims.tune.trials import Asked, Outcome
+from cobalance_sims.tune.tuning import tune
+from cobalance_sims.tune.verdict import difference, more_seeds
+
+
+def quantile_of(runs: list[np.ndarray], share: float = 0.99) -> Quantile:
+    """Each value in a column of its own."""
+    values = np.unique(np.concatenate(runs))
+    counts = np.zeros((len(runs), len(values)))
+    for row, run in zip(counts, runs, strict=True):
+        row[np.searchsorted(values, run)] = 1
+    return Quantile(counts, values, share)
+
+
+@pytest.mark.parametrize("per_run", [2, 20, 40])
+def test_the_bound_of_a_quantile_holds_for_few_durations_too(per_run: int) -> None:
+    """The longest of 32 crashes bounds the 99th percentile one time in four: its interval has to reach beyond what was seen."""
+    generator, truth, held = np.random.default_rng(8), -math.log(0.01) * 1_000, 0
+    for number in range(60):
+        found = quantile_of([generator.exponential(1_000, per_run) for _ in range(16)])
+        held += found.interval(Draws.of(16, count=100, random_seed=number)).high >= truth
+    assert held >= 56
+
+
+def test_a_quantile_is_not_drawn_down_by_runs_without_any() -> None:
+    """One crash in eight runs: draws without that run say nothing of how long healing takes, least of all that it takes no time."""
+    found = quantile_of([np.array([9.0]), *[np.array([])] * 7]).interval(Draws.of(8))
+    assert (found.value, found.low) == (9.0, 9.0)
+
+
+def test_healing_that_was_not_seen_to_end_may_have_been_about_to() -> None:
+    """Three crashes in a hundred were not healed when the run was over: how long they take is not known, which breaks no limit."""
+    rows = [outcome(TODAY, seed, heal_hist={histogram.bin_of(9_000): 97}, unhealed=3) for seed in range(8)]
+    found = estimates(rows, TODAY)["heal"].interval(Draws.of(8))
+    assert found.low == pytest.approx(9.0, rel=0.01)
+    assert found.high == math.inf
+
+
+def test_a_front_is_never_empty() -> None:
+    """Of three choices each surely beats the next in one cost, and chance hides the rest: the cheapest stays on the front."""
+    noise = np.random.default_rng(10).normal(0, 0.6, (3, 3, 500))
+    a, b, c = (np.array(row)[:, None] + noise[at] for at, row in enumerate(([0, 1, 2], [2, 0, 1], [1, 2, 0])))
+    assert pareto.beats(a, b)
+    assert pareto.beats(b, c)
+    assert pareto.beats(c, a)
+    assert 1 in pareto.front([a, b, c], totals=[3.1, 3.0, 3.2])
+
+
+def test_a_limit_of_nothing_cannot_be_shown_to_be_kept() -> None:
+    """No number of runs without a duplicate says that there never is one: it says so, instead of asking for more seeds."""
+    verdict = refused(tuned(Known(duplicates=0.0), Preferences({"duplicates": 0.0})))
+    assert "--seeds" not in " ".join(verdict.collect)
+    assert "give a small number instead of 0" in " ".join(verdict.collect)
+
+
+def test_a_limit_of_healing_needs_crashes() -> None:
+    """Where no run has a crash, more seeds have none either: it says that the churn lacks them."""
+
+    class Calm(Known):
+        def _run(self, settings: GroupSettings, seed: int) -> Outcome:
+            return {**super()._run(settings, seed), "heal_hist": {}}
+
+    verdict = refused(tuned(Calm(), Preferences({"heal": 60.0})))
+    assert "--seeds" not in " ".join(verdict.collect)
+    assert "crashes_per_member_hour" in " ".join(verdict.collect)
+
+
+def test_keeping_a_limit_may_cost_more_and_the_words_say_so() -> None:
+    """At most 30 duplicates a day take a revocation timeout that is dearer than today's: more is never called less."""
+    found = tune(
+        Limited(),
+        GroupSettings(revocation_timeout_ms=200_000),
+        REVOCATION,
+        Preferences({"duplicates": 100.0}),
+        seeds=16,
+    )
+    assert found.verdict.decision == "change"
+    assert "resource-seconds a day more than today's settings" in found.verdict.reasons[-1]
+    assert "-" not in found.verdict.reasons[-1].replace("resource-", "")
+
+
+class Limited(Known):
+    """As known, with less noise."""
+
+    noise: float = 0.01
+
+
+def test_what_never_ends_is_dearer_than_all_else() -> None:
+    """Healing that has a weight and is not seen to end: totals stay numbers that can be compared, and nothing is surely better."""
+
+    class Endless(Known):
+        def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
+            return [{**self._run(settings, seed), "heal_hist": {}, "unhealed": 4} for settings, seed in asked]
+
+    found = tune(Endless(), TODAY, REVOCATION, Preferences({}, {"heal": 1.0}), seeds=8)
+    gain = difference(found.today, found.judged[0], Draws.of(8))
+    assert not math.isnan(gain.low)
+    assert found.verdict.decision != "change"
+
+
+def test_the_number_of_seeds_that_would_do_is_one_that_the_command_takes() -> None:
+    """However many: a whole number without an exponent. Amounts of some hundred thousand can be read, too."""
+    assert more_seeds(999_999) == "Run it with more seeds: --seeds 1000000 would be about enough."
+    assert str(Interval(131_950.0, 84_210.0, 187_000.0)) == "132,000 (84,200 to 187,000)"
+    assert short(2.5e9) == "2.5e+09"

@@ -1,0 +1,73 @@
+"""What people may hand to ``calibrate``: the same events twice, several groups at once, a place that cannot be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cobalance_sims.calibrate.source import from_parquet
+from cobalance_sims.calibrate.tallies import tallies
+from cobalance_sims.commands.calibrate import main
+from cobalance_sims.outcomes import Event
+from cobalance_sims.records import EVENT, JOURNAL
+from cobalance_sims.spark.schemas import struct_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def export(folder: Path, group: str, configured: str) -> Path:
+    """A short journal: two members, a drain, and what was configured."""
+    rows = [
+        Event(group, JOURNAL, "1-0", 1, "joined", 1_000, member="a.1", reason="-"),
+        Event(group, JOURNAL, "1-1", 2, "configured", 1_000, reason=configured),
+        Event(group, JOURNAL, "2-0", 3, "joined", 2_000, member="b.1", reason="-"),
+        Event(group, JOURNAL, "3-0", 4, "released", 9_000, "r1", "a.1", 7, 7, 12_000, 500),
+    ]
+    (folder / "events").mkdir(parents=True)
+    pq.write_table(pa.Table.from_struct_array(struct_array(EVENT, rows)), folder / "events" / "part-0.parquet")
+    return folder
+
+
+def test_events_that_are_given_twice_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The folder of an export and its sub-folder, or two exports that overlap, tell of the same things."""
+    folder = export(tmp_path / "one", "orders", "session_ms 20000")
+    once, twice = (
+        tallies(from_parquet(spark, places))
+        for places in (
+            [str(folder)],
+            [str(folder), str(folder / "events"), str(export(tmp_path / "two", "orders", "session_ms 20000"))],
+        )
+    )
+    assert once == twice
+    assert (once.windows[0].events, once.windows[0].missing, once.drains["r1"].count) == (4, 0, 1)
+
+
+def test_settings_are_those_that_all_groups_have(spark: SparkSession, tmp_path: Path) -> None:
+    """Two groups of different session timeouts have none together; what they agree on is known."""
+    places = [
+        str(export(tmp_path / "one", "orders", "session_ms 20000 revocation_ms 60000")),
+        str(export(tmp_path / "two", "payments", "session_ms 30000 revocation_ms 60000")),
+    ]
+    assert tallies(from_parquet(spark, places)).settings == {"revocation_timeout_ms": 60_000}
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is tallied for a result that has no place to go."""
+    (tmp_path / "file").write_text("no folder")
+    assert main([str(tmp_path / "nowhere"), "--out", str(tmp_path / "file" / "churn")]) == 2
+    assert f"{tmp_path / 'file' / 'churn'} cannot be written" in capsys.readouterr().err
+
+
+def test_help_tells_the_way_from_a_journal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both of them: by way of Parquet, and straight from Redis."""
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert "cobalance sims journal --group orders" in said
+    assert "cobalance sims calibrate --group orders --out DIR" in said
