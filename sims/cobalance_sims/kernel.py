@@ -27,7 +27,7 @@ from cobalance_sims.scenario import Scenario
 from cobalance_sims.scenarios import SCENARIOS
 from cobalance_sims.server import START_MS
 
-VERSION = "2"
+VERSION = "3"
 """Of the kernel: another one may give other events for the same parameters, so sweeps do not mix them."""
 
 CHECKS: dict[str, tuple[type[Check], ...]] = {"none": (), "cheap": (S1, S3, S5, L1, L2, L3), "all": ALL}

@@ -202,8 +202,8 @@ class Run:
         for process in list(world.living.values()):
             if process.session.phase is Phase.JOINING and self._is_double(process):
                 process.kill()  # it wants the instance id of another
-        if not world.living:
-            world.start()
+        if all(process.leaving for process in world.living.values()):
+            world.start()  # of a group that nobody calls, nobody can tell who has died
         took = self._l1.converge()
         self._let_queues_run_empty()
         self._l1.stay((3 if self._traced else 1) * self.scenario.settings.heartbeat_interval_ms)

@@ -111,6 +111,19 @@ def test_who_sleeps_into_the_calm_is_waited_for() -> None:
     assert outcome(params | {"revocation_timeout_ms": 10_000})["status"] == "ok"
 
 
+def test_somebody_calls_when_the_last_one_leaves_as_calm_begins() -> None:
+    """Else a member that was killed just before would stay on record, as it may in a group that nobody calls."""
+    churn = {
+        "crashes_per_member_hour": 60,
+        "deploy": "rolling",
+        "deploy_every_ms": 20_000,
+        "drain_ms": "uniform:1000:5000",
+    }
+    size = {"length_ms": 60_000, "members": 2, "messages_per_s": 5, "resources": 4}
+    settings = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 1_000, "revocation_timeout_ms": 5_000}
+    assert outcome({"churn": churn | size, "seed": 1_000_003, **settings})["status"] == "ok"
+
+
 def test_a_broken_promise_names_the_command_that_breaks_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
