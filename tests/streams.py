@@ -86,6 +86,11 @@ class Stream:
                     return first
         raise AssertionError("the retention drops nothing")
 
+    def first(self) -> int | None:
+        """The offset of the oldest message left; the retention may still be dropping more."""
+        with connected(self.amqp_url) as connection:
+            return first_offset(connection, self.name).result(10)
+
     @contextmanager
     def _channel(self) -> Iterator[BlockingChannel]:
         connection = pika.BlockingConnection(pika.URLParameters(self.amqp_url))

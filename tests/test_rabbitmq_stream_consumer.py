@@ -192,10 +192,13 @@ def test_messages_that_are_gone_are_told_of(reader: Callable[..., Reader], amqp_
         first = stream.append_until_gone(4)
         it = reader(stream, 2, on_gap=on_gap).start()
         if go_on:
-            assert it.offsets(1) == [first]
+            assert it.offsets(1) == told
         else:
             assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
-        assert told == [first]
+        last = stream.first()
+        assert last is not None
+        assert len(told) == 1
+        assert first <= told[0] <= last  # RabbitMQ may have gone on dropping meanwhile
 
 
 def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(

@@ -95,7 +95,7 @@ def test_settings_that_nobody_has_told_are_in_the_command() -> None:
     assert command("shop", TODAY, choice) == "cobalance group configure shop --revocation-timeout 90000ms"
     words = command("shop", TODAY, choice, unknown=("session_timeout_ms", "gather_ms"))
     assert (
-        words == "cobalance group configure shop --session-timeout 10000ms --revocation-timeout 90000ms --gather 500ms"
+        words == "cobalance group configure shop --session-timeout 5000ms --revocation-timeout 90000ms --gather 500ms"
     )
     assert command("shop", TODAY, TODAY, unknown=("gather_ms",)) == ""
     found = tuned(Known())
