@@ -112,6 +112,7 @@ def test_what_cannot_be_exported_is_said(
         export(tmp_path / "torn", address, "--group", stem)
 
 
+@pytest.mark.long_campaign  # each start of Spark's has 10 s, which a busy machine may exceed
 @pytest.mark.timeout(LONG_S)
 def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, address: str, tmp_path: Path) -> None:
     """Run as people run it: what comes later, the end without a traceback, and no password in what Spark logs at its most talkative."""
