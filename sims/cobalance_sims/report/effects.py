@@ -86,8 +86,8 @@ def _line(rows: Rows, name: str, measure: Measure) -> list[Point]:
 
 def _point(at: float, rows: Rows, measure: Measure) -> Point:
     """The interval is drawn over whole runs, since what happens within one hangs together."""
-    amounts = np.array([measure.amount(row) for row in rows], dtype=float)
-    exposures = np.array([measure.exposure(row) for row in rows], dtype=float)
+    amounts = np.array([measure.amount(row) for row in rows], dtype=np.float64)
+    exposures = np.array([measure.exposure(row) for row in rows], dtype=np.float64)
     picks = np.random.default_rng(0).integers(0, len(rows), (DRAWS, len(rows)))
     drawn = amounts[picks].sum(axis=1) / np.maximum(exposures[picks].sum(axis=1), 1e-9)
     low, high = np.quantile(drawn, (0.025, 0.975))

@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from cobalance_sims.calibrate.interval import Z95, Interval, poisson
 
@@ -61,8 +62,8 @@ class Draws:
 class Ratio:
     """What was counted in each run over what it is counted in, such as forced moves and days: the ratio of their sums."""
 
-    amounts: np.ndarray
-    exposures: np.ndarray
+    amounts: NDArray[np.float64]
+    exposures: NDArray[np.float64]
 
     @property
     def value(self) -> float:
