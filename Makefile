@@ -1,4 +1,5 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec, each with ARGS="..." to pass arguments on. No other preparation is needed.
+# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec | chaos | lock, each with ARGS="..." to pass arguments on.
+# No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
@@ -6,25 +7,29 @@ ARGS =
 # are shared, and one process runs them all.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos
+.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos lock
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
 
-test: .venv/.up-to-date check
+test: .venv/.up-to-date
 	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # The short forms of the long campaigns below, which CI runs before the tests.
-campaigns: .venv/.up-to-date check
+campaigns: .venv/.up-to-date
 	$(PYTHON) -m pytest -m 'campaign and not long_campaign' -o faulthandler_timeout=900 $(ARGS)
 
 # Not for CI, for their length or since Spark gives a process 10 s to start: whole Sparks of their own, --follow, a calibration of hours
 # of simulated life, an example from journal to recommendation.
-long-campaigns: .venv/.up-to-date check
+long-campaigns: .venv/.up-to-date
 	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 
-lint: ARGS_FOR_RUFF = $(ARGS)
-lint: check
+# ARGS go to ruff check: ARGS=--fix.
+lint: .venv/.up-to-date
+	$(PYTHON) -m ruff check $(CODE) $(ARGS)
+	$(PYTHON) -m ruff format --check $(CODE)
+	$(PYTHON) -m mypy $(CODE)
+	.venv/bin/lint-imports --no-logo
 
 bench: .venv/.up-to-date
 	.venv/bin/cobalance bench $(ARGS)
@@ -45,13 +50,10 @@ spec: .venv/.up-to-date
 chaos: .venv/.up-to-date
 	$(PYTHON) -m tests.chaos $(ARGS)
 
-# ARGS of `make lint` go to ruff check (ARGS=--fix); those of `make test` go to pytest alone.
-.PHONY: check
-check: .venv/.up-to-date
-	$(PYTHON) -m ruff check $(CODE) $(ARGS_FOR_RUFF)
-	$(PYTHON) -m ruff format --check $(CODE)
-	$(PYTHON) -m mypy $(CODE)
-	.venv/bin/lint-imports --no-logo
+# What .ci/venv installs, for every Python from 3.11 on; ARGS=--upgrade takes the newest of everything.
+lock: .venv/.up-to-date
+	.venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev \
+		--custom-compile-command "make lock" --output-file requirements-dev.lock $(ARGS) pyproject.toml
 
-.venv/.up-to-date: pyproject.toml .ci/venv
+.venv/.up-to-date: pyproject.toml requirements-dev.lock .ci/venv
 	.ci/venv
