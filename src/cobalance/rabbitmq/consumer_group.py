@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.discovery import Source
-    from cobalance.rabbitmq.handling import BatchHandler, Handler, OnError
+    from cobalance.rabbitmq.handlers import BatchHandler, Handler
+    from cobalance.rabbitmq.handling import OnError
     from cobalance.rabbitmq.partition import Event as ConsumerEvent
     from cobalance.tenure import Tenure
     from cobalance.worker import Worker

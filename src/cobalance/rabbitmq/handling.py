@@ -23,16 +23,17 @@ import anyio
 import anyio.to_thread
 import attrs
 
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.retries import Retries
-
-    Handler = Callable[[Delivery], Awaitable[None]] | Callable[[Delivery], None]
-    BatchHandler = Callable[[list[Delivery]], Awaitable[None]] | Callable[[list[Delivery]], None]
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -60,9 +61,11 @@ class Handling:
         on_error: OnError,
         batch: Batch | None,
     ) -> None:
-        self._group, self._handler = group, handler
+        check_handler(handler)
+        self._group = group
+        self._handler: Any = handler
         self._manual, self._retries, self._on_error, self.batch = manual, retries, on_error, batch
-        self._in_thread = not _is_async(handler)
+        self._in_thread = not is_async(handler)
 
     async def work(
         self, deliveries: Sequence[Delivery], worker: PartitionWorker, limiter: anyio.CapacityLimiter
@@ -92,35 +95,52 @@ class Handling:
         """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
         most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
         if self._in_thread:
-            return await anyio.to_thread.run_sync(
+            error, call = await anyio.to_thread.run_sync(
                 self._attempt_in_thread, parcels, most, worker, abandon_on_cancel=True, limiter=limiter
             )
-        handler: Any = self._handler
+            return error if call is None else await self._completed(call, parcels, worker)
         for _ in range(most):
             if not worker.begin():
                 break
-            try:
-                await handler(self._argument(parcels[0]))
-            except asyncio.CancelledError as error:
-                if _is_ours():
-                    raise
-                return RuntimeError(f"the handler awaited something that was cancelled ({error})")
-            except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
+            error = await self._completed(self._call(parcels[0]), parcels, worker)
+            if error is not None:
                 return error
-            self._finished(parcels, worker)
         return None
 
-    def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Exception | None:
-        handler: Any = self._handler
+    async def _call(self, parcel: Parcel) -> object:
+        return await self._handler(self._argument(parcel))
+
+    async def _completed(
+        self, call: Awaitable[object], parcels: deque[Parcel], worker: PartitionWorker
+    ) -> Exception | None:
+        """Waits for the end of the handler's call; takes its parcel off, or returns what it raised."""
+        try:
+            refuse_result(await call)
+        except asyncio.CancelledError as error:
+            if _is_ours():
+                raise
+            return RuntimeError(f"the handler awaited something that was cancelled ({error})")
+        except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
+            return error
+        self._finished(parcels, worker)
+        return None
+
+    def _attempt_in_thread(
+        self, parcels: deque[Parcel], most: int, worker: PartitionWorker
+    ) -> tuple[Exception | None, Awaitable[object] | None]:
+        """The same in a thread. What turns out to be awaitable is returned besides, to be awaited on the event loop."""
         for _ in range(most):
             if not worker.begin():
                 break
             try:
-                handler(self._argument(parcels[0]))
+                result = self._handler(self._argument(parcels[0]))
+                if inspect.isawaitable(result):
+                    return None, result
+                refuse_result(result)
             except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
-                return error
+                return error, None
             self._finished(parcels, worker)
-        return None
+        return None, None
 
     def _argument(self, parcel: Parcel) -> Delivery | list[Delivery]:
         return parcel.deliveries[0] if self.batch is None else list(parcel.deliveries)
@@ -141,7 +161,9 @@ class Handling:
         """
         parcel = parcels[0]
         parcel.failures += 1
-        if parcel.failures <= self._retries.most:
+        if isinstance(error, UsageError):
+            log.error("group %s: %s: %s", self._group, _words(parcel), error)
+        elif parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
             log.warning("group %s: %s failed (%s); trying again", self._group, _words(parcel), _kind(error))
             return await worker.rest(self._retries.delay_ms(parcel.failures))
@@ -173,11 +195,6 @@ class Handling:
 
     def _how_to_resume(self, parcel: Parcel, words: str) -> tuple[str, str, str]:
         return self._group, words, f"cobalance group resume {self._group} {parcel.deliveries[0].queue}"
-
-
-def _is_async(handler: object) -> bool:
-    """A coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def _is_ours() -> bool:

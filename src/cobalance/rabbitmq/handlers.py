@@ -1,0 +1,60 @@
+"""The user's handlers: their kinds, and what it means that one has returned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.delivery import Delivery
+
+Handler = Callable[[Delivery], Awaitable[None]] | Callable[[Delivery], None]
+BatchHandler = Callable[[list[Delivery]], Awaitable[None]] | Callable[[list[Delivery]], None]
+
+_WITHOUT_YIELD = "use a function without yield; nothing of its body would run"
+
+
+def check_handler(handler: object) -> None:
+    """Raises UsageError for what can never handle a message."""
+    if not callable(handler):
+        raise UsageError(f"the handler is {_kind(handler)}: give a function, async or plain, that takes a delivery")
+    for function in (_innermost(handler), type(_innermost(handler)).__call__):
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(f"the handler is a generator: {_WITHOUT_YIELD}")
+
+
+def is_async(handler: object) -> bool:
+    """A coroutine function, or an object that is called like one, also with arguments bound to it. What only turns out to be one when
+    it is called is awaited, too.
+    """
+    innermost: Any = _innermost(handler)
+    return inspect.iscoroutinefunction(innermost) or inspect.iscoroutinefunction(type(innermost).__call__)
+
+
+def _innermost(handler: Any) -> Any:
+    while isinstance(handler, partial):
+        handler = handler.func
+    return handler
+
+
+def refuse_result(result: object) -> None:
+    """Raises UsageError unless the handler, having ended, returned nothing: anything else may be work that was never done, such as a
+    generator, a coroutine that nobody awaited, or a job handed to somebody else.
+    """
+    if result is None:
+        return
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise UsageError(f"the handler returned a generator: {_WITHOUT_YIELD}")
+    if inspect.iscoroutine(result):
+        result.close()
+    raise UsageError(
+        f"the handler returned {_kind(result)}, so its message is not taken for processed: await what it begins, raise an "
+        f"exception if it fails, and return nothing; a message that is finished later takes ack='manual'"
+    )
+
+
+def _kind(value: object) -> str:
+    """Without the value itself, which may be of a message."""
+    return "None" if value is None else f"an object of type {type(value).__name__}"

@@ -1,0 +1,183 @@
+"""Handlers of every shape: a message is acknowledged when its handler has finished, and never for anything else it returned."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.retries import Retries
+
+pytestmark = pytest.mark.anyio
+
+Body = Callable[[Delivery], Awaitable[None]]
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+async def left(member: ConsumerGroup) -> None:
+    """Returns once it is no member any more."""
+    with anyio.fail_after(20):
+        await member.wait_left()
+
+
+def as_lambda(body: Body) -> Any:
+    """A plain function that only passes the coroutine on."""
+    return lambda delivery: body(delivery)  # noqa: PLW0108 -- the shape is what is tested
+
+
+def as_decorated(body: Body) -> Any:
+    """What a decorator that does not know of async makes of it."""
+
+    @functools.wraps(body)
+    def wrapper(*args: Any) -> Any:
+        return body(*args)
+
+    return wrapper
+
+
+class _Service:
+    """An object that is called like an async function."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+
+    async def __call__(self, prefix: str, delivery: Delivery) -> None:
+        del prefix
+        await self._body(delivery)
+
+
+def as_partial_of_object(body: Body) -> Any:
+    """With an argument bound to it."""
+    return functools.partial(_Service(body), "prefix")
+
+
+def as_awaitable(body: Body) -> Any:
+    """It returns something that is no coroutine, yet can be awaited."""
+
+    class Later:
+        def __init__(self, delivery: Delivery) -> None:
+            self._delivery = delivery
+
+        def __await__(self) -> Any:
+            return body(self._delivery).__await__()
+
+    return Later
+
+
+SHAPES = [as_lambda, as_decorated, as_partial_of_object, as_awaitable]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_what_turns_out_to_be_async_is_awaited_before_the_message_is_acknowledged(
+    here: Place, shape: Callable[[Body], Any]
+) -> None:
+    """The body runs once for each message, one at a time, and a failure of it is the message's."""
+    seen = Seen()
+
+    async def body(delivery: Delivery) -> None:
+        await anyio.lowlevel.checkpoint()
+        if seen.note(delivery) == "2":
+            raise ValueError("two")
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        with pytest.raises(ValueError, match="two"):
+            async with here.member(topic, shape(body), retries=Retries(1, first_ms=1)) as member:
+                await left(member)
+        assert seen.bodies == ["1", "2", "2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2", "3"]
+
+
+async def a_generator_in_disguise(delivery: Delivery) -> AsyncIterator[None]:
+    """Never runs unless it is iterated over."""
+    del delivery
+    yield
+
+
+async def forgets_to_await(delivery: Delivery) -> Any:
+    """Returns the coroutine that it should have awaited."""
+
+    async def body(_: Delivery) -> None:
+        pass
+
+    return body(delivery)
+
+
+async def returns_a_word(delivery: Delivery) -> str:
+    """Perhaps it means that all is well, perhaps that it is not."""
+    return delivery.body.decode()
+
+
+REFUSED = {
+    "generator": lambda delivery: (it for it in [delivery]),
+    "async generator": lambda delivery: a_generator_in_disguise(delivery),  # noqa: PLW0108
+    "coroutine": forgets_to_await,
+    "job": lambda _: Future(),
+    "False": lambda _: False,
+    "word": returns_a_word,
+}
+
+
+@pytest.mark.parametrize("handler", REFUSED.values(), ids=REFUSED)
+async def test_a_handler_that_returns_something_else_fails_its_message(
+    here: Place, handler: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows whether the work was done, so it is not acknowledged; trying again would not help."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        with pytest.raises(UsageError, match="the handler returned"):
+            async with here.member(topic, handler, retries=Retries(3, first_ms=600_000, last_ms=600_000)) as member:
+                await left(member)
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
+    assert f"message m1 of {topic.queue_names[0]}: the handler returned" in caplog.text
+
+
+async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: Place) -> None:
+    """The list as a whole, and each of its messages by itself, is given up as the user chose."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        async with here.member(topic, lambda _: 0, batch=Batch(2), on_error="halt"):
+            await until(lambda: here.resources()[topic.queue_names[0]].halted == "UsageError")
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
+
+
+def generates(delivery: Delivery) -> Iterator[Delivery]:
+    """A generator function."""
+    yield delivery
+
+
+@pytest.mark.parametrize(
+    ("handler", "complaint"),
+    [
+        (None, "the handler is None: give a function"),
+        ("handle", "the handler is an object of type str: give a function"),
+        (generates, "the handler is a generator"),
+        (functools.partial(generates), "the handler is a generator"),
+        (a_generator_in_disguise, "the handler is a generator"),
+    ],
+)
+def test_what_can_never_handle_a_message_is_refused_at_once(handler: Any, complaint: str) -> None:
+    """Before any server is asked."""
+    with pytest.raises(UsageError, match=complaint):
+        ConsumerGroup("billing", "orders", handler)
