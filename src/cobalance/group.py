@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import anyio
 import anyio.to_thread
@@ -44,6 +44,19 @@ if TYPE_CHECKING:
     from cobalance.actions import AbortReason
     from cobalance.coordinator.transport import Transport
     from cobalance.membership import Listener, Work
+
+
+class GroupOptions(TypedDict, total=False):
+    """What members of every kind are given besides; see :class:`Group`."""
+
+    redis_url: str
+    settings: GroupSettings | None
+    member: MemberSettings | None
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+    resources_version: int
+    transport: Transport | None
 
 
 class Group(Pausing):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.handlers import Handler
     from cobalance.rabbitmq.queues import Queue
 
 PARTITIONS = 8
@@ -81,11 +82,11 @@ class Handovers:
             if len(gaps_ms) == PARTITIONS // 2:
                 moved.set()
 
-        def member(handler: object) -> ConsumerGroup:
+        def member(handler: Handler) -> ConsumerGroup:
             return ConsumerGroup(
                 name,
                 self._topic,
-                handler,  # type: ignore[arg-type]
+                handler,
                 amqp_url=self._amqp_url,
                 redis_url=self._redis_url,
                 settings=SETTINGS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import anyio
 import anyio.to_thread
@@ -12,6 +12,7 @@ import anyio.to_thread
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
+from cobalance.group import GroupOptions
 from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
@@ -47,7 +48,30 @@ if TYPE_CHECKING:
     from cobalance.tenure import Tenure
     from cobalance.worker import Worker
 
+    ConsumerSource = Topic | str | BoundQueues | MatchingQueues | Iterable[str | Queue]
+
+Ack = Literal["auto", "manual"]
+
 log = logging.getLogger("cobalance.rabbitmq")
+
+
+class ConsumerOptions(GroupOptions, total=False):
+    """What a :class:`ConsumerGroup` takes by name, but for ``batch``, which decides what its handler is given."""
+
+    amqp_url: str
+    management_url: str | None
+    refresh_ms: int
+    prefetch: int
+    ack: Ack
+    ack_every: int
+    ack_interval_ms: float
+    retries: int | Retries
+    on_error: OnError
+    max_in_flight: int | None
+    max_in_flight_per_partition: int | None
+    require_guard: bool
+    unconnected_ms: int | None
+    streams: StreamSettings | None
 
 
 class ConsumerGroup(Streaming):
@@ -91,17 +115,39 @@ class ConsumerGroup(Streaming):
         CobalanceError: on entering, when a server cannot be used or a queue is not as expected.
     """
 
+    @overload
     def __init__(
         self,
         name: str,
-        source: Topic | str | BoundQueues | MatchingQueues | Iterable[str | Queue],
+        source: ConsumerSource,
+        handler: Handler,
+        *,
+        batch: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        source: ConsumerSource,
+        handler: BatchHandler,
+        *,
+        batch: Batch,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        source: ConsumerSource,
         handler: Handler | BatchHandler,
         *,
         amqp_url: str = "amqp://guest:guest@127.0.0.1:5672/%2F",
         management_url: str | None = None,
         refresh_ms: int = 5_000,
         prefetch: int = 100,
-        ack: Literal["auto", "manual"] = "auto",
+        ack: Ack = "auto",
         ack_every: int = 50,
         ack_interval_ms: float = 50.0,
         batch: Batch | None = None,
@@ -112,7 +158,7 @@ class ConsumerGroup(Streaming):
         require_guard: bool = True,
         unconnected_ms: int | None = 300_000,
         streams: StreamSettings | None = None,
-        **group_options: Any,
+        **group_options: Unpack[GroupOptions],
     ) -> None:
         super().__init__(name, **group_options)
         self._source, self._amqp_url = source, amqp_url

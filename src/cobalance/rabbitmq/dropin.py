@@ -32,7 +32,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 import pika
@@ -52,8 +52,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from cobalance.coordinator.transport import Transport
+    from cobalance.membership import Listener
     from cobalance.rabbitmq.delivery import Delivery
-
+    from cobalance.rabbitmq.stream_settings import StreamSettings
+    from cobalance.settings import GroupSettings, MemberSettings
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -66,6 +69,24 @@ SERVICE_S = 0.5
 
 class GroupUnreachable(Unreachable, pika_errors.AMQPConnectionError):
     """A server that the group needs is unreachable, told so that programs which try again on pika's error do so on this one."""
+
+
+class DropinOptions(TypedDict, total=False):
+    """What a :class:`GroupConnection` passes on to its :class:`cobalance.ConsumerGroup`."""
+
+    settings: GroupSettings | None
+    member: MemberSettings | None
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+    transport: Transport | None
+    management_url: str | None
+    prefetch: int
+    ack_every: int
+    ack_interval_ms: float
+    require_guard: bool
+    unconnected_ms: int | None
+    streams: StreamSettings | None
 
 
 class GroupConnection:
@@ -88,7 +109,7 @@ class GroupConnection:
         *,
         group: str,
         redis_url: str = "redis://127.0.0.1:6379/0",
-        **options: Any,
+        **options: Unpack[DropinOptions],
     ) -> None:
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}

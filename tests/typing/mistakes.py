@@ -1,0 +1,49 @@
+"""Mistakes that a type checker has to find, never executed: mypy, in strict mode, complains of an ignored error that is none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from cobalance import Batch, ConsumerGroup, Delivery, Group
+from cobalance.rabbitmq.dropin import GroupConnection
+
+
+async def handle(delivery: Delivery) -> None:
+    """One message."""
+    del delivery
+
+
+def handle_list(deliveries: list[Delivery]) -> None:
+    """A batch."""
+    del deliveries
+
+
+def generates(delivery: Delivery) -> Iterator[Delivery]:
+    """Its body never runs."""
+    yield delivery
+
+
+async def generates_async(delivery: Delivery) -> AsyncIterator[Delivery]:
+    """Neither does this one's."""
+    yield delivery
+
+
+async def answers(delivery: Delivery) -> bytes:
+    """Nobody looks at what it returns."""
+    return delivery.body
+
+
+def mistakes() -> None:
+    """Each is refused by mypy."""
+    ConsumerGroup("billing", "orders", handle, batch=Batch(10))  # type: ignore[arg-type]
+    ConsumerGroup("billing", "orders", handle_list)  # type: ignore[arg-type]
+    ConsumerGroup("billing", "orders", generates)  # type: ignore[arg-type]
+    ConsumerGroup("billing", "orders", generates_async)  # type: ignore[arg-type]
+    ConsumerGroup("billing", "orders", answers)  # type: ignore[arg-type]
+    ConsumerGroup("billing", "orders", None)  # type: ignore[call-overload]
+    ConsumerGroup("billing", "orders", handle, prefech=10)  # type: ignore[call-overload]
+    ConsumerGroup("billing", "orders", handle, redis_url=3)  # type: ignore[call-overload]
+    ConsumerGroup("billing", "orders", handle, on_error="ignore")  # type: ignore[call-overload]
+    Group("copies", ["a"], work=handle)  # type: ignore[arg-type]
+    Group("copies", ["a"], redis="redis://localhost")  # type: ignore[call-arg]
+    GroupConnection("amqp://localhost", group="billing", prefech=10)  # type: ignore[call-arg]
