@@ -56,6 +56,7 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
     """
     newest = newest_layout(admin, topic.name)
     if newest <= topic.layout:
+        _refuse_other_size(admin, topic)
         return topic
     partitions = _count(admin, attrs.evolve(topic, layout=newest))
     if topic.partitions > partitions:
@@ -64,6 +65,18 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
             f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
         )
     return attrs.evolve(topic, partitions=partitions, layout=newest)
+
+
+def _refuse_other_size(admin: Admin, topic: Topic) -> None:
+    """Raises TopicMismatch where the layout was opened with another number of partitions: its publishers and consumers would disagree
+    about where a key goes, and what is in the queues that only one of them knows would never be processed.
+    """
+    if not admin.has_exchange(topic.marker) or admin.has_exchange(topic.size_marker):
+        return
+    raise TopicMismatch(
+        f"Topic {topic.name!r} at {admin.place} has {admin.partitions(topic.prefix)} partitions, not {topic.partitions}. Use that "
+        f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
+    )
 
 
 def _count(admin: Admin, layout: Topic) -> int:

@@ -78,8 +78,9 @@ class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
     The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions. An
-    ``async def`` runs on the event loop, a plain function in a thread of its own per partition. When it returns, the
-    message is acknowledged (in batches); with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
+    ``async def`` runs on the event loop, a plain function in a thread of its own per partition; what it returns is awaited if it
+    can be. When it is through, and has returned nothing, the message is acknowledged (in batches); any other value is a
+    :class:`UsageError` of that message, which is not tried again; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
     :meth:`ack` or :meth:`reject`.
 
     An exception in the handler is retried in place, so that order holds; after ``retries`` of them it ends the
