@@ -3,6 +3,7 @@
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
 
+from cobalance import events as ev
 from cobalance.settings import MemberSettings
 
 
@@ -161,7 +162,8 @@ def test_an_abort_that_never_ends_is_not_waited_for_for_ever() -> None:
     world.redis_up = True
     world.run_until(lambda: len(a.started) == 2)
     assert world.now - aborted_at >= 8_000
-    assert [entry["reason"] for entry in world.records().journal if entry["kind"] == "abandoned"] == ["hung"]
+    assert [entry["reason"] for entry in world.records().journal if entry["kind"] == "abandoned"] == ["overlap"]
+    assert "overlap" in a.problems
 
 
 def test_a_busy_resource_is_not_the_first_to_go() -> None:
@@ -195,3 +197,67 @@ def test_a_grant_that_is_taken_back_before_it_is_heard_never_starts() -> None:
     world.settle()
     assert b.aborted == []
     assert len(a.works()) == 2
+
+
+def test_a_callback_that_returns_after_it_was_given_up_ends_nothing() -> None:
+    """Redis is away, ``on_revoked`` blocks until after the resource was given up: what it then says is too late to count."""
+    world = World()
+    a = world.start("A", names(2), member=MemberSettings(max_processing_ms=2_000))
+    world.settle()
+    token = a.tenures["r0"].token
+    a.session.handle(ev.DrainBegun("r0", token), a.now)
+    world.redis_up = False
+    a.habits = Habits(stop_ms=None)
+    world.run_until(lambda: "overlap" in a.problems)
+    assert a.session.holdings.snapshot()["r0"] == (token, "ended")
+    a.deliver(ev.DrainBegun("r0", token))
+    a.deliver(ev.Drained("r0", token, 5, 5, 9))
+    world.redis_up = True
+    a.habits = Habits()
+    world.run_until(lambda: len(a.started) == 4)
+    assert {entry["reason"] for entry in world.records().journal if entry["kind"] == "abandoned"} <= {"overlap"}
+    assert world.records().offsets == {}
+
+
+def test_a_callback_that_nobody_waits_for_has_as_long_as_a_handler() -> None:
+    """A role was given back, or a revocation called off behind it: no deadline runs, and it must not be kept for ever."""
+    world = World()
+    a = world.start("A", names(2), member=MemberSettings(max_processing_ms=2_000))
+    world.settle()
+    token = a.tenures["r0"].token
+    a.deliver(ev.DrainBegun("r0", token))
+    begun_at = world.now
+    world.run_until(lambda: bool(a.aborted))
+    assert world.now - begun_at == 2_000
+    world.run_until(lambda: a.works().get("r0", token) != token)
+    assert "r1" in a.works()
+
+
+def test_a_hung_handler_is_released_when_it_has_stopped() -> None:
+    """Its cleanup may take a while; nobody else works the resource before."""
+    world = World()
+    a = world.start("A", names(2), member=MemberSettings(max_processing_ms=5_000))
+    b = world.start("B", names(2))
+    world.settle()
+    stuck = next(iter(a.works()))
+    a.habits = Habits(stop_ms=3_000)
+    a.busy(stuck, a.now - 5_000)
+    aborted_at = world.now
+    world.run_until(lambda: stuck in b.works())
+    assert world.now - aborted_at >= 3_000
+    assert a.problems == ["hung"]
+
+
+def test_a_hung_handler_that_does_not_stop_is_named_as_an_overlap() -> None:
+    """It has as long as a leave would give it, and then others go on."""
+    world = World()
+    a = world.start("A", names(2), member=MemberSettings(max_processing_ms=60_000, drain_timeout_ms=4_000))
+    b = world.start("B", names(2))
+    world.settle()
+    stuck = next(iter(a.works()))
+    a.habits = Habits(stop_ms=None)
+    a.busy(stuck, a.now - 60_000)
+    aborted_at = world.now
+    world.run_until(lambda: stuck in b.works())
+    assert 4_000 <= world.now - aborted_at < 4_100
+    assert a.problems == ["hung", "overlap"]

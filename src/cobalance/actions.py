@@ -85,7 +85,9 @@ class Declared:
 class Problem:
     """Something the user should know. ``fatal`` ends the session."""
 
-    code: Literal["list_disagrees", "instance_in_use", "recovering", "cut_off", "commit_refused", "unreachable"]
+    code: Literal[
+        "list_disagrees", "instance_in_use", "recovering", "cut_off", "commit_refused", "unreachable", "hung", "overlap"
+    ]
     message: str
     fatal: bool = False
 

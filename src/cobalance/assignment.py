@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Assignment:
     """Made on the engine's thread, adopted by the event loop, aborted from either.
 
-    An abort is complete when the event loop has stopped and the worker has stopped what needs no event loop; a hung
-    handler is not waited for, because it may never return.
+    An abort is complete when the event loop has stopped and the worker has stopped what needs no event loop. Code that never
+    returns is waited for here; the session gives it up after a while.
     """
 
     def __init__(self, resource: str, token: int, committed: int | None, post: Callable[[Event], None]) -> None:
@@ -85,7 +85,6 @@ class Assignment:
     def _stopped(self, part: str) -> None:
         with self._lock:
             self._running.discard(part)
-            done = not self._running or (self.aborted == "hung" and part == "worker")
-            reason = self.aborted
+            done, reason = not self._running, self.aborted
         if done and reason is not None and reason != "lost":
             self.report(Abandoned(self.resource, self.token, reason))

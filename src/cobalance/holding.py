@@ -3,7 +3,8 @@
 The theory. A tenure begins when a reply says *hold* and ends when the coordinator knows that it has ended. In between
 it is worked (HELD), asked back (DRAINING), past the point of return because ``on_revoked`` runs (CLOSING), finished or
 given up but not yet reported (ENDED), and reported (RELEASING). An abort may strike a tenure that still has work:
-ABORTED waits until the work has really stopped, so that nothing is reported free while it is still touched.
+ABORTED waits until the work has really stopped, so that nothing is reported free while it is still touched. What has not
+stopped in time is reported all the same, as an overlap; whatever its work says after that comes too late to count.
 
                     revoke              begun               drained             send               OK | FENCED
     hold ──► HELD ────────► DRAINING ────────► CLOSING ────────► ENDED ────────► RELEASING ────────► (forgotten)
@@ -28,7 +29,7 @@ class State(Enum):
     HELD = "held"  # Worked. Leaves by revoke, by a finished drain nobody asked for, or by an abort.
     DRAINING = "draining"  # Delivery stops, the handler finishes. A cancelled revocation brings it back.
     CLOSING = "closing"  # on_revoked runs or has run. Only finishing or an abort leads out.
-    ABORTED = "aborted"  # Told to stop at once; waits until it has, but not for ever: what never stops is hung.
+    ABORTED = "aborted"  # Told to stop at once; waits until it has, but not for ever: what does not stop may overlap.
     ENDED = "ended"  # Nothing works it any more. Waits to be released.
     RELEASING = "releasing"  # The release is on its way; the same one is repeated until it is answered.
     GONE = "gone"  # Forgotten.
@@ -89,6 +90,8 @@ TABLE: dict[State, dict[Step, State]] = {
     _S.ENDED: {
         _E.KEEP: _S.ENDED,
         _E.REVOKE: _S.ENDED,
+        _E.BEGIN: _S.ENDED,  # it was given up as hung, and comes late; so may its end
+        _E.FINISH: _S.ENDED,
         _E.STOP: _S.ENDED,  # the abort crossed the end of the drain
         _E.SEND: _S.RELEASING,
         _E.LOSE: _S.GONE,
@@ -96,6 +99,8 @@ TABLE: dict[State, dict[Step, State]] = {
     _S.RELEASING: {
         _E.KEEP: _S.RELEASING,
         _E.REVOKE: _S.RELEASING,
+        _E.BEGIN: _S.RELEASING,
+        _E.FINISH: _S.RELEASING,
         _E.STOP: _S.RELEASING,
         _E.ANSWER: _S.GONE,
         _E.RETRY: _S.ENDED,
@@ -117,7 +122,7 @@ class Holding:
     state: State = State.HELD
     abort_at: int | None = None
     stop_by: int = 0
-    """Once aborted: when work that has not stopped is hung, and is waited for no longer."""
+    """Once aborted: when work that has not stopped is waited for no longer."""
     busy_since: int | None = None
     told_busy: bool = False
     guarded: bool = False
@@ -151,6 +156,11 @@ class Holding:
     def working(self) -> bool:
         """Whether user code may still touch the resource."""
         return self.state in WORKING
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended already, as far as the coordinator is or will be told."""
+        return self.state in (State.ENDED, State.RELEASING)
 
     @property
     def is_quiet(self) -> bool:

@@ -74,8 +74,10 @@ class Holdings:
         return {name: (it.token, it.state.value) for name, it in self._by_name.items()}
 
     def claims(self) -> list[Claim]:
-        """What to claim from a coordinator that lost its state: never what was aborted or given up."""
-        kept = {name: it for name, it in self._by_name.items() if it.state is not State.ABORTED and not it.reason}
+        """What to claim from a coordinator that lost its state: never what was aborted or given up. What has not stopped yet
+        is still waited for.
+        """
+        kept = {name: it for name, it in self._by_name.items() if it.state is State.ABORTED or not it.reason}
         self._by_name, self._known_restless = kept, None
         for it in kept.values():
             if it.state is State.RELEASING:
@@ -83,6 +85,7 @@ class Holdings:
         return [
             Claim(it.resource, it.token, it.offset if it.offset is not None else it.committed)
             for _, it in sorted(kept.items())
+            if it.state is not State.ABORTED
         ]
 
     # -- what replies say ------------------------------------------------------------------------------------------
@@ -170,18 +173,21 @@ class Holdings:
 
     # -- what the work says ----------------------------------------------------------------------------------------
 
-    def begun(self, event: ev.DrainBegun) -> None:
-        """``on_revoked`` runs: no way back."""
+    def begun(self, event: ev.DrainBegun, now: int) -> None:
+        """``on_revoked`` runs: no way back. Where nobody else waits for its end, it has as long as a handler."""
         held = self.find(event.resource, event.token)
-        if held is not None:
-            held.step(Step.BEGIN)
+        if held is not None and held.step(Step.BEGIN) is State.CLOSING and held.abort_at is None:
+            held.abort_at = now + self._own.max_processing_ms
 
     def drained(self, event: ev.Drained) -> None:
-        """Everything delivered was finished and committed."""
+        """Everything delivered was finished and committed. Of no effect once it was given up: others may work it by now."""
         held = self.find(event.resource, event.token)
         if held is None:
             return
+        late = held.over
         held.step(Step.FINISH)
+        if late:
+            return
         held.abort_at = None
         held.reason = ""
         held.delivered, held.acknowledged, held.offset = event.delivered, event.committed, event.offset
@@ -198,10 +204,10 @@ class Holdings:
         held = self.find(event.resource, event.token)
         if held is None:
             return
-        finished = held.state in (State.ENDED, State.RELEASING)
+        late = held.over
         held.step(Step.STOP)
         held.abort_at = None
-        if not finished:
+        if not late:
             held.reason, held.effort = held.reason or event.reason, event.effort
 
     def guard_changed(self, event: ev.GuardChanged) -> None:
@@ -218,6 +224,12 @@ class Holdings:
         held.busy_since = event.busy_since
         if held.busy_since is not None and now - held.busy_since >= self._own.max_processing_ms:
             self._abort(held, "hung", now)
+            message = (
+                f"the handler of {held.resource!r} has run for {now - held.busy_since} ms: it is hung, and costs this process "
+                f"{held.resource!r}. It is told to stop; a thread cannot be, and may go on while another member works "
+                f"{held.resource!r}. A longer max_processing_ms lets slower work finish"
+            )
+            self.out.append(act.Problem("hung", message))
 
     # -- clocks ----------------------------------------------------------------------------------------------------
 
@@ -238,8 +250,17 @@ class Holdings:
             if held.working and held.abort_at is not None and now >= held.abort_at:
                 self._abort(held, "deadline", now)
             elif held.state is State.ABORTED and now >= held.stop_by:
-                held.step(Step.STOP)
-                held.reason = "hung"
+                self._overlap(held)
+
+    def _overlap(self, held: Holding) -> None:
+        """It is not waited for any longer."""
+        held.step(Step.STOP)
+        message = (
+            f"the code that works {held.resource!r} was told to stop ({held.reason}) and has not: {held.resource!r} is given up "
+            f"all the same, so another member may work it while that goes on; compare tokens before side effects"
+        )
+        held.reason = "overlap"
+        self.out.append(act.Problem("overlap", message))
 
     def fence(self, now: int, *, keep_guarded: bool) -> int:
         """The lease is over: aborts what no broker guards, and says how many that was."""
@@ -251,7 +272,10 @@ class Holdings:
     def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
         held.step(Step.ABORT)
         self._known_restless = None
-        held.reason, held.abort_at, held.stop_by = reason, None, now + self._own.max_processing_ms
+        patience_ms = self._own.max_processing_ms  # which a hung handler has had already
+        if reason == "hung":
+            patience_ms = min(patience_ms, self._own.drain_timeout_ms)
+        held.reason, held.abort_at, held.stop_by = reason, None, now + patience_ms
         self.out.append(act.Abort(held.resource, held.token, reason))
 
     def times(self) -> list[int]:

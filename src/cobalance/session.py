@@ -390,7 +390,7 @@ class Session:
         ev.StopAsked: _stop_asked,
         ev.Progressed: lambda self, event: self.holdings.progressed(event, self._now),
         ev.GuardChanged: lambda self, event: self.holdings.guard_changed(event),
-        ev.DrainBegun: lambda self, event: self.holdings.begun(event),
+        ev.DrainBegun: lambda self, event: self.holdings.begun(event, self._now),
         ev.Drained: lambda self, event: self.holdings.drained(event),
         ev.Abandoned: lambda self, event: self.holdings.abandoned(event),
         ev.Replied: _replied,

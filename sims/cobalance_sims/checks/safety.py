@@ -63,7 +63,7 @@ class S2(Check):
     Actively: its code runs, and may touch it. Exempt are frozen processes, which execute nothing (their clock is looked at
     before anything else when they go on); work that was told to stop and is a blocking call that cannot be cancelled; and,
     where there is a broker, members that hold a partition but are refused by its guard. Nothing is released before its work
-    has stopped, or is given up as hung.
+    has stopped, or it is named as an overlap.
     """
 
     promise = "S2"
@@ -87,12 +87,12 @@ class S2(Check):
             names.remove(process.name)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """What is released is touched no more; what never stops is given up as hung."""
+        """What is released is touched no more; what never stops is named as an overlap."""
         if not isinstance(request.payload, Release):
             return
         for item, result in zip(request.payload.items, reply.results, strict=True):
             it = process.work.tenures.get(item.resource)
-            if result == "OK" and item.reason != "hung" and it is not None and it.token == item.token:
+            if result == "OK" and item.reason != "overlap" and it is not None and it.token == item.token:
                 self.broken(f"{process.name} releases {item.resource}, and its work is still {it.state}")
 
 

@@ -131,8 +131,8 @@ JOINS: tuple[Mutant, ...] = (
     python(
         "claims-what-was-aborted",
         "holdings",
-        "if it.state is not State.ABORTED and not it.reason}",
-        "if True}",
+        "            if it.state is not State.ABORTED\n",
+        "",
         "A member that fenced itself claims the tenure all the same.",
         "1x1-lost",
     ),

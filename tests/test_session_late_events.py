@@ -1,0 +1,365 @@
+"""What the work says may come late: after a freeze, after the clock has given up on it, while Redis is away.
+
+Each tenure is worked under a real :class:`cobalance.assignment.Assignment`, so that a session hears what an engine's queue
+would bring it, in the order of that queue, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import attrs
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.harness import SETTINGS, World, names
+from tests.process import Process, Tenure
+
+from cobalance import actions as act
+from cobalance import events as ev
+from cobalance.assignment import Assignment
+from cobalance.coordinator.requests import Release, Request
+from cobalance.session import NOBODY, Phase
+from cobalance.settings import MemberSettings
+
+RESOURCES = names(4)
+MOST_PROCESSES = 3
+MEMBER = MemberSettings(max_processing_ms=1_500, drain_timeout_ms=2_500)
+
+Key = tuple[str, int]
+
+
+@attrs.define
+class Code:
+    """How the user's code behaves from now on. ``None`` is until it is let go."""
+
+    drain_ms: int | None = 10
+    revoked_ms: int | None = 1
+    """How long ``on_revoked`` takes."""
+    blocks: bool = False
+    """It blocks its thread, so that it cannot be cancelled, and what it comes to is reported all the same."""
+    cleanup_ms: int | None = 1
+    """How long what is cancelled takes to stop."""
+
+
+@attrs.define(eq=False)
+class Job(Tenure):
+    """A tenure and the code that works it."""
+
+    assignment: Assignment = attrs.field(kw_only=True)
+    touches: bool = True
+    """Not while the job before it goes on."""
+
+
+class Threaded(Process):
+    """A process whose work goes on by itself; its engine hears of it by one queue, together with everything else."""
+
+    def __init__(self, world: World, name: str, member: MemberSettings) -> None:
+        self.code, self.lag_ms = Code(), 0
+        self.jobs: dict[Key, Job] = {}
+        self.named: set[Key] = set()
+        """What the user was told that it may be worked twice."""
+        self.answers: Counter[int] = Counter()
+        self.wakes = False
+        """It goes on, and has not looked at its clock yet."""
+        self._queue: deque[ev.Event] = deque()
+        super().__init__(world, name, member, RESOURCES, 1)
+
+    # -- the engine's queue ------------------------------------------------------------------------------------------
+
+    def deliver(self, event: ev.Event) -> None:
+        """Puts it in the queue. Clocks are looked at after each event, so a timer says nothing while others wait."""
+        if not self._queue or not isinstance(event, ev.TimerFired):
+            self._queue.append(event)
+            self.world.at(self.lag_ms, self._take)
+
+    def _take(self) -> None:
+        if self._queue and self.running:
+            super().deliver(self._queue.popleft())
+            self.wakes = False
+
+    def resume(self) -> None:
+        """SIGCONT: what waits in the queue comes first."""
+        self.world.log(self, "goes on")
+        self.paused, self.wakes = False, True
+        self.deliver(ev.TimerFired())
+        for _ in range(len(self._queue)):
+            self.world.at(0, self._take)
+
+    def _hear(self, action: act.Action) -> None:
+        if isinstance(action, act.CommitDone):
+            self.answers[action.ticket] += 1
+        if isinstance(action, act.Problem) and action.code == "overlap":
+            self.named |= {key for key in self.jobs if repr(key[0]) in action.message}
+        super()._hear(action)
+
+    def _call(self, request: Request) -> None:
+        for item in request.payload.items if isinstance(request.payload, Release) else ():
+            key = item.resource, item.token
+            told = key not in self.jobs or not self.jobs[key].touches or key in self.named
+            assert told, f"{self.name} releases {item.resource}, which its code still touches\n{self.world.story()}"
+        super()._call(request)
+
+    # -- the user's code, as an event loop runs it: one job of a resource at a time ------------------------------------
+
+    def _start(self, resource: str, token: int, committed: int | None) -> None:
+        super()._start(resource, token, committed)
+        before = [it for it in self.jobs.values() if it.resource == resource]
+        job = Job(resource, token, committed or 0, assignment=Assignment(resource, token, committed, self.deliver))
+        job.touches = not before
+        self.jobs[resource, token] = self.tenures[resource] = job
+
+    def _drain(self, resource: str, token: int, abort_at: int) -> None:
+        del abort_at
+        job = self.jobs.get((resource, token))
+        if job is not None and job.state == "working":
+            job.state = "draining"
+            self._when(job, self.code.drain_ms, self._close)
+
+    def _resume_work(self, resource: str, token: int) -> None:
+        job = self.jobs.get((resource, token))
+        if job is not None and job.state == "draining":
+            job.state, job.turn = "working", job.turn + 1
+
+    def _abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
+        self.world.log(self, f"aborts {resource} {self.world.tag(token)}: {reason}")
+        job = self.jobs.get((resource, token))
+        if job is None:
+            return
+        job.assignment.abort(reason)
+        if not (job.state == "closing" and self.code.blocks):
+            job.state = "stopping"
+            self._when(job, self.code.cleanup_ms if job.touches else 0, self._conclude)
+
+    def _when(self, job: Job, ms: int | None, then: Callable[[Job], None]) -> None:
+        if ms is None:
+            job.turn += 1
+        else:
+            self._later(job, ms, lambda _: then(job))
+
+    def _close(self, job: Job) -> None:
+        if not job.touches:
+            return
+        if not job.assignment.begin_closing():
+            self._conclude(job)
+            return
+        self.world.log(self, f"has on_revoked run for {job.resource} {self.world.tag(job.token)}")
+        job.state = "closing"
+        self._when(job, self.code.revoked_ms, self._finished)
+
+    def _finished(self, job: Job) -> None:
+        self.world.log(self, f"has finished {job.resource} {self.world.tag(job.token)}")
+        job.assignment.report(ev.Drained(job.resource, job.token, 0, 0, job.done or None))
+        self._conclude(job)
+
+    def fail(self, job: Job, reason: str) -> None:
+        """The code ends by itself."""
+        job.assignment.report(ev.Abandoned(job.resource, job.token, reason))
+        self._conclude(job)
+
+    def _conclude(self, job: Job) -> None:
+        job.turn += 1
+        del self.jobs[job.resource, job.token]
+        if self.tenures.get(job.resource) is job:
+            del self.tenures[job.resource]
+        job.assignment.loop_stopped()
+        following = next((it for it in self.jobs.values() if it.resource == job.resource), None)
+        if following is not None and not following.touches:
+            following.touches = True
+            if following.state == "draining":
+                self._when(following, self.code.drain_ms, self._close)
+
+    def let_go(self, job: Job) -> None:
+        """Whatever it waited for has come."""
+        steps = {"draining": self._close, "closing": self._finished, "stopping": self._conclude}
+        if job.state in steps and job.touches:
+            job.turn += 1
+            steps[job.state](job)
+
+
+def nobody_touches_what_another_works(world: World) -> None:
+    """S2, of the code itself. What was told to stop may go on for a while where a move was forced."""
+    working: dict[str, str] = {}
+    for process in world.processes.values():
+        if not isinstance(process, Threaded) or process.wakes or not process.running:
+            continue
+        for job in process.jobs.values():
+            if job.touches and not job.guarded and job.assignment.aborted is None:
+                other = working.setdefault(job.resource, process.name)
+                assert other == process.name, f"{other} and {process.name} work {job.resource}\n{world.story()}"
+
+
+any_of = st.integers(0, 10**6)
+spans = st.sampled_from([0, 1, 100, 1_000, 4_000, None])
+
+
+class LateEvents(RuleBasedStateMachine):
+    """Whatever user code, freezes and a Redis that is away make late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(attrs.evolve(SETTINGS, gather_ms=0, rejoin_grace_ms=4_000))
+        self.world.checks = [nobody_touches_what_another_works]
+        self.born = 0
+        self.join(None, 0)
+        self.join(None, 0)
+        self.world.run(50)
+
+    @property
+    def alive(self) -> list[Threaded]:
+        """Those that have not left."""
+        return [it for it in self.world.alive() if isinstance(it, Threaded)]
+
+    def process(self, index: int) -> Threaded:
+        """One that runs."""
+        running = [it for it in self.alive if it.running]
+        assume(running)
+        return running[index % len(running)]
+
+    def job(self, index: int) -> tuple[Threaded, Job]:
+        """One that somebody has, whether it still holds it or not."""
+        jobs = [(process, job) for process in self.alive if process.running for job in process.jobs.values()]
+        assume(jobs)
+        return jobs[index % len(jobs)]
+
+    @rule(ms=st.sampled_from([1, 10, 300, 1_500, 4_000]))
+    def wait(self, ms: int) -> None:
+        """Time passes."""
+        self.world.run(ms)
+
+    @rule(instance=st.sampled_from([None, "i1"]), lag_ms=st.sampled_from([0, 0, 40]))
+    def join(self, instance: str | None, lag_ms: int) -> None:
+        """One more, whose engine is somewhat behind."""
+        if len(self.alive) < MOST_PROCESSES:
+            self.born += 1
+            name = f"p{self.born}"
+            outage = 4_000 if self.born % 2 else 0
+            member = attrs.evolve(MEMBER, instance_id=instance, guarded_outage_ms=outage)
+            self.world.processes[name] = process = Threaded(self.world, name, member)
+            process.lag_ms = lag_ms
+
+    @rule(index=any_of, remain=st.booleans())
+    def stop(self, index: int, remain: bool) -> None:
+        """Asked to leave, perhaps not for the first time."""
+        self.process(index).stop(remain=remain)
+
+    @rule(index=any_of, drain_ms=spans, revoked_ms=spans, blocks=st.booleans(), cleanup_ms=spans)
+    def behave(
+        self, index: int, drain_ms: int | None, revoked_ms: int | None, blocks: bool, cleanup_ms: int | None
+    ) -> None:
+        """Code is quick, slow or stuck."""
+        self.process(index).code = Code(drain_ms, revoked_ms, blocks, cleanup_ms)
+
+    @rule(index=any_of)
+    def let_go(self, index: int) -> None:
+        """What was stuck returns."""
+        process, job = self.job(index)
+        process.let_go(job)
+
+    @rule(index=any_of, reason=st.sampled_from(["failed", "cancelled", "unconnected"]))
+    def fail(self, index: int, reason: str) -> None:
+        """Code ends by itself."""
+        process, job = self.job(index)
+        if job.touches:
+            process.fail(job, reason)
+
+    @rule(index=any_of)
+    def resign(self, index: int) -> None:
+        """A role is given back unasked, as often as one likes."""
+        process, job = self.job(index)
+        process._drain(job.resource, job.token, 0)
+
+    @rule(index=any_of, behind_ms=st.sampled_from([None, 0, 2_000]))
+    def sample(self, index: int, behind_ms: int | None) -> None:
+        """A handler is idle, busy, or hung. The engine samples what is held, and hands that over at once."""
+        process, job = self.job(index)
+        if job.assignment.aborted is None and not process._queue:
+            since = None if behind_ms is None else process.now - behind_ms
+            process.deliver(ev.Progressed(job.resource, job.token, since))
+
+    @rule(index=any_of, proven=st.booleans())
+    def guard(self, index: int, proven: bool) -> None:
+        """Heard of the broker, perhaps after everything else."""
+        process, job = self.job(index)
+        job.guarded = proven
+        process.deliver(ev.GuardChanged(job.resource, job.token, proven))
+
+    @rule(index=any_of, offset=st.integers(0, 3))
+    def commit(self, index: int, offset: int) -> None:
+        """By code that has not heard yet that its tenure is over, too."""
+        process, job = self.job(index)
+        ticket = len(process.commits) + 1
+        job.done += offset
+        process.commits[ticket], process._asked[ticket] = None, (job.resource, job.done)
+        process.deliver(ev.CommitAsked(ticket, job.resource, job.token, job.done))
+
+    @rule(index=any_of)
+    def hint(self, index: int) -> None:
+        """One that says nothing."""
+        self.process(index).deliver(ev.Hinted(-1))
+
+    @rule(index=any_of)
+    def declare(self, index: int) -> None:
+        """The same list again."""
+        self.process(index).deliver(ev.ResourcesDeclared(1, RESOURCES))
+
+    @rule(up=st.booleans())
+    def redis(self, up: bool) -> None:
+        """It goes away, or comes back."""
+        self.world.redis_up = up
+
+    @rule()
+    def lose_data(self) -> None:
+        """All of it."""
+        self.world.empty_redis()
+
+    @rule(index=any_of)
+    def freeze(self, index: int) -> None:
+        """SIGSTOP, or SIGCONT."""
+        assume(self.alive)
+        process = self.alive[index % len(self.alive)]
+        if process.paused:
+            process.resume()
+        else:
+            process.pause()
+
+    def teardown(self) -> None:
+        """Calm: what was stuck returns, and then everything is worked, and everybody has been answered."""
+        self.world.redis_up = True
+        for process in self.alive:
+            process.code, process.lag_ms = Code(), 0
+            if process.paused:
+                process.resume()
+        for process in self.alive:
+            for job in list(process.jobs.values()):
+                process.let_go(job)
+        self.world.run(15_000)
+        for process in self.alive:
+            if process.session.phase is Phase.JOINING:
+                process.kill()  # another one has its instance id
+        self.join(None, 0)
+        self.world.run_until(self._is_settled, 60_000)
+        for anybody in self.world.processes.values():
+            assert isinstance(anybody, Threaded)
+            answers = Counter(anybody.answers)
+            del answers[NOBODY]
+            assert set(answers.values()) <= {1}
+            assert set(answers) == set(anybody.commits) or not anybody.alive  # its group answers what comes later
+
+    def _is_settled(self) -> bool:
+        worked = [
+            job.resource
+            for process in self.alive
+            for job in process.jobs.values()
+            if job.state == "working" and job.touches and job.assignment.aborted is None
+        ]
+        return sorted(worked) == sorted(RESOURCES) and all(
+            self.world.records().resources[name].status == "held" for name in RESOURCES
+        )
+
+
+def test_a_session_survives_whatever_comes_late() -> None:
+    """No order of events ends it, all commits are answered once, nothing is kept for ever, nothing is worked twice unsaid."""
+    profile = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(LateEvents, settings=profile)
