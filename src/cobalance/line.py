@@ -21,7 +21,7 @@ class Line:
         self.name = name
         self.member = self.previous = ""
         self.incarnation = 0
-        """Of the group, as this member joined it; 0 until its join is answered."""
+        """The highest of the group that any answer has named."""
         self.outstanding: Request | None = None
         self._joins = self._number = self._seen = self._cursor = self._hinted = 0
         self._resync = self._more = False
@@ -31,7 +31,7 @@ class Line:
         self.previous = self.member
         self._joins += 1
         self.member = f"{self.name}.{self._joins}"
-        self.incarnation = self._number = self._cursor = self._hinted = 0
+        self._number = self._cursor = self._hinted = 0
         self._resync = self._more = False
         self.outstanding = None
         return self.member
@@ -60,6 +60,7 @@ class Line:
         """The line is free again. Nothing the coordinator tells later may be older than this."""
         self.outstanding = None
         self._seen = max(self._seen, reply.version)
+        self.incarnation = max(self.incarnation, reply.incarnation)
 
     def heard(self, reply: CoordinatorReply) -> None:
         """The changes in an answer were taken in."""

@@ -270,7 +270,6 @@ class Session:
         self._prepare_join(claims)
 
     def _joined(self, payload: Join, reply: CoordinatorReply) -> None:
-        self.line.incarnation = reply.incarnation
         for claim, result in zip(payload.claims, reply.results, strict=True):
             if result != "KEPT":
                 self.holdings.lose_token(claim.resource, claim.token)

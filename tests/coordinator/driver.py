@@ -244,12 +244,12 @@ class Member:
     def _take(self, reply: CoordinatorReply) -> None:
         self.last = reply
         self.seen = max(self.seen, reply.version)
+        self.incarnation = max(self.incarnation, reply.incarnation)
         if reply.status != "OK":
             self.is_over = reply.status in ("ENDED", "UNKNOWN", "REJOIN")
             return
         self.lease_ms = self.group.local_ms + self.group.settings.session_timeout_ms
         self.cursor = reply.cursor
-        self.incarnation = reply.incarnation
         self.is_over = reply.results[:1] == ("LEFT",)
         self.heard += reply.changes
         for change in reply.changes:
@@ -300,7 +300,7 @@ class Member:
     def rejoin(self, member: str, *, claims: tuple[Claim, ...] | None = None, **join: Any) -> Member:
         """The same process under its next id, with all its claims."""
         it = Member(self.group, member)
-        it.seen = self.seen
+        it.seen, it.incarnation = self.seen, self.incarnation
         it.holds = {name: tenure for name, tenure in self.holds.items() if not tenure.aborted}
         it.lease_ms = self.lease_ms
         del self.group.members[self.id]

@@ -113,6 +113,60 @@ def test_those_who_come_back_later_prove_no_second_loss(group: Group) -> None:
     assert group.journal("incarnation")[1]["reason"] == "seen"
 
 
+def straggling(group: Group) -> tuple[Member, Member]:
+    """One of two has been back for so long that the group has recovered; the other has seen more, and was silent."""
+    a, b = working_group(group)
+    b.seen += 1000
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    group.run(SESSION_MS + 1000, a2)
+    assert group.records().number("recovering") == 0
+    assert group.records().number("version") < b.seen
+    return a2, b
+
+
+def test_a_straggler_of_an_older_incarnation_restarts_nothing(group: Group) -> None:
+    """That its data was lost is known already: the version only has to pass what it has seen."""
+    a2, b = straggling(group)
+    incarnation = group.records().number("incarnation")
+    assert b.heartbeat().status == "REJOIN"
+    assert b.rejoin("b2").last.recovering_ms == 0
+    assert group.records().number("incarnation") == incarnation
+    assert group.records().number("version") >= b.seen
+    assert a2.heartbeat().status == "OK"
+
+
+def test_nor_does_its_join(group: Group) -> None:
+    """It was on its way to join when the data was lost: that it once was a member it says all the same."""
+    a2, b = straggling(group)
+    assert b.rejoin("b2").last.recovering_ms == 0
+    assert a2.heartbeat().status == "OK"
+
+
+def test_a_lower_incarnation_than_known_starts_another(group: Group) -> None:
+    """Rolled back to before a recovery, and written to since: the version alone would say nothing."""
+    a, b = working_group(group)
+    old, server = group.backend.dump(), group.backend.identity
+    group.backend.identity = "another-server"
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    b.heartbeat()
+    b2 = b.rejoin("b2")
+    group.run(SESSION_MS + 1000)
+    group.restore(old)
+    group.backend.identity = server
+    for _ in range(a2.seen):
+        group.execute(Request(Header("-", 0), Configure(create=False, values=(("gather_ms", "5"),))))
+    assert group.records().number("version") >= a2.seen
+    incarnation = a2.incarnation
+    assert a2.heartbeat().status == "REJOIN"
+    assert group.records().number("recovering") > 0
+    assert group.records().number("incarnation") > incarnation
+    assert a2.rejoin("a3").last.results == ("KEPT",) * 3
+    assert b2.heartbeat().status == "REJOIN"
+
+
 def test_two_losses_are_two_incarnations(group: Group) -> None:
     """Emptied again in the middle of the recovery: those who were back already have to come again."""
     a, b = working_group(group)

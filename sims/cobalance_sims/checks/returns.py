@@ -30,7 +30,7 @@ class S6Returns(Check):
     Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
     What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
-    loss of data until everybody had the time to claim what it holds. Whoever drains something hears within a session timeout that it may keep it, or is cut off; whoever has
+    loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something hears within a session timeout that it may keep it, or is cut off; whoever has
     lost something to a better claim hears of that, within two.
     """
 
@@ -78,6 +78,7 @@ class S6Returns(Check):
 
     def _check_time(self, entry: JournalEntry) -> None:
         if entry.kind == "incarnation" and entry.reason != "seen":
+            self._check_loss(entry)
             self._is_unaware = False
         elif entry.kind == "barrier":
             self._is_stopping = True
@@ -85,6 +86,11 @@ class S6Returns(Check):
             self.broken(
                 f"{entry.kind} {entry.resource} although data was lost and not everybody has claimed what it holds"
             )
+
+    def _check_loss(self, entry: JournalEntry) -> None:
+        """Where the clock of Redis was set back, an incarnation from before the loss may have the higher number."""
+        if entry.reason == "recovering" and not self._is_unaware and self.world.redis.skew_ms >= 0:
+            self.broken("everybody has to claim what it holds once more, although nothing was lost since the last time")
 
     def _note_loser(self, resource: str, claimer: str) -> None:
         it = self.world.redis.ledger.resources.get(resource)

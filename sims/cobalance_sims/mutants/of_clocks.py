@@ -149,8 +149,8 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "another-server-unnoticed",
         "90_request",
-        "if moved or (G.version < SEEN",
-        "if (G.version < SEEN",
+        "if moved or KNOWN >",
+        "if KNOWN >",
         "A Redis that is another one, but looks as far on, is taken for the same.",
         "stale_replica@1..6",
     ),

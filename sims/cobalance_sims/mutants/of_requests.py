@@ -152,6 +152,14 @@ REQUESTS: tuple[Mutant, ...] = (
         "Members go on as before a loss of data, without claiming what they hold.",
         "stale_replica@1..3",
     ),
+    lua(
+        "straggler-restarts",
+        "90_request",
+        "(KNOWN == G.incarnation and G.version < SEEN)",
+        "(G.recovering == 0 and G.version < SEEN)",
+        "Who comes back from before a loss that everybody has recovered from has them recover once more.",
+        "late_witness@1..3",
+    ),
 )
 
 MUTANTS = FENCING + REQUESTS

@@ -22,8 +22,9 @@ class Header:
     member: str
     number: int
     incarnation: int = 0
+    """Highest incarnation the process has heard of in any reply: a group whose own is lower has lost data."""
     seen: int = 0
-    """Highest version the member has seen in any reply: a group whose version is lower has lost data."""
+    """Highest version it has seen in any reply: a group of the same incarnation whose version is lower has lost data."""
     cursor: int = 0
     """How far the member has heard its changes."""
 

@@ -107,7 +107,7 @@ if G.incarnation == 0 then
 else
   check_server()
 end
-if KNOWN > 0 and KNOWN ~= G.incarnation then return refusal('REJOIN') end
+if REQUEST > 1 and KNOWN ~= G.incarnation then return refusal('REJOIN') end -- the pages before this one are lost
 if now >= G.due then settle() end
 G.token = max(G.token, FLOOR)
 local m = member(CALLER)

@@ -1,8 +1,8 @@
 -- Who calls, whether we may answer, and the answer.
 --
 -- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
--- call), 2 protocol, 3 member, 4 request, 5 incarnation known, 6 highest version seen, 7 cursor (how far the member has heard
--- its changes); the verb's own arguments follow.
+-- call), 2 protocol, 3 member, 4 request, 5 highest incarnation the caller's process has heard of, 6 highest version it has seen,
+-- 7 cursor (how far the member has heard its changes); the verb's own arguments follow.
 local PROTOCOL = '1'
 local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
 local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
@@ -22,13 +22,13 @@ local function start_incarnation()
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
 
--- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. Those
--- who come back from before a loss that is already known prove no new one; the version only has to pass what they saw.
+-- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. A straggler
+-- of an earlier incarnation proves no loss but that which is known already; the version only has to pass what it saw.
 local function check_server()
   local moved = IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server
   if IDENTITY ~= '' then G.server = IDENTITY end
   if G.incarnation == 0 then return end
-  if moved or (G.version < SEEN and (G.recovering == 0 or KNOWN >= G.incarnation)) then
+  if moved or KNOWN > G.incarnation or (KNOWN == G.incarnation and G.version < SEEN) then
     start_incarnation()
   elseif G.version < SEEN then
     G.version = SEEN
