@@ -79,6 +79,7 @@ COMMANDS = st.one_of(
     command("SET", st.sampled_from([STRING, COUNTER]), numbers),
     command("GET", st.sampled_from([STRING, HASH])),
     command("DEL", several(st.sampled_from(KEYS))),
+    command("UNLINK", several(st.sampled_from(KEYS))),
     command("EXISTS", several(st.sampled_from(KEYS))),
     command("INCR", st.sampled_from([STRING, COUNTER, ZSET])),
     command("INCRBY", COUNTER, numbers),
@@ -289,6 +290,38 @@ def test_rules_are_enforced(store: MemoryStore, source: str, rule: str) -> None:
     with pytest.raises(ScriptFailed, match="broke a rule") as caught:
         run(store, source)
     assert rule in str(caught.value)
+
+
+def test_a_hash_is_visited_page_by_page(store: MemoryStore) -> None:
+    """What is there all the time is visited, whatever comes and goes meanwhile; pages are not much longer than asked."""
+    run(store, "for i = 1, 200 do redis.call('HSET', KEYS[3], 'f' .. i, i) end")
+    seen: set[bytes] = set()
+    cursor: Any = b"0"
+    for taken in range(200):
+        cursor, found = run(store, "return redis.call('HSCAN', KEYS[3], ARGV[1], 'COUNT', '10')", cursor.decode())
+        assert len(found) // 2 < 15
+        seen.update(found[::2])
+        run(
+            store,
+            "redis.call('HSET', KEYS[3], ARGV[1], '') redis.call('HDEL', KEYS[3], ARGV[2])",
+            f"g{taken}",
+            f"g{taken - 1}",
+        )
+        if cursor == b"0":
+            break
+    assert {b"f%d" % number for number in range(1, 201)} <= seen
+
+
+def test_a_script_dies_where_it_is_told_to(store: MemoryStore) -> None:
+    """Its writes before that remain, as in Redis; those after it are not counted against the next one."""
+    source = "redis.call('HSET', KEYS[3], 'a', 1) redis.call('HGET', KEYS[3], 'a') redis.call('ZADD', KEYS[5], 1, 'm')"
+    store.die_at(2)
+    with pytest.raises(ScriptFailed, match="can't run this command"):
+        run(store, source)
+    assert store.writes == 2
+    assert run(store, "return {redis.call('HLEN', KEYS[3]), redis.call('ZCARD', KEYS[5])}") == [1, 0]
+    run(store, source)
+    assert run(store, "return redis.call('ZCARD', KEYS[5])") == 1
 
 
 def test_rules_cannot_be_caught(store: MemoryStore) -> None:

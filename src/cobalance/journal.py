@@ -37,7 +37,8 @@ class JournalEntry:
     """Contiguous within a group, so that a gap shows."""
     kind: str
     """joined, leaving, left, expired_member, graced, coordinator, incarnation, recovered, configured and barrier are about members or
-    the group; added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn,
+    the group; repaired says how one of them, or a resource, really is after a script died between its writes (``reason``: its status
+    on record, or gone), and then once that all is repaired (torn, or asked by an administrator); added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn,
     claimed, reset, removing, removed and refused about a resource."""
     at_ms: int
     """On the group's clock: Redis's time since 1970, kept from running backwards."""

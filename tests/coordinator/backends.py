@@ -151,7 +151,7 @@ class RedisBackend:
             return self._evaluate(sha, keys, (CERTAIN + self.identity, *args))
 
     def _evaluate(self, sha: str, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        reply: Reply = self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
+        reply: Reply = self._user.execute_command("EVALSHA", sha, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
         return reply
 
     def _load(self, script: Script) -> str:

@@ -115,7 +115,9 @@ def _instances(records: Records) -> None:
         member = records.members.get(id_)
         assert member is not None, f"{instance} belongs to nobody"
         assert (member.instance, member.is_counted) == (instance, True), f"{instance} is a ghost"
-    alive = Counter(member.instance for member in records.members.values() if member.is_live)
+    living = {id_: member for id_, member in records.members.items() if member.is_live}
+    succeeded = {member.reason for member in living.values()}  # whose successor has not brought all its claims yet
+    alive = Counter(member.instance for id_, member in living.items() if id_ not in succeeded)
     assert all(count == 1 or instance == "-" for instance, count in alive.items()), "an instance id lives twice"
 
 

@@ -236,7 +236,7 @@ def _scalar(field: str, value: str) -> Word:
     if field.startswith("r:"):
         request, ends = value.split(" ")
         return joined([one(NUMBER + field[2:], int(request)), time(int(ends))])
-    if field == "pulse" and value:
+    if field == "pulse" and value and not value.startswith("torn "):
         server, incarnation, rest = value.split(" ", 2)
         return joined([plain(server), one(INCARNATION, int(incarnation)), plain(rest)])
     return plain(value)

@@ -1,4 +1,4 @@
-"""``cobalance group list``, ``create``, ``configure`` and ``resume``."""
+"""``cobalance group list``, ``create``, ``configure``, ``resume`` and ``repair``."""
 
 from __future__ import annotations
 
@@ -100,3 +100,16 @@ def resume(
 
 
 _ANSWERS = {"OK": "resumed", "NOT_HALTED": "was not halted", "UNKNOWN": "no such partition"}
+
+
+def repair(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL) -> None:
+    """Make a group's indices, totals and timers anew from its records.
+
+    What a call left that died half-way is mended by the next one without being asked; this is for all else that may have damaged them.
+    """
+    validate_name("group", name)
+    with connected(redis_url) as transport:
+        changed = Coordinator(transport, name).repair()
+    print(f"{name} is made anew from its records; " + ("this has changed:" if changed else "nothing was out of place."))
+    for total, (before, after) in changed.items():
+        print(f"  {total}: {before or '-'} → {after or '-'}")

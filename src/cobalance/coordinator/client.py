@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.replies import CoordinatorReply, decode
-from cobalance.coordinator.requests import Configure, Describe, Header, Request, ResetOffsets, Resume, Section, Tick
+from cobalance.coordinator.requests import (
+    Configure,
+    Describe,
+    Header,
+    Repair,
+    Request,
+    ResetOffsets,
+    Resume,
+    Section,
+    Tick,
+)
 from cobalance.coordinator.scripts import load
-from cobalance.errors import GroupActive, GroupExists, InvalidSettings, UnknownGroup
+from cobalance.errors import GroupActive, GroupExists, InvalidSettings, ScriptFailed, UnknownGroup
 from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.settings import STORED_NAMES, GroupSettings
@@ -21,6 +32,9 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
 
 RESETS_A_CALL = 200
+
+_TOTALS = ("classes", "total", "graced_kept", "members", "owned", "free", "coordinator")
+"""What a repair can make out otherwise than it was."""
 
 _NOBODY = Header(member="-", number=0)
 
@@ -34,11 +48,19 @@ class Coordinator:
         self._keys = group_keys(group)
 
     def execute(self, request: Request) -> CoordinatorReply:
-        """Sends one request, once.
+        """Sends one request, once; while the group is being repaired, each call only brings that forward.
 
         Raises:
             Unreachable: it may or may not have run (``outcome``); the same request may be sent again.
         """
+        reply = self._run(request)
+        if reply.status == "REPAIRING" and isinstance(request.payload, Repair):
+            request = attrs.evolve(request, payload=Tick())
+        while reply.status == "REPAIRING":
+            reply = self._run(request)
+        return reply
+
+    def _run(self, request: Request) -> CoordinatorReply:
         script = load(request.payload.verb)
         return decode(self.transport.call(script, self._keys, request.args()))
 
@@ -73,7 +95,7 @@ class Coordinator:
             raise InvalidSettings(f"{reply.results[1]}: refused by the coordinator; see GroupSettings for the ranges")
         return reply.results[0]
 
-    def _admin(self, payload: Configure | Describe | ResetOffsets | Resume | Tick) -> CoordinatorReply:
+    def _admin(self, payload: Configure | Describe | Repair | ResetOffsets | Resume | Tick) -> CoordinatorReply:
         reply = self.execute(Request(_NOBODY, payload))
         if reply.status == "UNKNOWN":
             raise UnknownGroup(
@@ -100,6 +122,23 @@ class Coordinator:
             UnknownGroup: there is no such group.
         """
         return dict(zip(resources, self._admin(Resume(resources)).results, strict=True))
+
+    def repair(self) -> dict[str, tuple[str, str]]:
+        """Has everything that is derived made anew from the records: indices, totals, timers. Journalled.
+
+        Returns what came out otherwise than it was, as (before, after); "-" for what could not be read. In a group that is at work
+        some of it changes by itself.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        before: dict[str, str] = {}
+        with suppress(ScriptFailed):
+            before = self.state()
+        self._admin(Repair())
+        after = self.state()
+        changed = [name for name in _TOTALS if before.get(name) != after[name]]
+        return {name: (before.get(name, "-"), after[name]) for name in changed}
 
     def reset_offsets(self, offsets: Mapping[str, int]) -> None:
         """Sets committed offsets, lower ones than before included; -1 is before the first. Journalled. Done in parts of

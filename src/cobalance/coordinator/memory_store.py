@@ -28,6 +28,7 @@ Deliver = Callable[[str, bytes], None]
 _FUNCTIONS = (
     *("compile", "declare", "run", "piece", "take_outbox", "set_subscribers"),
     *("dump", "load", "snapshot", "restore", "clear", "seed"),
+    *("die_at", "writes"),
 )
 _PIECE = 4000
 _MOST_KEY_SETS = 10_000
@@ -111,6 +112,18 @@ class MemoryStore:
         for deliver, channel, message in deliveries:
             deliver(channel, message)
         return reply
+
+    def die_at(self, write: int) -> None:
+        """One of the scripts to come ends at this write, the first of the next one being 1: as in Redis when the user's permission
+        for that command is withdrawn, what it wrote before remains. Counts them anew; 0 lets all pass.
+        """
+        with self._lock:
+            self._lua["die_at"](write)
+
+    @property
+    def writes(self) -> int:
+        """How many there were since the last :meth:`die_at`."""
+        return int(self._lua["writes"]())
 
     def _compile(self, script: Script) -> Any:
         compiled, problem = self._lua["compile"](script.source.encode())

@@ -223,6 +223,17 @@ class ResetOffsets:
         return [word for name, offset in self.offsets for word in (name, str(offset))]
 
 
+@attrs.frozen
+class Repair:
+    """An administrator's wish to have everything derived made anew from the records."""
+
+    verb: ClassVar[str] = "repair"
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return []
+
+
 Section = Literal["state", "members", "resources"]
 
 
@@ -241,7 +252,18 @@ class Describe:
 
 
 Payload = (
-    Join | Heartbeat | Tick | Release | Commit | Leave | SetResources | Configure | Resume | ResetOffsets | Describe
+    Join
+    | Heartbeat
+    | Tick
+    | Release
+    | Commit
+    | Leave
+    | SetResources
+    | Configure
+    | Resume
+    | ResetOffsets
+    | Describe
+    | Repair
 )
 
 

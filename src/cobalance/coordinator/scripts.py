@@ -22,6 +22,7 @@ VERBS = (
     "resume",
     "reset_offsets",
     "describe",
+    "repair",
 )
 
 _MARK = "--- @prelude\n"

@@ -50,12 +50,12 @@ local function add_member(same)
     id = CALLER, status = 'active', capacity = CAPACITY, instance = INSTANCE, joined = now,
     incarnation = G.incarnation, request = -1, reason = same and same.id or '-', label = LABEL,
   }
+  journal('joined', 'member', CALLER, 'reason', PREVIOUS)
   put_member(m)
   if INSTANCE ~= '-' then call('HSET', MEMBERS, '=' .. INSTANCE, CALLER) end
   call('ZADD', LOAD, score(CAPACITY, 0), CALLER)
   count_class(CAPACITY, 1)
   set_timer('s:' .. CALLER, now + G.session_ms)
-  journal('joined', 'member', CALLER, 'reason', PREVIOUS)
   return m
 end
 

@@ -23,10 +23,10 @@ if ARGV[FIRST] == 'remain' and m.instance ~= '-' and G.grace_ms > 0 and m.status
   return reply('OK')
 end
 if m.status == 'active' then
+  journal('leaving', 'member', CALLER)
   reclass(m, function(it) it.status = 'leaving' end)
   put_member(m)
   unelect(CALLER)
-  journal('leaving', 'member', CALLER)
   settle()
 end
 if holds_nothing() then

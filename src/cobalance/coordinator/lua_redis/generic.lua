@@ -31,7 +31,7 @@ function commands.SET(key, value, option)
   return { ok = 'OK' }
 end
 
-arity.DEL = -1
+arity.DEL, arity.UNLINK = -1, -1
 function commands.DEL(...)
   local keys, size = values.texts(...)
   local deleted = 0
@@ -43,6 +43,7 @@ function commands.DEL(...)
   end
   return deleted
 end
+commands.UNLINK = commands.DEL
 
 arity.EXISTS = -1
 function commands.EXISTS(...)

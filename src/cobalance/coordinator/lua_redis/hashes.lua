@@ -120,6 +120,64 @@ function commands.HGETALL(key) return listing(key, true, true) end
 function commands.HKEYS(key) return listing(key, true, false) end
 function commands.HVALS(key) return listing(key, false, true) end
 
+-- Fields are visited in the order of a number made of their names, and that number is the cursor: whatever is there all the
+-- time is visited, as in Redis. A page holds all fields of one number, so it may be longer than it should.
+local PLACES = 65536
+
+local function place_of(name)
+  local place = 7
+  for i = 1, #name do place = (place * 31 + name:byte(i)) % PLACES end
+  return place + 1
+end
+
+local function places_from(fields, cursor)
+  local at, list = {}, {}
+  for _, name in ipairs(order.sorted_keys(fields)) do
+    local place = place_of(name)
+    if place >= cursor then
+      if not at[place] then
+        at[place] = {}
+        list[#list + 1] = place
+      end
+      at[place][#at[place] + 1] = name
+    end
+  end
+  table.sort(list)
+  return at, list
+end
+
+local function scan(fields, cursor, count)
+  local at, places = places_from(fields, cursor)
+  local visited, found = {}, 0
+  for _, place in ipairs(places) do
+    if found >= count then return visited, place end
+    for _, name in ipairs(at[place]) do
+      visited[name] = true
+      found = found + 1
+    end
+  end
+  return visited, 0
+end
+
+arity.HSCAN = -2
+function commands.HSCAN(key, cursor, option, count)
+  key, cursor = text(key), integer(cursor, 'ERR invalid cursor')
+  if option ~= nil and text(option):upper() ~= 'COUNT' then
+    keyspace.refuse('HSCAN: option ' .. text(option) .. ' is not supported')
+  end
+  count = option and integer(count) or 10
+  if count < 1 then fail('ERR syntax error') end
+  local entry = keyspace.read(key, 'hash')
+  if not entry then return { '0', {} } end
+  local visited, following = scan(entry.fields, cursor, count)
+  local list = {}
+  for _, name in ipairs((order.shuffled_keys(visited))) do
+    list[#list + 1] = name
+    list[#list + 1] = entry.fields[name]
+  end
+  return { values.number_text(following), list }
+end
+
 arity.SADD = -2
 function commands.SADD(key, ...)
   key = text(key)

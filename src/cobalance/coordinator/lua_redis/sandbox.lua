@@ -23,10 +23,33 @@ local function unusual_name(name)
   return upper
 end
 
+local WRITING = {}
+for name in ([[
+  SET DEL UNLINK INCR INCRBY PEXPIRE PERSIST HSET HSETNX HDEL HINCRBY SADD SREM ZADD ZREM ZINCRBY ZREMRANGEBYLEX
+  ZREMRANGEBYSCORE ZREMRANGEBYRANK ZPOPMIN ZPOPMAX XADD XTRIM
+]]):gmatch('%S+') do WRITING[name] = true end
+
+-- How many writes there were, and at which one the script ends, as one does whose user may not use that command.
+local writes, fatal = 0, 0
+
+local function count_write()
+  writes = writes + 1
+  if writes == fatal then fail("ERR The user executing the script can't run this command or subcommand") end
+end
+
+function sandbox.die_at(write)
+  writes, fatal = 0, write
+end
+
+function sandbox.writes()
+  return writes
+end
+
 local function call(name, ...)
   if not commands[name] then name = unusual_name(name) end
   local given, wanted = select('#', ...), arity[name]
   if given ~= wanted and (wanted >= 0 or given < -wanted) then values.wrong_arity() end
+  if WRITING[name] then count_write() end
   return commands[name](...)
 end
 

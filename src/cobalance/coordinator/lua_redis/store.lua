@@ -192,6 +192,6 @@ function store.load(key, kind, expires_at_ms, list)
   keyspace.create(key, entry)
 end
 
-store.open = sandbox.open
+store.open, store.die_at, store.writes = sandbox.open, sandbox.die_at, sandbox.writes
 
 return store

@@ -2,7 +2,7 @@
 --
 -- Lex entries and packed records separate their fields by one blank; names never hold blanks (names.py), and "!" is
 -- the character after it, so "[m " .. "(m!" spans exactly what belongs to member m.
-local call, fmt, floor, max, min = redis.call, string.format, math.floor, math.max, math.min
+local fmt, floor, max, min = string.format, math.floor, math.max, math.min
 local unpack = table.unpack or unpack
 
 local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -31,6 +31,33 @@ local function wide(n) return n == now and now_wide or fmt('%016.0f', n) end
 
 local G = {}       -- the scalars above
 local saved = {}   -- the same as they are stored, so that only differences are written
+
+-- Should a script die between two writes (a permission withdrawn, a bug), the next call must notice and repair it (85_repair.lua).
+-- So the first write of a call stops the group's pulse, and the last one, save_group, sets it going again. In between, the order
+-- is part of the protocol, since records are what a repair believes:
+--   the journal has a line before the record changes that it tells of; FEED has the news before the resource's record
+--   the records of resources come last but for the scalars, and with the scalars the caller's request number and results: a
+--   request that is repeated either finds them, or is executed as if it had never come
+local TORN = 'torn 1 0' -- why, and which page a repair does next
+local WRITES = {
+  HSET = true, HDEL = true, ZADD = true, ZREM = true, ZINCRBY = true, ZREMRANGEBYLEX = true, XADD = true, UNLINK = true,
+}
+local is_writing = false
+
+local function call(command, ...)
+  if WRITES[command] and not is_writing then
+    redis.call('HSET', STATE, 'pulse', TORN)
+    is_writing, saved.pulse = true, TORN
+  end
+  return redis.call(command, ...)
+end
+
+local kept, kept_fields = {}, {} -- fields of the state hash that are written with the scalars
+
+local function keep(field, value)
+  kept_fields[#kept_fields + 1] = field
+  kept[field] = value
+end
 
 -- The group's clock is Redis TIME plus an offset that only grows, so a step back neither freezes nor rewinds it.
 local function read_clock()
@@ -68,19 +95,20 @@ local function pulse()
     .. int(G.heartbeat_ms) .. ' ' .. G.coordinator
 end
 
+-- The last write of a call.
 local function save_group()
   local out = {}
+  local function put(field, value, before)
+    if value == before then return end
+    out[#out + 1], out[#out + 2] = field, value
+    saved[field] = value
+  end
   G.pulse = pulse()
-  for i = 1, #TEXTS do
-    local name = TEXTS[i]
-    if G[name] ~= (saved[name] or '') then out[#out + 1] = name; out[#out + 1] = G[name] end
-  end
-  for i = 1, #NUMBERS do
-    local name = NUMBERS[i]
-    local value = int(G[name])
-    if value ~= (saved[name] or '0') then out[#out + 1] = name; out[#out + 1] = value end
-  end
-  if #out > 0 then call('HSET', STATE, unpack(out)) end
+  for i = 1, #TEXTS do put(TEXTS[i], G[TEXTS[i]], saved[TEXTS[i]] or '') end
+  for i = 1, #NUMBERS do put(NUMBERS[i], int(G[NUMBERS[i]]), saved[NUMBERS[i]] or '0') end
+  for i = 1, #kept_fields do put(kept_fields[i], kept[kept_fields[i]]) end
+  if #out > 0 then redis.call('HSET', STATE, unpack(out)) end
+  is_writing, kept, kept_fields = false, {}, {}
 end
 
 -- Tokens never repeat, even over data loss: above the last one, above what members report, and not below the time.

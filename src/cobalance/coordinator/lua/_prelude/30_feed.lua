@@ -18,8 +18,9 @@ local function save_feed()
   news = {}
 end
 
+-- Not more than a hint: a user who may not publish goes on without.
 local function publish(id, version)
-  call('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
+  redis.pcall('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
 end
 
 -- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
@@ -34,7 +35,7 @@ local function notify(answered)
       if id ~= answered then publish(id, told[id]) end
     end
   end
-  if #fields > 0 then call('HSET', STATE, unpack(fields)) end
+  call_with('HSET', STATE, fields)
 end
 
 -- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it was told.

@@ -134,8 +134,8 @@ local OFFSET_RETENTION_MS = 604800000
 
 local function delete(r)
   detach(r)
-  drop_resource(r.name)
-  call('ZREM', NAMES, r.name)
-  if call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
   journal('removed', 'resource', r.name, 'token', int(r.token))
+  if call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
+  call('ZREM', NAMES, r.name)
+  drop_resource(r.name)
 end

@@ -7,12 +7,14 @@ local function unelect(id)
 end
 
 local function forget_request(id)
+  kept['r:' .. id], kept['a:' .. id] = nil, nil
   call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'a:' .. id)
 end
 
 -- The last request's number, and when the session ends.
 local function vitals(id)
-  local request, ends = string.match(call('HGET', STATE, 'r:' .. id) or '-1 0', '^(%S+) (%S+)$')
+  local field = 'r:' .. id
+  local request, ends = string.match(kept[field] or call('HGET', STATE, field) or '-1 0', '^(%S+) (%S+)$')
   return tonumber(request), tonumber(ends)
 end
 
@@ -36,6 +38,7 @@ end
 -- From here on the member holds nothing by right; what it held is freed as the budget allows.
 local function end_member(m, kind, reason)
   if m.status == 'dead' or m.status == 'ended' then return end
+  journal(kind, 'member', m.id, 'reason', reason)
   if m.status == 'graced' then G.graced_kept = G.graced_kept - kept_by(m) end
   count_class(class_of(m), -1)
   call('ZREM', LOAD, m.id)
@@ -47,11 +50,11 @@ local function end_member(m, kind, reason)
   put_member(m)
   forget_request(m.id)
   set_timer('e:' .. m.id, now)
-  journal(kind, 'member', m.id, 'reason', reason)
 end
 
 -- With an instance id, a member that stops is kept for the rejoin grace: a rolling restart moves nothing.
 local function enter_grace(m, reason)
+  journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
   reclass(m, function(it) it.status = 'graced' end)
   m.reason, m.request = reason, last_request(m.id)
   put_member(m)
@@ -60,7 +63,6 @@ local function enter_grace(m, reason)
   call('ZREM', TIMERS, 's:' .. m.id)
   set_timer('g:' .. m.id, now + G.grace_ms)
   set_timer('p:' .. m.id, now)
-  journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
 end
 
 local function entries_of(m, from, to)

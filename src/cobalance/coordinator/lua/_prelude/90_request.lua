@@ -43,7 +43,7 @@ end
 
 -- Renewing is one field; the session's timer is only looked at when it fires.
 local function renew(request)
-  call('HSET', STATE, 'r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))
+  keep('r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))
 end
 
 local function elect()
@@ -97,7 +97,7 @@ local function refusal(status)
 end
 
 -- A repeat gets the results of the first time; they are kept only where they cannot be derived.
-local function remember() call('HSET', STATE, 'a:' .. CALLER, table.concat(results, ' ')) end
+local function remember() keep('a:' .. CALLER, table.concat(results, ' ')) end
 
 local function recall()
   for word in string.gmatch(call('HGET', STATE, 'a:' .. CALLER) or '', '%S+') do results[#results + 1] = word end
@@ -111,3 +111,6 @@ if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN th
 end
 load_classes()
 G.budget = G.moves
+local repaired
+if ARGV[2] == PROTOCOL then repaired = go_on_repairing() end
+if repaired == false then return refuse('REPAIRING') end

@@ -1,0 +1,182 @@
+-- Repair, after a script that died between two writes, or on demand: whatever is derived (indices, totals, timers, instance ids)
+-- is made anew from the records of members, resources and offsets.
+--
+-- One call does a page, so that Redis is never blocked; how far it has come stands where the group's pulse would be, so that every
+-- other verb stops short and does the next page first. A page that dies makes it begin anew. Nothing is settled meanwhile, and
+-- for the clock it is a silence like any other. What the dead script had in the journal and not in the records is taken back,
+-- by a line for each resource and member it speaks of. FEED stays: it has all news of what is on record, and to hear more is harmless.
+
+local PAGE_MOVES = 10 -- a record costs about a tenth of a move
+
+local function ensure_timer(id, at_ms) call('ZADD', TIMERS, 'NX', int(at_ms), id) end
+
+local function is_counted(m) return is_live(m) or (m ~= nil and m.status == 'graced') end
+
+-- Of two members with one instance id the living one has it, then the one that came last.
+local function mend_instance(m)
+  local field = '=' .. m.instance
+  local id = call('HGET', MEMBERS, field)
+  local other = id and id ~= m.id and member(id)
+  if other and other.instance == m.instance and is_counted(other) then
+    if is_live(other) and not is_live(m) then return end
+    if is_live(other) == is_live(m) and other.joined >= m.joined then return end
+  end
+  call('HSET', MEMBERS, field, m.id)
+end
+
+local mend_member = {}
+
+function mend_member.active(m)
+  local _, ends = vitals(m.id)
+  if ends == 0 then
+    ends = now + G.session_ms
+    call('HSET', STATE, 'r:' .. m.id, int(m.request) .. ' ' .. int(ends))
+  end
+  call('HSET', STATE, 'c:' .. m.id, int(G.version)) -- everybody asks what there is to hear
+  ensure_timer('s:' .. m.id, ends)
+end
+
+mend_member.leaving = mend_member.active
+
+function mend_member.graced(m)
+  local heir = member(m.reason)
+  ensure_timer('g:' .. m.id, now + G.grace_ms)
+  ensure_timer('p:' .. m.id, now)
+  if heir and heir.status == 'active' then ensure_timer('h:' .. m.id, now) end
+end
+
+function mend_member.dead(m) ensure_timer('e:' .. m.id, now) end
+
+function mend_member.ended(m) ensure_timer('t:' .. m.id, now + TOMBSTONE_MS) end
+
+local mend = {}
+
+function mend.member(id)
+  if string.sub(id, 1, 1) == '=' then
+    local m = member(call('HGET', MEMBERS, id) or '')
+    if not is_counted(m) or '=' .. m.instance ~= id then call('HDEL', MEMBERS, id) end
+    return
+  end
+  local m = member(id)
+  mend_member[m.status](m)
+  if not is_live(m) then forget_request(id) end
+  if not is_counted(m) then return end
+  if call('ZADD', LOAD, 'NX', score(class_of(m), 0), id) == 1 then count_class(class_of(m), 1) end
+  if m.instance ~= '-' then mend_instance(m) end
+end
+
+local function mend_owned(r)
+  local m = member(r.owner)
+  call('ZADD', OWNED, '0', owned_entry(r))
+  if r.deadline > 0 then call('ZADD', DEADLINES, int(r.deadline), r.name) end
+  if r.status ~= 'pending' then
+    if m.status ~= 'dead' then shift(m, 1) end
+  elseif m.status == 'active' and not r.removing then
+    shift(m, 0, true)
+  end
+end
+
+-- A page may show a record again that was in one before.
+function mend.resource(name)
+  if call('ZADD', NAMES, '0', name) == 0 then return end
+  local r = resource(name)
+  local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)$')
+  if r.owner ~= '-' and (not owner or owner.status == 'ended') then
+    r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
+    put_resource(r)
+  end
+  if until_ms then ensure_timer('a:' .. name, until_ms) end
+  if r.status ~= 'halted' and not r.removing then G.total = G.total + 1 end
+  G.token = max(G.token, r.token)
+  if r.owner ~= '-' then
+    mend_owned(r)
+  elseif r.status == 'free' then
+    call('ZADD', FREE, r.removing and '0' or int(G.version), name)
+  end
+end
+
+function mend.offset(name)
+  if call('HEXISTS', RESOURCES, name) == 0 then ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) end
+end
+
+local PAGES = {{MEMBERS, mend.member}, {RESOURCES, mend.resource}, {OFFSETS, mend.offset}}
+
+-- The journal's lines behind a seq: those of scripts that died.
+local function torn_lines(seq)
+  local lines, last = {}, '+'
+  while true do
+    local page = call('XREVRANGE', JOURNAL, last, '-', 'COUNT', '100')
+    for i = 1, #page do
+      local line = {}
+      for n = 1, #page[i][2], 2 do line[page[i][2][n]] = page[i][2][n + 1] end
+      if tonumber(line.seq) <= seq then return lines end
+      lines[#lines + 1] = line
+    end
+    if #page == 0 then return lines end
+    last = '(' .. page[#page][1]
+  end
+end
+
+local function tell_resource(name)
+  local r = resource(name)
+  if not r then return journal('repaired', 'resource', name, 'reason', 'gone') end
+  journal('repaired', 'resource', name, 'member', r.owner, 'token', int(r.token), 'reason', r.status)
+end
+
+local function tell_member(id)
+  local m = member(id)
+  journal('repaired', 'member', id, 'reason', m and m.status or 'gone')
+end
+
+local function take_back(lines)
+  local seen = {}
+  for i = 1, #lines do
+    local line = lines[i]
+    G.version, G.token = max(G.version, tonumber(line.seq)), max(G.token, tonumber(line.token) or 0)
+  end
+  for i = #lines, 1, -1 do
+    local name, id = lines[i].resource, lines[i].member
+    if name and not seen[name] then tell_resource(name) end
+    if not name and id and not seen['=' .. id] then tell_member(id) end
+    seen[name or '=' .. (id or '')] = true
+  end
+end
+
+local function end_repair(reason, seq)
+  if not is_live(member(G.coordinator)) then G.coordinator = '' end
+  if G.recovering > 0 then ensure_timer('r', G.recovering) end
+  G.version, G.due = seq, 0
+  take_back(torn_lines(seq))
+  journal('repaired', 'reason', reason)
+  save_group()
+end
+
+local function pause_repair(reason, page, cursor)
+  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes,
+    'total', int(G.total), 'graced_kept', int(G.graced_kept), 'token', int(G.token))
+end
+
+-- Does a call's share of it. True when it is done.
+local function repair(reason, page, cursor)
+  local seq, left = G.version, max(PAGE_MOVES * G.moves, 100)
+  G.version = seq + 1 -- later than what anybody has heard
+  if page == 1 and cursor == '0' then
+    call('UNLINK', NAMES, OWNED, LOAD, REVOKING, FREE, DEADLINES)
+    G.total, G.graced_kept, G.classes, classes = 0, 0, '', {}
+  end
+  while left > 0 and page <= #PAGES do
+    local found = call('HSCAN', PAGES[page][1], cursor, 'COUNT', int(left))
+    for i = 1, #found[2], 2 do PAGES[page][2](found[2][i]) end
+    left, cursor = left - max(#found[2] / 2, 1), found[1]
+    if cursor == '0' then page = page + 1 end
+  end
+  save_resources()
+  if page > #PAGES then end_repair(reason, seq) else pause_repair(reason, page, cursor) end
+  return page > #PAGES
+end
+
+-- Nil when there is nothing to repair.
+local function go_on_repairing()
+  local reason, page, cursor = string.match(G.pulse, '^(%l+) (%d) (%d+)$')
+  if reason then return repair(reason, tonumber(page), cursor) end
+end

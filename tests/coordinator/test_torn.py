@@ -1,0 +1,217 @@
+"""Promise R1: whatever script dies at whatever write, the next call makes the group consistent, and everything is worked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import pytest
+from tests.coordinator.driver import SETTINGS, names
+from tests.coordinator.torn import Death, Story, TornGroup, settle_down, tell
+
+from cobalance.coordinator.transport import Reply
+from cobalance.errors import ScriptFailed
+from cobalance.settings import GroupSettings
+
+
+def coming_and_going(group: TornGroup) -> None:
+    """Two members share, a third joins, one commits and leaves, one crashes."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    b.busy(min(b.holds))
+    a.commit(min(a.holds), 7)
+    group.join("c")
+    group.drain()
+    group.until_left(a)
+    group.drain()
+    b.silent = True
+    group.run(5_000)
+
+
+def giving_back(group: TornGroup) -> None:
+    """Resources are given up, halted, reset and resumed; one revocation passes its deadline."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    one, two = sorted(a.holds)
+    a.release(one, reason="handler", delivered=3, committed=1, offset=5)
+    a.release(two, reason="halted:poison")
+    group.drain()
+    group.coordinator.reset_offsets({two: 2})
+    group.coordinator.resume(two)
+    group.drain()
+    group.join("c")
+    group.run(6_000)
+    group.drain()
+    b.silent = True
+    group.run(12_000)
+
+
+def changing_lists(group: TornGroup) -> None:
+    """The list shrinks while all is held, and grows again; a removed one comes back while it drains."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(5))
+    group.drain()
+    for name in sorted(b.holds):
+        b.commit(name, 3)
+    group.set_resources(a, names(2))
+    b.hear()
+    group.set_resources(a, names(4))
+    group.drain()
+    group.set_resources(b, names(6)[2:])
+    group.drain()
+
+
+def coming_back(group: TornGroup) -> None:
+    """Members with instance ids restart within their grace, and not."""
+    a, b = group.join("a", instance_id="ia"), group.join("b", instance_id="ib")
+    group.set_resources(a, names(4))
+    group.drain()
+    a.leave(remain=True)
+    del group.members["a"]
+    group.run(2_000)
+    again = group.join("a2", instance_id="ia")
+    group.drain()
+    b.silent = True
+    group.run(8_000)
+    other = again.rejoin("a3", instance_id="ia")
+    group.run(2_000)
+    group.drain()
+    other.leave(remain=True)
+    del group.members["a3"]
+    group.join("d")
+    group.run(25_000)
+
+
+def losing_data(group: TornGroup) -> None:
+    """Redis is empty, and everybody comes back with claims; one does not."""
+    a, b, _ = group.joined("abc")
+    group.set_resources(a, names(4))
+    group.drain()
+    a.commit(min(a.holds), 9)
+    group.lose_data()
+    group.members["c"].silent = True
+    a2 = a.rejoin("a2")
+    b2 = b.rejoin("b2")
+    group.run(4_000, a2, b2)
+    group.set_resources(a2, names(4))
+
+
+STORIES = (coming_and_going, giving_back, changing_lists, coming_back, losing_data)
+FEW = attrs.evolve(SETTINGS, moves_per_call=1)
+EAGER = attrs.evolve(SETTINGS, mode="eager")
+
+
+TRIED = 8
+"""How many deaths of each story are tried, spread over all its calls and writes."""
+
+
+def deaths(story: Story, settings: GroupSettings, *, create: bool = True) -> list[Death]:
+    """Every write of every call that a story comes to when nothing goes wrong."""
+    calls = tell(story, settings, None, create=create).calls
+    return [Death(at, write) for at, (_, writes) in enumerate(calls) for write in range(1, writes + 1)]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, FEW, EAGER], ids=["usual", "few", "eager"])
+@pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
+def test_a_script_that_dies_at_any_write(story: Story, settings: GroupSettings) -> None:
+    """The call that died is sent again, at once or after somebody else's: all is as the records say, and everything is worked."""
+    every = deaths(story, settings)
+    step = len(every) // TRIED
+    first = (STORIES.index(story) * 3 + (settings is FEW) + 2 * (settings is EAGER)) % step
+    for number, death in enumerate(every[first::step]):
+        group = tell(story, settings, attrs.evolve(death, other_first=number % 2 == 1))
+        assert "can't run this command" in group.died, death
+
+
+def beginning(group: TornGroup) -> None:
+    """Nobody created the group: its first member does, and it recovers first."""
+    a = group.join("a")
+    group.run(4_000)
+    group.set_resources(a, names(3))
+    group.drain()
+
+
+def test_the_first_call_of_a_group_may_die() -> None:
+    """There are no settings yet."""
+    calls = tell(beginning, SETTINGS, None, create=False).calls
+    for death in [Death(0, write) for write in range(1, calls[0][1] + 1)]:
+        tell(beginning, SETTINGS, death, create=False)
+
+
+def test_a_large_group_is_repaired_page_by_page() -> None:
+    """No call looks at more records than its share; the caller asks until all is done."""
+    group = TornGroup(attrs.evolve(FEW, journal_length=1_000))
+    a, b = group.joined("ab")
+    group.set_resources(a, names(250))
+    group.drain()
+    before, replies = group.records(), 0
+    run = group.memory.call
+
+    def count(*call: Any) -> Reply:
+        nonlocal replies
+        replies += 1
+        return run(*call)
+
+    group.poke("pulse", "torn 1 0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group.memory, "call", count)
+        group.tick()
+    assert replies >= 252 // 100
+    after = group.records()
+    assert (after.resources, after.zsets["owned"]) == (before.resources, before.zsets["owned"])
+    assert (after.zsets["load"], after.number("total")) == (before.zsets["load"], before.number("total"))
+    assert group.journal("repaired")[0]["reason"] == "torn"
+    settle_down(group)
+    assert {len(a.holds), len(b.holds)} == {125}
+
+
+def test_a_repair_that_dies_begins_anew() -> None:
+    """At any of its own writes, and twice in a row."""
+    group = TornGroup(attrs.evolve(SETTINGS, moves_per_call=5))
+    a, _ = group.joined("ab")
+    group.set_resources(a, names(120))
+    group.drain()
+    store = group.memory.store
+    for write in range(1, 400, 13):
+        group.poke("pulse", "torn 1 0")
+        for again in (0, 7):
+            store.die_at(write + again)
+            with suppress(ScriptFailed):
+                group.coordinator.tick()
+        store.die_at(0)
+        group.tick()
+        group.check()
+    settle_down(group)
+
+
+def test_a_repair_is_no_excuse() -> None:
+    """Whoever is silent while a group is repaired expires soon after; whoever is not stays."""
+    group = TornGroup()
+    a, b = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    b.silent = True
+    group.run(1_000)
+    group.poke("pulse", "torn 1 0")
+    group.run(3 * SETTINGS.session_timeout_ms)
+    assert set(group.records().members) == {"a", "b"}
+    assert group.records().members["b"].status in {"dead", "ended"}
+    assert len(a.holds) == 4
+
+
+def test_everything_derived_is_made_anew_on_demand() -> None:
+    """Whatever happened to the indices and totals."""
+    group = TornGroup()
+    a, _ = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    group.poke("total", 9)
+    group.poke("classes", "1=7")
+    group.restore(tuple(key for key in group.records().raw if not key.key.endswith((b":owned", b":free", b":load"))))
+    group.coordinator.repair()
+    group.check()
+    assert [it["reason"] for it in group.journal("repaired")] == ["asked"]
+    settle_down(group)
