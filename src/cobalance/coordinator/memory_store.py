@@ -17,7 +17,7 @@ import attrs
 
 from cobalance.coordinator.lua_engine import LuaEngine
 from cobalance.coordinator.state import KeyState, State
-from cobalance.coordinator.transport import CERTAIN, DOUBTED, Reply, Script
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, MALFORMED, Reply, Script
 from cobalance.errors import ScriptFailed
 
 ClockUs = Callable[[], int]
@@ -153,7 +153,11 @@ class MemoryStore:
             waiting, size = flat
             return _decode(self._pieces(size)), waiting
         kind = "failed" if status == -1 else "broke a rule"
-        raise ScriptFailed(f"The script {script.name} {kind}: {_words(next(flat))}")
+        words = _words(next(flat))
+        refused = words.startswith(MALFORMED)  # it looked at its arguments first, and did nothing
+        raise ScriptFailed(
+            f"The script {script.name} {kind}: {words}", outcome="not_executed" if refused else "unknown"
+        )
 
     def _pieces(self, size: int) -> Iterator[Any]:
         for start in range(1, size + 1, _PIECE):

@@ -7,6 +7,7 @@ import re
 from redis import exceptions as redis_errors
 
 from cobalance.coordinator.redis_permissions import is_inside_script
+from cobalance.coordinator.transport import MALFORMED
 from cobalance.errors import (
     AuthenticationRefused,
     NotRedis,
@@ -57,6 +58,13 @@ def call_failure(error: Exception, place: str, doing: str) -> ServerError:
     if known is not None:
         return known
     if isinstance(error, redis_errors.ResponseError):
+        if str(error).startswith(MALFORMED):
+            return refused_arguments(str(error), doing)
+        if "WRONGTYPE" in str(error):
+            return ScriptFailed(
+                f"Redis at {place} ended {doing}: a key below cobalance: holds what is not ours ({_words(error)}). Delete it, and run "
+                "`cobalance group repair` for its group."
+            )
         return ScriptFailed(
             f"Redis at {place} ended {doing} with an error: {_words(error)}. "
             "If the server is a Redis 6.2 or newer, or compatible with it, please report this as a bug."
@@ -64,6 +72,14 @@ def call_failure(error: Exception, place: str, doing: str) -> ServerError:
     return Unreachable(
         f"Redis at {place} did not answer {doing} ({_cause(error)}); it may or may not have been executed.",
         outcome="unknown",
+    )
+
+
+def refused_arguments(words: str, doing: str) -> ScriptFailed:
+    """A script looked at its arguments first, and did nothing."""
+    return ScriptFailed(
+        f"Arguments of {doing} were refused ({words}) and nothing was done; please report this as a bug, if you did not call it yourself.",
+        outcome="not_executed",
     )
 
 

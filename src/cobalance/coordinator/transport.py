@@ -22,6 +22,9 @@ RESYNC = -1
 DOUBTED = "IDENTITY"
 """The first word of the error with which a script that did nothing asks for the server's identity anew."""
 
+MALFORMED = "INVALID"
+"""The first word of the error with which a script refuses its arguments, having done nothing."""
+
 CERTAIN = "!"
 """Stands before an identity that was read for this very call."""
 

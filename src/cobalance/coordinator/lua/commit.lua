@@ -5,6 +5,9 @@
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | REGRESSED
 --- @prelude
 
+local wrong = malformed('', 'wnn')
+if wrong then return wrong end
+
 local function commit(name, token, offset)
   local r = resource(name)
   local verdict = 'OK'

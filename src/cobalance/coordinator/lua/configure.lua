@@ -6,6 +6,9 @@
 -- Returns  as heartbeat; results: OK | EXISTS | INVALID setting
 --- @prelude
 
+local wrong = malformed('w', 'ww')
+if wrong then return wrong end
+
 local SETTABLE = {
   mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,
   moves = true, journal_length = true,
@@ -15,7 +18,9 @@ local function staged()
   local values = {}
   for i = FIRST + 1, #ARGV, 2 do
     if not SETTABLE[ARGV[i]] then return nil, ARGV[i] end
-    values[ARGV[i]] = ARGV[i] == 'mode' and ARGV[i + 1] or tonumber(ARGV[i + 1])
+    local is_mode = ARGV[i] == 'mode'
+    if not fits(is_mode and 'w' or 'n', ARGV[i + 1]) then return nil, ARGV[i] end
+    values[ARGV[i]] = is_mode and ARGV[i + 1] or tonumber(ARGV[i + 1])
   end
   local session, revocation = values.session_ms or G.session_ms, values.revocation_ms or G.revocation_ms
   if revocation < session then return nil, 'revocation_ms' end

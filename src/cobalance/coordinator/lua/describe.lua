@@ -8,6 +8,9 @@
 --          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
 --- @prelude
 
+local wrong = malformed(ARGV[FIRST] == 'members' and 'won' or 'wtn')
+if wrong then return wrong end
+
 local CURSOR_AT, PAGE = ARGV[FIRST + 1], tonumber(ARGV[FIRST + 2])
 
 local function state_rows()

@@ -23,6 +23,8 @@ end
 
 --- @prelude
 
+local wrong = malformed('', 'wnn')
+if wrong then return wrong end
 local status = admit()
 if status ~= 'OK' and status ~= 'REPEAT' then return refusal(status) end
 for i = FIRST, #ARGV, 3 do

@@ -10,6 +10,9 @@
 --          REJOIN: the pages before this one were lost, begin anew under another id
 --- @prelude
 
+local wrong = malformed('nnwwwwwnnnnnnn', 'wno')
+if wrong then return wrong end
+
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
 local LABEL, PAGE, CLAIMS = ARGV[12], ARGV[13], 22
 

@@ -6,6 +6,9 @@
 -- Returns  as heartbeat; results: LEFT | DRAINING
 --- @prelude
 
+local wrong = malformed('w')
+if wrong then return wrong end
+
 local function holds_nothing() return #call('ZRANGEBYLEX', OWNED, '[' .. CALLER .. ' ', '(' .. CALLER .. '!',
   'LIMIT', '0', '1') == 0 end
 

@@ -9,6 +9,8 @@
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
 
+local wrong = malformed('', 'wnnnott')
+if wrong then return wrong end
 local AVOID_SESSIONS = 3
 
 local function check(r, token, delivered, committed, offset, reason)

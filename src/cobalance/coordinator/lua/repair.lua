@@ -6,6 +6,8 @@
 -- Returns  as heartbeat. Status REPAIRING, of any verb: call again, it goes on page by page (this one would begin anew: use tick)
 --- @prelude
 
+local wrong = malformed('')
+if wrong then return wrong end
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then return refuse('UNKNOWN') end
 if not repaired and not repair('asked', 1, '0') then return refuse('REPAIRING') end

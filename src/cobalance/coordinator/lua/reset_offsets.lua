@@ -7,6 +7,8 @@
 -- Returns  as heartbeat; results: OK | ACTIVE (somebody is a member, or kept for the rejoin grace) | RECOVERING
 --- @prelude
 
+local wrong = malformed('', 'wn')
+if wrong then return wrong end
 -- Whether nobody works any of them, or may believe so.
 local function all_idle()
   if tonumber(call('ZCARD', LOAD)) + tonumber(call('ZCARD', OWNED)) == 0 then return true end

@@ -5,6 +5,9 @@
 -- Returns  as heartbeat; results: one a resource, OK | NOT_HALTED | UNKNOWN
 --- @prelude
 
+local wrong = malformed('', 'w')
+if wrong then return wrong end
+
 local function resume(name)
   local r = resource(name)
   if not r then return 'UNKNOWN' end

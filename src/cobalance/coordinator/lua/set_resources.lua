@@ -7,6 +7,9 @@
 --          recovering_ms is over, nothing is removed before) | NEXT and the name to go on after
 --- @prelude
 
+local wrong = malformed('nwtt', 'w')
+if wrong then return wrong end
+
 local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11], 12
 
 local function add(name)

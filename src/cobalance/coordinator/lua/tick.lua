@@ -5,6 +5,8 @@
 -- Returns  as heartbeat
 --- @prelude
 
+local wrong = malformed('')
+if wrong then return wrong end
 if CALLER ~= '-' then
   local status = admit()
   if status ~= 'OK' and status ~= 'REPEAT' then return refusal(status) end

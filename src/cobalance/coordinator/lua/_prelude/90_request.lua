@@ -8,9 +8,35 @@ local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
 local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST = 8 -- of the verb's own arguments
+local FIRST, HEADER = 8, 'wnnnn' -- of the verb's own arguments; the forms of those before, the first two aside
 
 local results = {}
+
+-- Forms of arguments: n a number, o one or nothing, w a word, t any text.
+local function fits(form, word)
+  if form == 't' or (form == 'o' and word == '') then return true end
+  if form == 'w' then return string.find(word, '^%S+$') ~= nil end
+  return #word <= 17 and string.find(word, '^%-?%d+$') ~= nil
+end
+
+-- The error for arguments that are not of these forms, those of a group that repeats last. Every verb asks before it writes
+-- anything: what it takes for a number and is none would end it half-way.
+local function malformed(fixed, repeated)
+  if ARGV[2] ~= PROTOCOL then return end
+  repeated = repeated or ''
+  local rest = #ARGV - FIRST + 1 - #fixed
+  if rest < 0 or rest > 0 and (repeated == '' or rest % #repeated > 0) then
+    return redis.error_reply('INVALID number of arguments, ' .. int(#ARGV))
+  end
+  for i = 3, #ARGV do
+    local own = i - FIRST + 1
+    local group, at = fixed, own
+    if own <= 0 then group, at = HEADER, i - 2
+    elseif own > #fixed then group, at = repeated, (own - #fixed - 1) % #repeated + 1 end
+    local form = string.sub(group, at, at)
+    if not fits(form, ARGV[i]) then return redis.error_reply('INVALID argument ' .. int(i) .. ', not of form ' .. form) end
+  end
+end
 
 local function start_incarnation()
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
