@@ -59,7 +59,7 @@ class Histories(RuleBasedStateMachine):
 
     # -- what can happen ---------------------------------------------------------------------------------------------
 
-    @rule(capacity=st.sampled_from([1, 1, 1, 2, 3, 0]), lose_reply=st.booleans())
+    @rule(capacity=st.sampled_from([1, 1, 1, 2, 3, 7, 0]), lose_reply=st.booleans())
     def join(self, capacity: int, *, lose_reply: bool) -> None:
         """A process comes; its reply may be lost and asked for again."""
         assume(len(self.members) < MOST_MEMBERS)

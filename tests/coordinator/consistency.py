@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.coordinator.records import MemberRecord, Records, ResourceRecord
+from tests.coordinator.records import Records, ResourceRecord
 
-CLASS = 2**21
+SCALE, TOP = 2**35, 2**53
 MEMBER_FIELDS = ("r", "c", "a")
 
 
@@ -53,19 +53,35 @@ def _free(records: Records) -> None:
         assert (score == 0) == records.resources[name].removing, f"{name} is free at {score}"
 
 
-def _score(records: Records, id_: str, member: MemberRecord) -> int:
-    return member.share_class * CLASS + records.kept_by(id_)
+def _score(kept: int, share_class: int) -> float:
+    return float(f"{kept * SCALE / share_class - (share_class < 0):.0f}")
+
+
+def _load_score(kept: int, share_class: int) -> float:
+    return _score(kept, share_class) if share_class else TOP + 2 * kept
+
+
+def _less_score(kept: int, share_class: int) -> float:
+    return _score(kept - 1, share_class) if share_class else TOP
 
 
 def _load(records: Records) -> None:
-    expected = {id_: _score(records, id_, member) for id_, member in records.members.items() if member.is_counted}
-    assert records.zsets["load"] == expected, "load does not agree with what is kept"
+    counted = [
+        (id_, records.kept_by(id_), member.share_class) for id_, member in records.members.items() if member.is_counted
+    ]
+    load = {id_: _load_score(kept, share_class) for id_, kept, share_class in counted}
+    less = {id_: _less_score(kept, share_class) for id_, kept, share_class in counted if kept > 0}
+    more = {id_: _score(kept + 1, share_class) for id_, kept, share_class in counted if share_class > 0}
+    assert records.zsets["load"] == load, "load does not agree with what is kept"
+    assert records.zsets["less"] == less, "less does not agree with what is kept"
+    assert records.zsets["more"] == more, "more does not agree with what is kept"
 
 
 def _revoking(records: Records) -> None:
     pending = {it.owner for it in records.resources.values() if it.status == "pending" and not it.removing}
-    active = {id_: member for id_, member in records.members.items() if member.status == "active" and id_ in pending}
-    expected = {id_: _score(records, id_, member) for id_, member in active.items()}
+    active = [id_ for id_, member in records.members.items() if member.status == "active" and id_ in pending]
+    expected = {id_: records.zsets["load"][id_] for id_ in active if id_ in records.zsets["more"]}
+    expected |= {f"+{id_}": -records.zsets["more"][id_] for id_ in expected}
     assert records.zsets["revoking"] == expected, "revoking does not agree with what could be cancelled"
 
 
@@ -81,6 +97,16 @@ def _counters(records: Records) -> None:
     written = " ".join(f"{share_class}={classes[share_class]}" for share_class in sorted(classes))
     assert records.scalars.get("classes", "") == written, "classes are miscounted"
     assert records.number("total") == sum(it.is_counted for it in records.resources.values()), "total is miscounted"
+    live = {it: count for it, count in classes.items() if it > 0}
+    assert records.number("live") == sum(it * count for it, count in live.items()), (
+        "the living's capacity is miscounted"
+    )
+    assert records.number("graced") == -sum(it * count for it, count in classes.items() if it < 0), (
+        "the graced's capacity is miscounted"
+    )
+    shared = 0 if records.number("barrier") else records.number("total") - records.number("graced_kept")
+    floors = sum(count * (shared * it // records.number("live")) for it, count in live.items())
+    assert records.number("ceilings") in (0, 1 + shared - floors), "ceilings are miscounted"
     graced = sum(records.kept_by(id_) for id_, member in members if member.share_class < 0 and member.is_counted)
     assert records.number("graced_kept") == graced, "graced_kept is miscounted"
     assert records.number("token") >= max((it.token for it in records.resources.values()), default=0)

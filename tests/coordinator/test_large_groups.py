@@ -8,40 +8,66 @@ partitions and a tenth of its members so that the suite stays quick; what larger
 
 from __future__ import annotations
 
+from math import ceil, floor
 from random import Random
 
 import attrs
+import pytest
 from tests.coordinator.backends import MemoryBackend
 from tests.coordinator.driver import SETTINGS, Group, Member
 from tests.coordinator.sharing import check_shared, tokens
 
+from cobalance.coordinator.memory_store import MemoryStore
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Request
 from cobalance.declaration import Declaration
 
 MOVES = 500
+MOST_STEPS = 850_000
+"""Of a call that makes 100 moves: a quarter more than the longest of a group of equals."""
+
+
+class Steps:
+    """Counts what a Lua without a compiler executes, scripts and store alike: the same on every machine."""
+
+    EACH = 100
+
+    def __init__(self, store: MemoryStore) -> None:
+        hook = b"steps = 0; debug.sethook(function() steps = steps + 1 end, '', %d)" % self.EACH
+        self._lua = store._engine._runtime
+        self._lua.execute(hook)
+
+    def count(self) -> int:
+        """So far."""
+        return int(self._lua.eval(b"steps")) * self.EACH
 
 
 class LargeGroup(Group):
     """Its records are looked at when a test says so: after every call would take hours. What each call did is counted."""
 
-    def __init__(self) -> None:
-        super().__init__(MemoryBackend("luajit21"), attrs.evolve(SETTINGS, moves_per_call=MOVES, journal_length=1_000))
-        self.most_moves = 0
+    def __init__(self, lua: str = "luajit21", moves: int = MOVES) -> None:
+        backend = MemoryBackend(lua)
+        super().__init__(backend, attrs.evolve(SETTINGS, moves_per_call=moves, journal_length=1_000))
+        self.steps = Steps(backend.store)
+        self.most_moves = self.most_steps = 0
         self._versions = 0
 
     def execute(self, request: Request) -> CoordinatorReply:
         """Each move is an entry of the journal, and each entry a version."""
+        before = self.steps.count()
         reply = self.coordinator.execute(request)
+        self.most_steps = max(self.most_steps, self.steps.count() - before)
         self.most_moves = max(self.most_moves, reply.version - self._versions)
         self._versions = reply.version
         return reply
 
 
-def large(resources: int, members: int) -> tuple[LargeGroup, list[Member]]:
-    """A large group, shared out."""
-    group = LargeGroup()
-    joined = [group.join(f"m{number:04}") for number in range(members)]
+def large(
+    resources: int, members: int, different: int = 1, group: LargeGroup | None = None
+) -> tuple[LargeGroup, list[Member]]:
+    """A large group, shared out. Its members have so many different capacities."""
+    group = group or LargeGroup()
+    joined = [group.join(f"m{number:04}", capacity=1 + number % different) for number in range(members)]
     declaration = Declaration()
     declaration.declare(1, tuple(f"r{number:06}" for number in range(resources)))
     while page := declaration.next_page(0):
@@ -83,4 +109,22 @@ def test_fifty_of_two_hundred_go_at_once() -> None:
     check_shared(group, *staying)
     assert held.items() <= tokens(*staying).items()
     assert {len(member.holds) for member in staying} == {2, 3}
+    group.check()
+
+
+@pytest.mark.parametrize("different", [1, 20, 300])
+def test_no_call_is_longer_for_many_different_capacities(different: int) -> None:
+    """Dealt to 300 members, one more joins, one leaves: each has the floor or ceiling of its exact share, and no call takes
+    more steps than in a group of equals, but for counting the capacities once.
+    """
+    group, members = large(3_000, 300, different, LargeGroup("lua51", moves=100))
+    members.append(group.join("new", capacity=different))
+    group.drain()
+    group.until_left(members.pop(0))
+    group.drain()
+    loads, weight = group.loads(), sum(1 + number % different for number in range(1, 300)) + different
+    for number, member in enumerate(members, 1):
+        share = 3_000 * (1 + number % different if member.id != "new" else different) / weight
+        assert floor(share) <= loads[member.id] <= ceil(share)
+    assert group.most_steps < MOST_STEPS + 100 * different
     group.check()

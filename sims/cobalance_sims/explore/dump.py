@@ -155,7 +155,8 @@ class Canonical:
                 yield _scalar(field, value)
 
     def _drop_dead(self, fields: dict[str, str], around: Around) -> None:
-        """Of silences and gatherings that are over nothing is read any more."""
+        """Of silences and gatherings that are over nothing is read any more, and what is not there is counted again."""
+        fields.pop("ceilings", None)
         settings = self._settings
         if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)

@@ -10,7 +10,7 @@ import attrs
 from cobalance.coordinator.state import State
 from cobalance_sims.explore.codec import HIGHEST_TOKEN
 
-CLASS = 2**21
+SCALE, TOP = 2**35, 2**53
 
 
 @attrs.frozen
@@ -97,7 +97,7 @@ class Records:
         return sum(it.is_kept for it in self.resources.values() if it.owner == member)
 
 
-_ZSETS = ("names", "owned", "load", "revoking", "free", "timers", "deadlines")
+_ZSETS = ("names", "owned", "load", "more", "less", "revoking", "free", "timers", "deadlines")
 
 
 def _pairs(flat: tuple[bytes, ...]) -> dict[str, str]:
@@ -155,19 +155,28 @@ def _free(records: Records) -> bool:
     return free == {name: score == 0 for name, score in records.zsets["free"].items()}
 
 
-def _score(records: Records, name: str, member: Member) -> int:
-    return member.share_class * CLASS + records.kept_by(name)
+def _score(kept: int, share_class: int) -> int:
+    return int(f"{kept * SCALE / share_class - (share_class < 0):.0f}")
 
 
 def _load(records: Records) -> bool:
-    counted = {name: _score(records, name, it) for name, it in records.members.items() if it.is_counted}
-    return records.zsets["load"] == counted
+    load, more, less = {}, {}, {}
+    for name, member in records.members.items():
+        kept, share = records.kept_by(name), member.share_class
+        if member.is_counted:
+            load[name] = _score(kept, share) if share else TOP + 2 * kept
+        if member.is_counted and kept:
+            less[name] = _score(kept - 1, share) if share else TOP
+        if member.is_counted and share > 0:
+            more[name] = _score(kept + 1, share)
+    return (records.zsets["load"], records.zsets["more"], records.zsets["less"]) == (load, more, less)
 
 
 def _revoking(records: Records) -> bool:
     pending = {it.owner for it in records.resources.values() if it.status == "pending" and not it.removing}
-    active = {name: it for name, it in records.members.items() if it.status == "active" and name in pending}
-    return records.zsets["revoking"] == {name: _score(records, name, it) for name, it in active.items()}
+    active = [name for name, it in records.members.items() if it.status == "active" and name in pending]
+    expected = {name: records.zsets["load"][name] for name in active if name in records.zsets["more"]}
+    return records.zsets["revoking"] == expected | {f"+{name}": -records.zsets["more"][name] for name in expected}
 
 
 def _deadlines(records: Records) -> bool:
@@ -183,6 +192,8 @@ def _counters(records: Records) -> bool:
     return (
         records.scalars.get("classes", "") == written
         and records.number("total") == sum(not it.removing for it in records.resources.values())
+        and records.number("live") == sum(share * count for share, count in classes.items() if share > 0)
+        and records.number("graced") == -sum(share * count for share, count in classes.items() if share < 0)
         and records.number("graced_kept") == sum(records.kept_by(name) for name in graced)
         and _is_highest(records)
     )

@@ -1,4 +1,6 @@
-"""What the coordinator costs a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join."""
+"""What the coordinator costs a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join and of
+members that all have other capacities.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,9 @@ from cobalance.settings import GroupSettings
 SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
 """Resources and members."""
 
+CAPACITIES = (1, 20, 500)
+"""How many different ones the members of one group have."""
+
 # Nothing expires while the calls are made one by one.
 SETTINGS = GroupSettings(
     gather_ms=0, session_timeout_ms=3_600_000, heartbeat_interval_ms=1_200_000, revocation_timeout_ms=3_600_000
@@ -26,13 +31,15 @@ SETTINGS = GroupSettings(
 
 
 def figures(own: OwnRedis, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Figure]:
-    """The heartbeat, then one join and a mass join at every size."""
+    """The heartbeat, then one join and a mass join at every size, then capacities."""
     server = Server(redis.Redis.from_url(own.url, protocol=2))
     yield heartbeat(server, own.url)
     for resources, members in sizes:
         size = f"{resources // 1000}k x {members}"
         yield one_join(balanced(server, resources, members), size)
         yield from mass_join(server, resources, members, size)
+    for different in CAPACITIES if len(sizes) > 1 else CAPACITIES[:2]:
+        yield capacities(server, *((10_000, 500) if len(sizes) > 1 else sizes[0]), different)
 
 
 def heartbeat(server: Server, url: str, calls: int = 20_000) -> Figure:
@@ -77,11 +84,11 @@ def _repeat(raw: socket.socket, command: bytes, times: int) -> None:
         raw.recv(65536)
 
 
-def balanced(server: Server, resources: int, members: int) -> BenchGroup:
-    """A group at rest, everything dealt and heard."""
+def balanced(server: Server, resources: int, members: int, different: int = 1) -> BenchGroup:
+    """A group at rest, everything dealt and heard. Its members have so many different capacities."""
     group = BenchGroup(server, SETTINGS)
     for number in range(members):
-        group.join(f"m{number:05}")
+        group.join(f"m{number:05}", capacity=1 + number % different)
     group.set_resources("m00000", [f"r{number:06}" for number in range(resources)])
     group.settle("m00000")
     group.drain()
@@ -114,6 +121,17 @@ def mass_join(server: Server, resources: int, members: int, size: str) -> Iterat
     group.settle("m00000")
     group.drain()
     yield _longest(f"mass join, {size}: longest call", group.tally)
+
+
+def capacities(server: Server, resources: int, members: int, different: int) -> Figure:
+    """Everything is dealt; one more member joins and is given its share; one leaves."""
+    group = balanced(server, resources, members, different)
+    group.join("one-more", capacity=different)
+    group.settle("one-more")
+    group.drain()
+    group.leave("m00000")
+    size = f"{resources // 1000}k x {members}"
+    return _longest(f"{size} with {different} capacities: longest call", group.tally)
 
 
 def _longest(name: str, tally: Tally) -> Figure:

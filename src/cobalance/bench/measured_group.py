@@ -9,11 +9,12 @@ import attrs
 from cobalance.bench.server import Server, Tally
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
-from cobalance.coordinator.replies import CoordinatorReply, decode
+from cobalance.coordinator.replies import Change, CoordinatorReply, decode
 from cobalance.coordinator.requests import (
     Header,
     Heartbeat,
     Join,
+    Leave,
     Payload,
     Release,
     ReleaseItem,
@@ -36,6 +37,7 @@ class BenchGroup:
         self.keys = group_keys("bench")
         self.tally = Tally()
         self.members: dict[str, Header] = {}
+        self.asked_back: dict[str, list[Change]] = {}
         for verb in VERBS:
             server.command("SCRIPT", "LOAD", load(verb).source)
         server.command("FLUSHDB")
@@ -57,12 +59,19 @@ class BenchGroup:
         self.members[member] = attrs.evolve(
             header, incarnation=reply.incarnation, seen=reply.version, cursor=reply.cursor
         )
+        self.asked_back.setdefault(member, []).extend(it for it in reply.changes if it.kind == "revoke")
         return reply
 
-    def join(self, member: str) -> CoordinatorReply:
+    def join(self, member: str, capacity: int = 1) -> CoordinatorReply:
         """One more member."""
         self.members[member] = Header(member, 0)
-        return self.ask(member, Join(settings=self.settings))
+        return self.ask(member, Join(settings=self.settings, capacity=capacity))
+
+    def leave(self, member: str) -> None:
+        """One member fewer, once everybody has finished what that asks of them."""
+        while self.ask(member, Leave()).results[0] != "LEFT":
+            self.drain()
+        del self.members[member]
 
     def settle(self, member: str) -> None:
         """Ticks as long as more is due."""
@@ -86,11 +95,9 @@ class BenchGroup:
         while moved:
             moved = False
             for member in self.members:
-                pending, more = [], True
-                while more:
-                    reply = self.ask(member, Heartbeat())
-                    pending += [change for change in reply.changes if change.kind == "revoke"]
-                    more = reply.more
+                while self.ask(member, Heartbeat()).more:
+                    pass
+                pending = self.asked_back.pop(member)
                 for start in range(0, len(pending), page):
                     items = tuple(
                         ReleaseItem(resource=it.resource, token=it.token) for it in pending[start : start + page]

@@ -13,8 +13,11 @@ name           type    contents; lifetime is the group's unless it says otherwis
 ``owned``      zset    ``<member> k<rank><token> <resource>`` kept; ``p<since>`` pending revocation, cancellable;
                        ``r<since>`` pending because the resource is being removed
 ``feed``       zset    ``<member> <version> <resource>``: changes the member has not confirmed hearing
-``load``       zset    member → class * 2^21 + resources kept (``40_shares.lua``)
-``revoking``   zset    the same for members with a revocation that could be cancelled
+``load``       zset    member → resources it keeps, a unit of its capacity (``40_shares.lua``); below 0 for graced ones; above 2^53
+                       for those without a share
+``more``       zset    the same with one more, of those that may be given one
+``less``       zset    the same with one fewer, of those that keep any
+``revoking``   zset    as ``load`` for members with a revocation that could be cancelled, as ``more`` and negative for ``+<member>``
 ``free``       zset    resource → version at which it became free; 0 when it is only to be deleted
 ``timers``     zset    ``<kind>:<id>`` → due at ms (``70_timers.lua``)
 ``deadlines``  zset    resource → ms at which its armed revocation is forced
@@ -41,6 +44,8 @@ NAMES = (
     "deadlines",
     "offsets",
     "journal",
+    "more",
+    "less",
 )
 
 

@@ -38,7 +38,7 @@ elseif G.incarnation > 0 and creating then
 else
   check_server()
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
-  G.budget, shares = G.moves, nil
+  G.budget, G.ceilings = G.moves, 0
   if creating then
     G.incarnation, G.offsets_known = real_us, 1
     journal('incarnation', 'reason', 'created')

@@ -27,12 +27,11 @@ end
 
 local function member_row(id)
   local m = member(id)
-  get_shares()
-  local c = share_of(class_of(m))
+  local low, high = quota_of(m)
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
   local request, ends = vitals(id)
   return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(request), int(ends), int(kept_by(m)),
-    int(pending), int(c.floor), int(c.ceil)}
+    int(pending), int(low), int(high)}
 end
 
 local function member_rows()

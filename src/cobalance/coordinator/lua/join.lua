@@ -56,8 +56,7 @@ local function add_member(same)
   journal('joined', 'member', CALLER, 'reason', PREVIOUS)
   put_member(m)
   if INSTANCE ~= '-' then call('HSET', MEMBERS, '=' .. INSTANCE, CALLER) end
-  call('ZADD', LOAD, score(CAPACITY, 0), CALLER)
-  count_class(CAPACITY, 1)
+  enter_shares(m)
   set_timer('s:' .. CALLER, now + G.session_ms)
   return m
 end

@@ -28,11 +28,7 @@ local function flag(r, removing)
     call('ZADD', OWNED, '0', owned_entry(r))
     local m = member(r.owner)
     if m.status == 'active' then
-      if has_cancellable(m.id) then
-        call('ZADD', REVOKING, score(class_of(m), kept_by(m)), m.id)
-      else
-        call('ZREM', REVOKING, m.id)
-      end
+      if has_cancellable(m.id) then enter_revoking(m) else leave_revoking(m) end
     end
   end
 end

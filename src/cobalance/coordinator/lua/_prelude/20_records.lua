@@ -50,8 +50,11 @@ end
 
 -- One command of many words, in as many calls as Lua's stack demands.
 local BATCH = 2000
-local function call_with(command, key, words)
-  for from = 1, #words, BATCH do call(command, key, unpack(words, from, min(from + BATCH - 1, #words))) end
+local function call_with(command, key, words, option)
+  for from = 1, #words, BATCH do
+    local to = min(from + BATCH - 1, #words)
+    if option then call(command, key, option, unpack(words, from, to)) else call(command, key, unpack(words, from, to)) end
+  end
 end
 
 local function save_resources()

@@ -1,40 +1,55 @@
--- Who should keep how many. Members of equal capacity form a class; LOAD and REVOKING score a member
--- class * CLASS + kept, so the least and most loaded member of a class is one lookup away. Class 0 is standby and leaving
--- members, a negative class those held for their rejoin grace.
+-- Who should keep how many: a share in proportion to capacity, rounded either way. Of `amount` resources and a capacity of
+-- `live` in all, a member of capacity w that keeps k has
 --
--- Quotas are floor or ceil of the exact share. Ceilings are not dealt in advance: `above` counts who keeps more than its
--- floor now, `extras` how many may. So whoever already keeps its ceil keeps it (no move), and the rest goes where needed.
-local CLASS = 2097152
+--   more than the ceil of its share    (k - 1) / w >= amount / live    LESS
+--   more than its share                      k / w >  amount / live    LOAD
+--   less than the floor of its share   (k + 1) / w <= amount / live    MORE, and REVOKING if it could be left one
+--
+-- so that whoever is off is one lookup away, whatever the capacities are and whatever changes the level they are held
+-- against. A quotient is written as a whole number: equal ones are equal, and those that differ do so by more than 1, for as
+-- many resources and members as limits.py allows.
+--
+-- Ceilings are not dealt in advance: `ceilings` is how many there are when everybody has its floor. So whoever already keeps
+-- its ceil keeps it (no move), and the rest goes where needed.
+local SCALE = 34359738368       -- 2^35
+local TOP = 9007199254740992    -- 2^53, above every quotient
 
-local classes -- array of {class, count, floor, ceil}, sorted by class
-local shares  -- {extras, above, live}; nil when it must be computed again
+local classes, count_of -- of members with a share: their capacities in order, graced ones negative; how many of each
+local keeps = {}         -- by member, as read or changed in this call
+local shifted, is_shifted, is_entering = {}, {}, {} -- members whose places in the orders are to be written
 
-local function load_classes()
-  classes = {}
+local function read_classes()
+  if classes then return end
+  classes, count_of = {}, {}
   for class, count in string.gmatch(G.classes, '(%S+)=(%S+)') do
-    classes[#classes + 1] = {class = tonumber(class), count = tonumber(count)}
+    class = tonumber(class)
+    classes[#classes + 1], count_of[class] = class, tonumber(count)
   end
 end
 
 local function save_classes()
+  if not classes then return end
   local out = {}
-  for i = 1, #classes do out[i] = int(classes[i].class) .. '=' .. int(classes[i].count) end
+  for i = 1, #classes do
+    local count = count_of[classes[i]]
+    if count > 0 then out[#out + 1] = int(classes[i]) .. '=' .. int(count) end
+  end
   G.classes = table.concat(out, ' ')
 end
 
+local function add_class(class)
+  local at = 1
+  while classes[at] and classes[at] < class do at = at + 1 end
+  table.insert(classes, at, class)
+  count_of[class] = 0
+end
+
 local function count_class(class, delta)
-  shares = nil
-  G.changed = 1
-  for i = 1, #classes do
-    if classes[i].class == class then
-      classes[i].count = classes[i].count + delta
-      if classes[i].count == 0 then table.remove(classes, i) end
-      return save_classes()
-    end
-  end
-  classes[#classes + 1] = {class = class, count = delta}
-  table.sort(classes, function(a, b) return a.class < b.class end)
-  save_classes()
+  G.ceilings, G.changed = 0, 1
+  if class > 0 then G.live = G.live + class * delta else G.graced = G.graced - class * delta end
+  read_classes()
+  if not count_of[class] then add_class(class) end
+  count_of[class] = count_of[class] + delta
 end
 
 local function class_of(m)
@@ -43,91 +58,133 @@ local function class_of(m)
   return m.capacity
 end
 
-local function score(class, kept) return int(class * CLASS + kept) end
+local function quotient(count, capacity) return int(count * SCALE / capacity) end
+local function below_zero(count, capacity) return int(-1 - count * SCALE / capacity) end -- of graced ones, in the same orders
+
+local function load_score(class, count)
+  if class == 0 then return int(TOP + 2 * count) end
+  return class > 0 and quotient(count, class) or below_zero(count, -class)
+end
 
 local function kept_by(m)
-  return tonumber(call('ZSCORE', LOAD, m.id) or '0') - class_of(m) * CLASS
-end
-
-local function capacity_of(sign)
-  local sum = 0
-  for i = 1, #classes do
-    if classes[i].class * sign > 0 then sum = sum + classes[i].class * sign * classes[i].count end
+  if not keeps[m.id] then
+    local class, score = class_of(m), tonumber(call('ZSCORE', LOAD, m.id))
+    if class < 0 then score = -1 - score end
+    keeps[m.id] = class == 0 and (score - TOP) / 2 or floor(score * max(class, -class) / SCALE + 0.5)
   end
-  return sum
-end
-
-local function share_out(c, amount, capacity)
-  c.floor, c.ceil = 0, 0
-  if capacity == 0 or c.class == 0 then return end
-  local weight = c.class < 0 and -c.class or c.class
-  c.floor = floor(amount * weight / capacity)
-  c.ceil = (amount * weight) % capacity > 0 and c.floor + 1 or c.floor
+  return keeps[m.id]
 end
 
 -- Graced members keep at most their quota and are granted nothing; the living share the rest. Behind an eager barrier
 -- every quota is 0.
-local function get_shares()
-  if shares then return shares end
-  local live, graced = capacity_of(1), capacity_of(-1)
-  local amount = G.barrier > 0 and 0 or G.total - G.graced_kept
-  shares = {extras = live > 0 and amount or 0, above = 0, live = live}
-  for i = 1, #classes do
-    local c = classes[i]
-    if c.class < 0 then
-      share_out(c, G.total, live + graced)
-    else
-      share_out(c, amount, live)
-      shares.extras = shares.extras - c.count * c.floor
-      if c.ceil > c.floor then
-        shares.above = shares.above + call('ZCOUNT', LOAD, score(c.class, c.ceil), score(c.class, CLASS - 1))
-      end
+local function amount() return G.barrier > 0 and 0 or G.total - G.graced_kept end
+
+local function level() return G.live > 0 and quotient(amount(), G.live) or '0' end
+
+local function quota_of(m)
+  local weight, of, capacity = class_of(m), amount(), G.live
+  if weight < 0 then weight, of, capacity = -weight, G.total, G.live + G.graced end
+  if weight == 0 then return 0, 0 end
+  local low = floor(of * weight / capacity)
+  return low, (of * weight) % capacity > 0 and low + 1 or low
+end
+
+-- What is left of the shares when everybody has its floor. Kept as one more than that, until something changes it.
+local function ceilings()
+  if G.ceilings == 0 then
+    read_classes()
+    local of = amount()
+    G.ceilings = of + 1
+    for i = 1, #classes do
+      local class = classes[i]
+      if class > 0 then G.ceilings = G.ceilings - count_of[class] * floor(of * class / max(G.live, 1)) end
     end
   end
-  return shares
+  return G.ceilings - 1
 end
 
-local function share_of(class)
-  for i = 1, #classes do
-    if classes[i].class == class then return classes[i] end
+local function add(words, score, entry)
+  words[#words + 1] = score
+  words[#words + 1] = entry
+end
+
+-- Writes the places of those who keep more or fewer than before. Whoever reads an order has it called first.
+local function save_loads()
+  local load, more, less, empty, revoking, entering = {}, {}, {}, {}, {}, {}
+  for i = 1, #shifted do
+    local id = shifted[i]
+    local m = member(id)
+    local class, count = class_of(m), (is_live(m) or m.status == 'graced') and kept_by(m)
+    if count and class > 0 then
+      local now_at, next_at, words = quotient(count, class), quotient(count + 1, class), is_entering[id] and entering or revoking
+      add(load, now_at, id)
+      add(more, next_at, id)
+      add(words, now_at, id)
+      add(words, '-' .. next_at, '+' .. id)
+      if count > 0 then add(less, quotient(count - 1, class), id) else empty[#empty + 1] = id end
+    elseif count then
+      add(load, load_score(class, count), id)
+      if count > 0 then add(less, class < 0 and below_zero(count - 1, -class) or int(TOP), id) else empty[#empty + 1] = id end
+    end
   end
+  shifted, is_shifted, is_entering = {}, {}, {}
+  call_with('ZADD', LOAD, load)
+  call_with('ZADD', MORE, more)
+  call_with('ZADD', LESS, less)
+  call_with('ZREM', LESS, empty)
+  call_with('ZADD', REVOKING, entering)
+  call_with('ZADD', REVOKING, revoking, 'XX')
 end
 
--- One resource more or fewer kept by a member. REVOKING follows: for one who is in it, or who is to enter it.
-local function shift(m, delta, enters)
+local function note_shift(id)
+  if is_shifted[id] then return end
+  is_shifted[id] = true
+  shifted[#shifted + 1] = id
+end
+
+-- One resource more or fewer kept by a member.
+local function shift(m, delta)
+  keeps[m.id] = kept_by(m) + delta
+  note_shift(m.id)
+  if class_of(m) < 0 then G.graced_kept, G.ceilings = G.graced_kept + delta, 0 end
+end
+
+local function enter_revoking(m)
+  is_entering[m.id] = true
+  note_shift(m.id)
+end
+
+local function leave_revoking(m)
+  is_entering[m.id] = nil
+  call('ZREM', REVOKING, m.id, '+' .. m.id)
+end
+
+local function enter_shares(m)
+  keeps[m.id] = 0
+  note_shift(m.id)
+  count_class(class_of(m), 1)
+end
+
+local function leave_shares(m)
   local class = class_of(m)
-  local kept = tonumber(call('ZINCRBY', LOAD, int(delta), m.id)) - class * CLASS
-  if enters then
-    call('ZADD', REVOKING, score(class, kept), m.id)
-  elseif class > 0 then
-    call('ZADD', REVOKING, 'XX', score(class, kept), m.id)
-  end
-  if class < 0 then
-    G.graced_kept = G.graced_kept + delta
-    shares = nil
-  elseif class > 0 then
-    local c = shares and share_of(class)
-    if c and c.ceil > c.floor then
-      if delta > 0 and kept == c.ceil then shares.above = shares.above + 1 end
-      if delta < 0 and kept == c.floor then shares.above = shares.above - 1 end
-    end
-  end
+  if class < 0 then G.graced_kept = G.graced_kept - kept_by(m) end
+  count_class(class, -1)
+  call('ZREM', LOAD, m.id)
+  call('ZREM', MORE, m.id)
+  call('ZREM', LESS, m.id)
+  leave_revoking(m)
 end
 
--- Moves a member between classes with all it keeps (start leaving, enter grace, change capacity).
+-- A member with all it keeps is given nothing from now on: it leaves, or is kept for its grace.
 local function reclass(m, change)
-  local old, kept = class_of(m), kept_by(m)
+  local old, count = class_of(m), kept_by(m)
   change(m)
   local new = class_of(m)
   if old == new then return end
   count_class(old, -1)
   count_class(new, 1)
-  if old < 0 then G.graced_kept = G.graced_kept - kept end
-  if new < 0 then G.graced_kept = G.graced_kept + kept end
-  call('ZADD', LOAD, score(new, kept), m.id)
-  if new > 0 then
-    call('ZADD', REVOKING, 'XX', score(new, kept), m.id)
-  else
-    call('ZREM', REVOKING, m.id)
-  end
+  if new < 0 then G.graced_kept = G.graced_kept + count end
+  call('ZREM', MORE, m.id)
+  leave_revoking(m)
+  note_shift(m.id)
 end

@@ -9,8 +9,7 @@ end
 
 local function count_total(delta)
   G.total = G.total + delta
-  shares = nil
-  G.changed = 1
+  G.ceilings, G.changed = 0, 1
 end
 
 -- A resource nobody has held in this incarnation of the list. Its caller puts it somewhere.
@@ -41,7 +40,7 @@ local function detach(r)
   call('ZREM', OWNED, owned_entry(r))
   if r.status == 'pending' then
     if r.deadline > 0 then call('ZREM', DEADLINES, r.name) end
-    if m and m.status == 'active' and not has_cancellable(m.id) then call('ZREM', REVOKING, m.id) end
+    if m and m.status == 'active' and not has_cancellable(m.id) then leave_revoking(m) end
   elseif m and m.status ~= 'dead' then
     shift(m, -1)
   end
@@ -104,7 +103,8 @@ local function revoke(r)
   r.status, r.since, r.deadline = 'pending', now, 0
   put_resource(r)
   call('ZADD', OWNED, '0', owned_entry(r))
-  shift(m, -1, m.status == 'active' and not r.removing)
+  shift(m, -1)
+  if m.status == 'active' and not r.removing then enter_revoking(m) end
   local token = int(r.token)
   journal('revoking', 'resource', r.name, 'member', m.id, 'token', token, 'handover_id', token,
     'reason', r.removing and 'removed' or (m.status == 'leaving' and 'leaving' or 'rebalance'))

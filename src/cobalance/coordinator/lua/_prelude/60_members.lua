@@ -39,10 +39,7 @@ end
 local function end_member(m, kind, reason)
   if m.status == 'dead' or m.status == 'ended' then return end
   journal(kind, 'member', m.id, 'reason', reason)
-  if m.status == 'graced' then G.graced_kept = G.graced_kept - kept_by(m) end
-  count_class(class_of(m), -1)
-  call('ZREM', LOAD, m.id)
-  call('ZREM', REVOKING, m.id)
+  leave_shares(m)
   call('ZREM', TIMERS, 's:' .. m.id, 'g:' .. m.id)
   unelect(m.id)
   release_instance(m)

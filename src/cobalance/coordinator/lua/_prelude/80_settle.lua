@@ -1,32 +1,50 @@
 -- Settling: expiries → cancellations → deadlines → surplus → grants, at most G.budget moves a call. A fixed point: doing
 -- it again when nothing changed changes nothing.
 
-local function lowest(key, class, count, offset)
-  return call('ZRANGEBYSCORE', key, score(class, 0), score(class, CLASS - 1), 'WITHSCORES',
-    'LIMIT', int(offset or 0), int(count))
+local settle, next_due
+do -- what is local to them is not counted among the 200 locals that a script may have
+
+local function lowest(key, from, to, ...)
+  save_loads()
+  return call('ZRANGEBYSCORE', key, from, to, ...)
 end
 
--- Revocations that are no longer surplus: up to the floor, then up to the ceil while ceilings are left. Newest first.
+local function highest(key, from, to, offset, count)
+  save_loads()
+  return call('ZREVRANGEBYSCORE', key, to, from, 'LIMIT', int(offset), int(count))
+end
+
+-- How many more may keep the ceil of their share; below 0, too many do.
+local function ceilings_left()
+  save_loads()
+  return ceilings() - call('ZCOUNT', LOAD, '(' .. level(), '(' .. int(TOP))
+end
+
+-- Who has a revocation that is no longer surplus, and how many of them: up to the floor, else one, up to the ceil.
+local function needless()
+  save_loads()
+  if call('ZCARD', REVOKING) == 0 then return end
+  local low = highest(REVOKING, '-' .. level(), '(0', 0, 1)[1]
+  if low then
+    local m = member(string.sub(low, 2))
+    return m, quota_of(m) - kept_by(m)
+  end
+  local next = ceilings_left() > 0 and lowest(REVOKING, '0', '(' .. level(), 'LIMIT', '0', '1')[1]
+  if next then return member(next), 1 end
+end
+
+-- The newest revocation is cancelled first.
 local function cancel_needless()
-  if G.barrier > 0 then return end
-  local s = get_shares()
-  for i = 1, #classes do
-    local c = classes[i]
-    while c.class > 0 and G.budget > 0 do
-      local low = lowest(REVOKING, c.class, 1)
-      if #low == 0 then break end
-      local id, kept = low[1], tonumber(low[2]) - c.class * CLASS
-      local room = c.floor - kept
-      if room <= 0 then room = (kept == c.floor and c.ceil > c.floor and s.above < s.extras) and 1 or 0 end
-      if room <= 0 then break end
-      local newest = call('ZREVRANGEBYLEX', OWNED, '(' .. id .. ' q', '[' .. id .. ' p', 'LIMIT', '0',
-        int(min(room, G.budget)))
-      for n = 1, #newest do
-        G.budget = G.budget - 1
-        cancel(resource(last_word(newest[n])))
-      end
-      if #newest == 0 then call('ZREM', REVOKING, id) end -- cannot be; but a script must never turn in circles
+  while G.barrier == 0 and G.budget > 0 do
+    local m, count = needless()
+    if not m then return end
+    local newest = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' q', '[' .. m.id .. ' p', 'LIMIT', '0',
+      int(min(count, G.budget)))
+    for n = 1, #newest do
+      G.budget = G.budget - 1
+      cancel(resource(last_word(newest[n])))
     end
+    if #newest == 0 then leave_revoking(m) end -- cannot be; but a script must never turn in circles
   end
 end
 
@@ -47,13 +65,6 @@ local function force_overdue()
   end
 end
 
--- How many a member keeping `kept` has too many.
-local function surplus_of(c, kept)
-  if kept > c.ceil then return kept - c.ceil end
-  if c.ceil > c.floor and kept == c.ceil and shares.above > shares.extras then return 1 end
-  return 0
-end
-
 -- Changes that follow each other closely are gathered: the first acts at once, the next wait until the window closes,
 -- and while they keep coming the window doubles, up to one session timeout.
 local function open_gathering()
@@ -64,68 +75,90 @@ local function open_gathering()
 end
 
 -- Idle ones first, then the most recently acquired. Pinned ones stay, unless their holder must give up everything.
-local function take_surplus(c, id, count)
-  local least = (c.class > 0 and G.barrier == 0) and ' k1' or ' k0'
-  local picked = call('ZREVRANGEBYLEX', OWNED, '(' .. id .. ' l', '[' .. id .. least, 'LIMIT', '0',
+local function take_surplus(m)
+  local _, ceil = quota_of(m)
+  local class = class_of(m)
+  local count = max(kept_by(m) - ceil, 1) -- one, of a ceil that there is no longer
+  local least = (class > 0 and G.barrier == 0) and ' k1' or ' k0'
+  local picked = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' l', '[' .. m.id .. least, 'LIMIT', '0',
     int(min(count, G.budget)))
   for n = 1, #picked do
     G.budget = G.budget - 1
     local r = resource(last_word(picked[n]))
-    if c.class < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
+    if class < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
   end
+  if class > 0 then G.revoked = G.revoked + #picked end
   return #picked
 end
 
--- Goes through those of a class who have too many, the most loaded first, until nobody has. Who keeps only pinned ones is
--- passed over.
-local function revoke_from(c)
+-- How many are taken from some members in all; nothing while changes are gathered.
+local function take_from(ids)
+  local taken = 0
+  for i = 1, #ids do
+    if G.budget <= 0 then break end
+    local m = member(ids[i])
+    if class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until then return set_timer('q', G.quiet_until) end
+    taken = taken + take_surplus(m)
+  end
+  return taken
+end
+
+-- Goes through those who have too many, the most loaded first, until nobody has. Who keeps only pinned ones is passed over.
+local function revoke_between(key, from, to, at_most)
   local passed = 0
   while G.budget > 0 do
-    local top = call('ZREVRANGEBYSCORE', LOAD, score(c.class, CLASS - 1), score(c.class, 0), 'WITHSCORES',
-      'LIMIT', int(passed), int(G.budget))
-    local taken, is_over = 0, #top == 0
-    for i = 1, #top, 2 do
-      get_shares()
-      local count = surplus_of(c, tonumber(top[i + 1]) - c.class * CLASS)
-      is_over = count == 0
-      if is_over or G.budget <= 0 then break end
-      if c.class > 0 and G.barrier == 0 and now < G.quiet_until then
-        set_timer('q', G.quiet_until)
-        return
-      end
-      taken = taken + take_surplus(c, top[i], count)
-    end
-    if c.class > 0 then G.revoked = G.revoked + taken end
-    if taken > 0 then passed = 0 elseif is_over then return else passed = passed + #top / 2 end
+    local count = at_most and at_most() or G.budget
+    local top = count > 0 and highest(key, from, to, passed, min(count, G.budget)) or {}
+    local taken = #top > 0 and take_from(top)
+    if not taken then return end
+    if taken > 0 then passed = 0 else passed = passed + #top end
   end
 end
 
 local function revoke_surplus()
-  get_shares()
-  for i = 1, #classes do revoke_from(classes[i]) end
+  local function too_many() return -ceilings_left() end
+  if G.graced > 0 then
+    local graced_level = below_zero(G.total, G.live + G.graced)
+    revoke_between(LESS, '-inf', graced_level)
+    revoke_between(LOAD, '-inf', '(' .. graced_level, too_many)
+  end
+  revoke_between(LESS, level(), '+inf')
+  revoke_between(LOAD, '(' .. level(), '(' .. int(TOP), too_many)
   if G.budget <= 0 then return end -- the next call goes on with the same change
   if G.revoked > 0 and G.barrier == 0 then open_gathering() end
   G.revoked = 0
 end
 
--- The member furthest below its quota, or, when someone must be avoided, the best of the others.
-local function most_under(avoid)
-  local best, best_deficit
-  for i = 1, #classes do
-    local c = classes[i]
-    if c.class > 0 then
-      local low = lowest(LOAD, c.class, avoid and 2 or 1)
-      local at = (avoid and low[1] == avoid) and 3 or 1
-      if low[at] then
-        local kept = tonumber(low[at + 1]) - c.class * CLASS
-        local deficit = c.floor - kept
-        if deficit == 0 and c.ceil > c.floor and shares.above < shares.extras then deficit = 0.5 end
-        if not best or deficit > best_deficit then best, best_deficit = low[at], deficit end
-      end
-    end
-  end
-  if avoid then return best or avoid, best ~= nil end
-  if best and best_deficit > 0 then return best, false end
+-- Those in a range of an order, the furthest first, as many as there are resources to give.
+local function line_of(key, from, to, count)
+  local found, line = lowest(key, from, to, 'WITHSCORES', 'LIMIT', '0', int(count)), {}
+  for i = 1, #found, 2 do line[#line + 1] = {id = found[i], at = tonumber(found[i + 1])} end
+  return line
+end
+
+-- The member furthest below the floor of its share; else the least loaded, for while something is free, a ceil is left.
+local function most_under(lines, count)
+  lines.below = lines.below or line_of(MORE, '-inf', level(), count)
+  if #lines.below > 0 then return table.remove(lines.below, 1) end
+  lines.lesser = lines.lesser or line_of(LOAD, '0', '(' .. level(), count)
+  return table.remove(lines.lesser, 1)
+end
+
+-- Who was given a resource and still lacks one stands behind those who lack as much.
+local function line_up(line, first)
+  local m = member(first.id)
+  if kept_by(m) >= quota_of(m) then return end
+  first.at = (kept_by(m) + 1) * SCALE / m.capacity
+  local at = #line + 1
+  while at > 1 and line[at - 1].at > first.at do at = at - 1 end
+  table.insert(line, at, first)
+end
+
+-- The best of the others, though it may lack nothing. Only who is alone has again what it gave up.
+local function best_but(avoid)
+  local line = line_of(MORE, '-inf', level(), 2)
+  if not line[1] or line[1].id == avoid and not line[2] then line = line_of(LOAD, '0', '(' .. int(TOP), 2) end
+  return line[1].id == avoid and line[2] or line[1]
 end
 
 local function avoided(r)
@@ -134,6 +167,7 @@ local function avoided(r)
 end
 
 local function grant_free()
+  local lines = {}
   local names = call('ZRANGE', FREE, '0', int(max(G.budget, 1) - 1))
   for i = 1, #names do
     if G.budget <= 0 then return end
@@ -142,32 +176,37 @@ local function grant_free()
       G.budget = G.budget - 1
       delete(r)
     else
-      if G.barrier > 0 or get_shares().live == 0 then return end
-      local id, pinned = most_under(avoided(r))
-      if not id then return end
+      if G.barrier > 0 or G.live == 0 then return end
+      local avoid = avoided(r)
+      local first = avoid and best_but(avoid) or most_under(lines, #names)
+      if not first then return end
       G.budget = G.budget - 1
-      grant(r, member(id), pinned)
+      grant(r, member(first.id), avoid ~= nil and first.id ~= avoid)
+      if avoid then lines = {} else line_up(lines.below, first) end
     end
   end
 end
+
+local function set_barrier(at) G.barrier, G.ceilings = at, 0 end
 
 -- Eager mode: a change stops everything behind one barrier, whose deadline later changes do not extend; once nothing is
 -- held, everything is dealt.
 local function pass_barrier()
   local holding = call('ZCARD', OWNED) - G.graced_kept
   if G.barrier > 0 and holding == 0 then
-    G.barrier, shares = 0, nil
+    set_barrier(0)
   elseif G.barrier == 0 and G.changed == 1 and holding > 0 then
-    G.barrier, shares = now + G.revocation_ms, nil
+    set_barrier(now + G.revocation_ms)
     journal('barrier', 'deadline', int(G.barrier))
   end
   G.changed = 0
 end
 
-local function settle()
+function settle()
   fire_timers()
   if G.recovering > 0 then return end
-  if G.mode == 'eager' then pass_barrier() else G.changed, G.barrier = 0, 0 end
+  if G.mode ~= 'eager' and G.barrier > 0 then set_barrier(0) end
+  if G.mode == 'eager' then pass_barrier() else G.changed = 0 end
   cancel_needless()
   force_overdue()
   if G.mode == 'eager' then pass_barrier() end
@@ -176,9 +215,11 @@ local function settle()
 end
 
 -- When somebody must call again: at once if the budget ran out, else at the next timer or deadline.
-local function next_due()
+function next_due()
   if G.budget <= 0 then return 0 end
   local timer = call('ZRANGE', TIMERS, '0', '0', 'WITHSCORES')
   local deadline = G.recovering > 0 and {} or call('ZRANGE', DEADLINES, '0', '0', 'WITHSCORES')
   return min(tonumber(timer[2] or '9007199254740991'), tonumber(deadline[2] or '9007199254740991'))
+end
+
 end

@@ -61,7 +61,7 @@ function mend.member(id)
   mend_member[m.status](m)
   if not is_live(m) then forget_request(id) end
   if not is_counted(m) then return end
-  if call('ZADD', LOAD, 'NX', score(class_of(m), 0), id) == 1 then count_class(class_of(m), 1) end
+  if call('ZADD', LOAD, 'NX', load_score(class_of(m), 0), id) == 1 then enter_shares(m) end
   if m.instance ~= '-' then mend_instance(m) end
 end
 
@@ -72,7 +72,7 @@ local function mend_owned(r)
   if r.status ~= 'pending' then
     if m.status ~= 'dead' then shift(m, 1) end
   elseif m.status == 'active' and not r.removing then
-    shift(m, 0, true)
+    enter_revoking(m)
   end
 end
 
@@ -153,16 +153,16 @@ end
 
 local function pause_repair(reason, page, cursor)
   redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes,
-    'total', int(G.total), 'graced_kept', int(G.graced_kept), 'token', int(G.token))
+    'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end
 
 -- Does a call's share of it. True when it is done.
 local function repair(reason, page, cursor)
   local seq, left = G.version, max(PAGE_MOVES * G.moves, 100)
-  G.version = seq + 1 -- later than what anybody has heard
+  G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 1 and cursor == '0' then
-    call('UNLINK', NAMES, OWNED, LOAD, REVOKING, FREE, DEADLINES)
-    G.total, G.graced_kept, G.classes, classes = 0, 0, '', {}
+    call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, REVOKING, FREE, DEADLINES)
+    G.total, G.graced_kept, G.classes, G.live, G.graced = 0, 0, '', 0, 0
   end
   while left > 0 and page <= #PAGES do
     local found = call('HSCAN', PAGES[page][1], cursor, 'COUNT', int(left))
@@ -171,6 +171,8 @@ local function repair(reason, page, cursor)
     if cursor == '0' then page = page + 1 end
   end
   save_resources()
+  save_loads()
+  save_classes()
   if page > #PAGES then end_repair(reason, seq) else pause_repair(reason, page, cursor) end
   return page > #PAGES
 end

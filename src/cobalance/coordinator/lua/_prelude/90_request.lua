@@ -87,10 +87,12 @@ local function reply(status, fresh)
   local answered = fresh ~= false and is_live(member(CALLER))
   save_feed()
   if answered then changes, cursor, more = changes_for(CALLER, CURSOR) end
+  save_loads()
   save_resources()
   notify(answered and CALLER)
   G.due = next_due()
   wake_coordinator(answered and CALLER)
+  save_classes()
   save_group()
   return {
     status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,
@@ -135,7 +137,6 @@ load_group()
 if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN then
   return redis.error_reply('IDENTITY read INFO again')
 end
-load_classes()
 G.budget = G.moves
 local repaired
 if ARGV[2] == PROTOCOL then repaired = go_on_repairing() end
