@@ -23,7 +23,9 @@ from tests.faults.certificates import Certificates
 from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.redis_failures import call_failure, connect_failure
+from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.coordinator.transport import RESYNC, Script, Transport, open_transport
 
 KEYS = ("{t}:counter",)
@@ -235,6 +237,34 @@ def test_missing_channel_permission_in_a_script(private_redis: servers.OwnRedis)
     error = failure(with_user(private_redis, "~* +@all resetchannels"), PUBLISH)
     assert isinstance(error, errors.PermissionMissing)
     assert "the channels cobalance:*" in str(error)
+
+
+@pytest.mark.parametrize("command", ["zadd", "hdel", "xadd", "unlink", "hscan"])
+def test_a_missing_command_is_found_before_anything_is_written(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, command: str
+) -> None:
+    """Although the script would come to it only between its writes, or later."""
+    url = with_user(private_redis, f"~cobalance:* &* +@all -{command}")
+    with closing(open_transport(url)) as transport, pytest.raises(errors.PermissionMissing) as caught:
+        Coordinator(transport, "g").create(QUICK)
+    assert (caught.value.command, caught.value.outcome) == (command, "not_executed")
+    assert admin.keys() == []
+
+
+def test_who_may_not_publish_is_warned_once(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default of a Redis 7 user: hints are missing, nothing else."""
+    with closing(open_transport(with_user(private_redis, "resetchannels ~cobalance:* +@all"))) as transport:
+        coordinator = Coordinator(transport, "g")
+        coordinator.create(QUICK)
+        admin.client_kill_filter(_type="normal", skipme=True)
+        coordinator.tick()
+        for member in "ab":
+            coordinator.execute(Request(Header(member, 1), Join(settings=QUICK)))
+        assert coordinator.state()["classes"] == "1=2"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "hints cannot be published" in caplog.text
 
 
 def test_without_info_there_is_no_identity_and_one_warning(

@@ -136,6 +136,15 @@ class RedisBackend:
         self._client.execute_command(*words)  # type: ignore[no-untyped-call]
         return redis.Redis.from_url(admin_url, protocol=2, username="tests", password=PASSWORD)
 
+    @property
+    def admin(self) -> redis.Redis:
+        """A client that may do everything."""
+        return self._client
+
+    def allow(self, *changed: str) -> None:
+        """Changes what scripts may do."""
+        self._client.execute_command("ACL", "SETUSER", "tests", *changed)  # type: ignore[no-untyped-call]
+
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs a script at `now_ms`."""
         if self._clock_ms != self.now_ms:

@@ -83,7 +83,7 @@ class TornGroup(Group):
         assert not [it for it, count in granted.items() if count > 1], "a token is granted twice"
 
 
-def settle_down(group: TornGroup) -> None:
+def settle_down(group: Group) -> None:
     """Everybody goes on as usual: in the end everything is held, and whoever holds it works it."""
     group.run(group.settings.session_timeout_ms + group.settings.revocation_timeout_ms)
     group.drain()

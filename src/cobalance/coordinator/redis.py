@@ -14,10 +14,10 @@ from redis import exceptions as redis_errors
 from cobalance.coordinator.entries import read_entries
 from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
 from cobalance.coordinator.redis_address import NotConnected, RedisAddress, Wire
-from cobalance.coordinator.redis_failures import call_failure, connect_failure, not_redis
+from cobalance.coordinator.redis_failures import ACL_PLACE, call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis_hosts import RedisSource
 from cobalance.coordinator.redis_listener import RedisListener
-from cobalance.coordinator.redis_permissions import is_inside_script, named
+from cobalance.coordinator.redis_permissions import PUBLISH, is_inside_script, lacking, named, refusal
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
@@ -44,6 +44,8 @@ class RedisTransport:
         self._identity = ""
         self._greeted = False
         self._in_step = False
+        self._permitted: set[str] = set()
+        """For which groups, by their first key, this connection's user was found to have all that scripts need."""
         self._warned: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -55,6 +57,7 @@ class RedisTransport:
         """Runs the script once; see :class:`Transport`."""
 
         def run(connection: Wire) -> Reply:
+            self._check_permitted(connection, script, keys[0])
             try:
                 return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
             except redis_errors.ResponseError as error:
@@ -67,6 +70,20 @@ class RedisTransport:
             raise named(refused, script, keys[0], partial(_exchange, connection))
 
         return self._perform(run, f"the script {script.name}")
+
+    def _check_permitted(self, connection: Wire, script: Script, key: str) -> None:
+        """Once a connection and group: a command that is missing would end a script between its writes."""
+        if key in self._permitted:
+            return
+        missing = lacking(script, key, partial(_exchange, connection))
+        if PUBLISH in missing:
+            self._warn(
+                "hints cannot be published (PUBLISH, channels cobalance:*), so members hear of a change only at their next "
+                f"heartbeat; {ACL_PLACE}"
+            )
+        if missing - {PUBLISH}:
+            raise refusal(missing)
+        self._permitted.add(key)
 
     def listen(self, on_hint: OnHint) -> RedisListener:
         """Hints arrive on a thread of the listener, which has a connection of its own."""
@@ -164,6 +181,7 @@ class RedisTransport:
     def _reconnect(self) -> ServerError | None:
         self._connection.disconnect()
         self._greeted = False
+        self._permitted.clear()
         try:
             address = self._source.locate(self._timeout_ms)
             self._address, self._place = address, address.place

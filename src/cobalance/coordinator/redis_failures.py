@@ -22,7 +22,7 @@ from cobalance.errors import (
 _NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
 """redis-py's words, never Redis's own: AUTH was answered by something that is no reply to AUTH."""
 
-_ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
+ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
 
 
 class Redirected(ScriptFailed):
@@ -97,7 +97,7 @@ def permission_missing(error: Exception, place: str, doing: str) -> PermissionMi
     command = named.group(1).replace("', '", " ") if named else ""
     lacking = f"the command {command}" if named else _lacking(str(error))
     return PermissionMissing(
-        f"The user may not use {lacking} on Redis at {place} (needed for {doing}); grant it: {_ACL_PLACE}.",
+        f"The user may not use {lacking} on Redis at {place} (needed for {doing}); grant it: {ACL_PLACE}.",
         command=command,
         outcome="not_executed" if named and not is_inside_script(error) else "unknown",
     )

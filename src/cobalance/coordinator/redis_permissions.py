@@ -1,12 +1,14 @@
-"""Which command a script lacked: Redis says only that there was one."""
+"""Which commands a user lacks: asked before the first script of a connection runs, and when Redis says only that there was one."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
+from cobalance.coordinator.scripts import VERBS, load
 from cobalance.coordinator.transport import Script
 
 if TYPE_CHECKING:
@@ -18,13 +20,17 @@ if TYPE_CHECKING:
 
 _INSIDE = "The user executing the script can't"
 
+PUBLISH = "publish"
+"""What is only a hint."""
+
 # acl_check_cmd is new in Redis 7. It wants no more than enough words to find the key among them.
 _PROBE = Script.of(
     "permissions",
     """
 local missing = {}
 for i = 1, #ARGV do
-  local ok, allowed = pcall(redis.acl_check_cmd, ARGV[i], KEYS[1], '1', '1', '1')
+  local target = ARGV[i] == 'publish' and string.gsub(KEYS[1], '[^:]*$', 'n:1') or KEYS[1]
+  local ok, allowed = pcall(redis.acl_check_cmd, ARGV[i], target, target, target)
   if ok and not allowed then missing[#missing + 1] = ARGV[i] end
 end
 return missing
@@ -37,19 +43,44 @@ def is_inside_script(error: Exception) -> bool:
     return _INSIDE in str(error)
 
 
+def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
+    """The commands of this script, and of all that it belongs to, which the user may not use on the key, or on its channel; none
+    where Redis does not tell. When it is all of them it is the key that is not permitted, which Redis says better.
+    """
+    needed = _needed() if script.name in VERBS else _commands_of(script)
+    missing = _missing(needed, key, exchange)
+    return set() if missing >= set(needed) - {"time", PUBLISH} else missing
+
+
+def refusal(missing: set[str]) -> redis_errors.NoPermissionError:
+    """The error Redis would give."""
+    return redis_errors.NoPermissionError(f"may not run the {_words(missing)} command")
+
+
 def named(error: redis_errors.ResponseError, script: Script, key: str, exchange: Exchange) -> Exception:
     """The same error, saying which command it was, where Redis is new enough to tell and lets us ask."""
     if "run this command" not in str(error):  # but use a key or a channel
         return error
+    missing = _missing(_commands_of(script), key, exchange)
+    return redis_errors.NoPermissionError(f"{_INSIDE} run the {_words(missing)} command") if missing else error
+
+
+def _missing(commands: Sequence[str], key: str, exchange: Exchange) -> set[str]:
     try:
         exchange("SCRIPT", "LOAD", _PROBE.source)
-        missing = exchange("EVALSHA", _PROBE.sha, 1, key, *_commands_of(script))
+        missing = exchange("EVALSHA", _PROBE.sha, 1, key, *commands)
     except redis_errors.ResponseError:
-        return error
-    if not isinstance(missing, list) or not missing:
-        return error
-    words = ", ".join(f"'{name.decode()}'" for name in missing if isinstance(name, bytes))
-    return redis_errors.NoPermissionError(f"{_INSIDE} run the {words} command")
+        return set()
+    return {name.decode() for name in missing if isinstance(name, bytes)} if isinstance(missing, list) else set()
+
+
+def _words(missing: set[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(missing))
+
+
+@cache
+def _needed() -> Sequence[str]:
+    return sorted({command for verb in VERBS for command in _commands_of(load(verb))})
 
 
 def _commands_of(script: Script) -> Sequence[str]:

@@ -1,0 +1,181 @@
+"""The same promise on a real Redis, which ends scripts in ways of its own: permissions, memory, SCRIPT KILL, keys of a wrong type."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+import redis
+from tests.coordinator.backends import RedisBackend
+from tests.coordinator.driver import Group, Member, names
+from tests.coordinator.torn import settle_down
+from tests.readme_sections import commands
+
+from cobalance import servers
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.requests import Header, Request, Tick
+from cobalance.coordinator.scripts import load
+from cobalance.coordinator.transport import Script
+
+OUTSIDE = {
+    "evalsha",
+    "script|load",
+    "select",
+    "info",
+    "ping",
+    "scan",
+    "subscribe",
+    "unsubscribe",
+    "cluster|slots",
+    "xrange",
+}
+INSIDE = sorted(commands() - OUTSIDE - {"publish"})
+"""What scripts use, but for hints."""
+
+KEYS = dict(
+    zip(
+        ("state", "members", "resources", "names", "owned", "feed", "load", "revoking", "free", "timers"),
+        group_keys("g"),
+        strict=False,
+    )
+)
+
+
+@pytest.fixture
+def backend(redis_admin_url: str) -> Iterator[RedisBackend]:
+    """Scripts run as the published user, or with less."""
+    made = RedisBackend(redis_admin_url)
+    yield made
+    made.allow(*rules_again())
+    made.close()
+
+
+def rules_again() -> list[str]:
+    """What tests take away."""
+    return [f"+{command}" for command in [*INSIDE, "publish"]]
+
+
+def working(backend: RedisBackend) -> tuple[Group, list[Member]]:
+    """Three members of whom one has crashed, six resources, something to be handed over."""
+    group = Group(backend)
+    a, b, c = group.joined("abc")
+    group.set_resources(a, names(6))
+    group.drain()
+    group.join("d")
+    group.beat()
+    c.silent = True
+    backend.now_ms += 2_900
+    group.beat(a, b)
+    return group, [a, b]
+
+
+def deeds(group: Group, a: Member, b: Member) -> list[Callable[[], object]]:
+    """One call of each kind; while they are tried a session ends."""
+    kept = sorted(name for name, it in a.holds.items() if not it.pending)
+    return [
+        lambda: a.commit(kept[0], 3),
+        lambda: b.release(*b.pending),
+        lambda: group.set_resources(a, names(7)[1:]),
+        lambda: group.join("e"),
+        group.tick,
+        lambda: a.release(kept[0], reason="handler"),
+        b.leave,
+        a.heartbeat,
+    ]
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_a_permission_is_withdrawn_and_given_back(backend: RedisBackend, command: str) -> None:
+    """Each command that scripts use, in turn: what was tried meanwhile left nothing that the next call does not mend."""
+    group, (a, b) = working(backend)
+    for deed in deeds(group, a, b):
+        backend.allow(f"-{command}")
+        with suppress(redis.ResponseError):
+            deed()
+        backend.allow(f"+{command}")
+        group.tick()
+        for member in (a, b):
+            if not member.is_over:
+                member.repeat()
+    group.members.pop("e", None)
+    group.run(10_000)
+    settle_down(group)
+
+
+def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
+    """The default of a Redis 7 user made with ~cobalance:* +@all."""
+    backend.allow("resetchannels")
+    group, _ = working(backend)
+    group.check()
+    group.run(10_000)
+    settle_down(group)
+    backend.allow("&cobalance:*")
+
+
+@pytest.mark.parametrize("name", ["names", "owned", "load", "revoking", "free", "timers"])
+def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
+    """Somebody wrote over an index: calls fail; once it is deleted and a repair asked for, all goes on."""
+    group, _ = working(backend)
+    backend.admin.set(KEYS[name], "mine")
+    for _ in range(3):
+        backend.now_ms += 200
+        with suppress(redis.ResponseError):
+            group.coordinator.tick()
+    if (
+        backend.admin.type(KEYS[name]) == b"string"
+    ):  # most indices are made anew by the call after the one that stumbled
+        backend.admin.delete(KEYS[name])
+    group.coordinator.repair()
+    group.check()
+    group.run(10_000)
+    settle_down(group)
+
+
+def test_memory_runs_out(private_redis: servers.OwnRedis) -> None:
+    """Redis refuses a script's first write, so nothing is half done; when there is room again all goes on."""
+    backend = RedisBackend(private_redis.url)
+    group, (a, b) = working(backend)
+    backend.now_ms += 200
+    backend.call(Script.of("clock", "return 1"), (), ())  # our clock is a key, too
+    before = backend.dump()
+    backend.admin.config_set("maxmemory", 1)
+    for deed in deeds(group, a, b):
+        with pytest.raises(redis.OutOfMemoryError):
+            deed()
+    backend.admin.config_set("maxmemory", 0)
+    assert backend.dump() == before
+    group.run(10_000)
+    settle_down(group)
+    backend.close()
+
+
+def test_a_script_is_killed_where_it_can_be(private_redis: servers.OwnRedis) -> None:
+    """Before its first write, that is, and then it has done nothing; afterwards Redis refuses to kill it."""
+    backend = RedisBackend(private_redis.url)
+    group, _ = working(backend)
+    backend.admin.config_set("busy-reply-threshold", 50)
+    before, tick = backend.dump(), load("tick")
+    hung = Script.of("hung", tick.source.replace("load_group()\n--", "load_group() while true do end\n--"))
+    assert hung.source != tick.source
+    killer = threading.Thread(target=kill_script, args=(private_redis.url,))
+    killer.start()
+    with pytest.raises(redis.ResponseError, match="killed"):
+        backend.call(hung, group_keys("g"), Request(Header("-", 0), Tick()).args())
+    killer.join()
+    assert backend.dump() == before
+    group.run(10_000)
+    settle_down(group)
+    backend.close()
+
+
+def kill_script(url: str) -> None:
+    """As soon as there is one to kill."""
+    with redis.Redis.from_url(url, protocol=2) as client:
+        while True:
+            try:
+                client.script_kill()
+            except redis.ResponseError:
+                continue
+            return
