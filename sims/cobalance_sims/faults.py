@@ -130,6 +130,23 @@ class Pause:
 
 
 @attrs.frozen
+class Stall:
+    """The machine is busy, or suspended: processes stand still at the same time, each for a while of its own."""
+
+    shortest_ms: int
+    longest_ms: int
+    count: int = 1_000
+    """How many of them at most."""
+
+    def strike(self, world: World) -> None:
+        """They stand still."""
+        for process in world.running()[: self.count]:
+            process.pause()
+            ms = world.random.randint(self.shortest_ms, self.longest_ms)
+            world.clock.after(ms, lambda it: it.resume(), process)
+
+
+@attrs.frozen
 class Behave:
     """The handlers of some processes behave differently for a while: slow, stuck, unstoppable."""
 
@@ -261,6 +278,18 @@ class Outage:
     def _end(world: World) -> None:
         world.log(None, "Redis is back")
         world.redis.set_up(up=True)
+
+
+@attrs.frozen
+class Freeze:
+    """Redis stands still for a while (SIGSTOP, a slow fork): what arrives meanwhile is served when it goes on."""
+
+    ms: int = 3_000
+
+    def strike(self, world: World) -> None:
+        """It stands still."""
+        world.log(None, f"Redis stands still for {self.ms} ms")
+        world.redis.freeze(self.ms)
 
 
 @attrs.frozen

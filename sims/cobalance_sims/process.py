@@ -241,6 +241,11 @@ class Process:
 
     def _arrive(self, sent: tuple[int, Request, int]) -> None:
         """What arrives is answered, or the connection is found dead."""
+        thaws_at = self.world.redis.thaws_at
+        if thaws_at > self._clock.now:
+            self._clock.at(thaws_at, self._arrive, sent)
+            self._clock.at(sent[2] - self.offset_ms + self._timeout_ms, self._time_out, sent)
+            return
         reply = self._execute(sent)
         if reply is None:
             self._clock.at(sent[2] - self.offset_ms + self._timeout_ms, self._time_out, sent)
@@ -249,7 +254,11 @@ class Process:
         self._clock.after(self.network.latency(self.world.random), self._answer, answer)
 
     def _arrive_unanswered(self, sent: tuple[int, Request, int]) -> None:
-        self._execute(sent)
+        thaws_at = self.world.redis.thaws_at
+        if thaws_at > self._clock.now:
+            self._clock.at(thaws_at, self._arrive_unanswered, sent)
+        else:
+            self._execute(sent)
 
     def _execute(self, sent: tuple[int, Request, int]) -> CoordinatorReply | None:
         if not (self.world.redis.up and self.reaches_redis):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 START_MS = 1_800_000_000_000
 GROUP = "g"
 PAGE = 1_000
+
+
+@attrs.frozen
+class Silence:
+    """Nobody was heard for more than half a session timeout, as its clock counted it; in world time."""
+
+    began: int
+    ended: int
 
 
 @attrs.frozen
@@ -52,10 +61,19 @@ class RedisServer:
         self.skew_ms = 0
         """How far its clock is set off."""
         self.up = True
+        self.thaws_at = 0
+        """Until when it stands still."""
         self.lost_data = 0
         """How many times it forgot something."""
         self.disturbed_at = 0
-        """When it last was unreachable, forgot something, or had its clock set: promises with a bound count from here."""
+        """When it last was unreachable, forgot something, had its clock set, or was asked nothing for long."""
+        self.silences: deque[Silence] = deque(maxlen=64)
+        self.heard_of: dict[str, int] = {}
+        """Member id → when its session was last renewed."""
+        self.recovers_by = 0
+        """When a recovery that its last loss of data calls for must have ended."""
+        self.stood_still_ms = 0
+        """For how long the group's clock may have stood still altogether: a step back hides the time since the last call."""
         self.ledger = Ledger()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
@@ -63,7 +81,8 @@ class RedisServer:
         self.transport = MemoryTransport(self.store)
         self.coordinator = Coordinator(self.transport, GROUP)
         self.heard_at = 0
-        self._longest_silence_ms = 2 * settings.heartbeat_interval_ms
+        self._ahead_ms = 0
+        self._is_unaware = True  # an empty server may be one that forgot
         self._identities = 1
         self._version = 0
         self._on_entry = on_entry
@@ -81,19 +100,27 @@ class RedisServer:
         """Makes the group, known to be new."""
         self.coordinator.create(self.settings)
         self.read_journal()
-        self.ledger.recovering = False  # a created group has nothing to recover
+        self.ledger.recovering = self._is_unaware = False  # a created group has nothing to recover
 
     def execute(self, request: Request) -> CoordinatorReply:
         """Runs a request."""
-        now = self.clock.now
-        if now - self.heard_at > self._longest_silence_ms:
-            self.disturbed_at = now  # the group forgives everybody for a silence
-        self.heard_at = now
+        self._note_call()
         reply = self.coordinator.execute(request)
+        if reply.status == "OK":
+            self.heard_of[request.header.member] = self.clock.now
         if reply.version != self._version:
             self._version = reply.version
             self.read_journal()
         return reply
+
+    def _note_call(self) -> None:
+        now = self.clock.now
+        if 2 * (now - self.heard_at + self._ahead_ms) > self.settings.session_timeout_ms:
+            self.silences.append(Silence(self.heard_at, now))
+            self.disturbed()
+        if self._is_unaware:
+            self._lose_certainty()
+        self.heard_at, self._ahead_ms, self._is_unaware = now, 0, False
 
     def read_journal(self) -> None:
         """Takes in what was written since the last time."""
@@ -116,9 +143,15 @@ class RedisServer:
         self.up = up
         self.disturbed()
 
+    def freeze(self, ms: int) -> None:
+        """It stands still from now on."""
+        self.thaws_at = max(self.thaws_at, self.clock.now + ms)
+
     def step_clock(self, ms: int) -> None:
         """Somebody sets its clock."""
         self.skew_ms += ms
+        self._ahead_ms += max(ms, 0)
+        self.stood_still_ms += min(max(-ms, 0), self.clock.now - self.heard_at)
         self.disturbed()
 
     def remember(self) -> None:
@@ -143,9 +176,14 @@ class RedisServer:
         """Another server answers from now on: another run id."""
         self._identities += 1
         self.store.identity = f"redis-{self._identities}"
-        self.disturbed()
+        self._lose_certainty()
 
     def _forgot(self) -> None:
         self._version = -1
         self.lost_data += 1
+        self._lose_certainty()
+
+    def _lose_certainty(self) -> None:
+        """The first call finds out, and begins a recovery."""
+        self._is_unaware, self.recovers_by = True, self.clock.now + self.settings.session_timeout_ms
         self.disturbed()

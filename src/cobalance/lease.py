@@ -50,13 +50,6 @@ class Lease:
         delay = min(FIRST_RETRY_MS * 2 ** min(self._failures - 1, 16), self.session_ms // 6)
         self.retry_at = max(now, min(now + delay, self._sent_at + self.session_ms // 3))
 
-    def refused(self, now: int, heartbeat_ms: int) -> None:
-        """Somebody is in the way until his session ends. That is asked for once a heartbeat at least: nobody's session ends for as
-        long as the coordinator hears so little that it takes itself for cut off.
-        """
-        self.failed(now)
-        self.retry_at = min(now + heartbeat_ms, now if self.retry_at is None else self.retry_at)
-
     def retry_due(self, now: int) -> bool:
         """Whether the outstanding request should be sent again now."""
         return self.retry_at is not None and now >= self.retry_at

@@ -190,7 +190,7 @@ class Session:
                 self._rejoin([])
 
     def _refused_as_double(self, reply: CoordinatorReply) -> None:
-        self.lease.refused(self._now, reply.heartbeat_interval_ms)
+        self.lease.failed(self._now)  # asked again until the session of whoever has it has ended
         if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is no member, so there is nothing to leave
         else:

@@ -133,6 +133,8 @@ def _sessions(records: Records) -> None:
     for field in MEMBER_FIELDS:
         known = {name[2:] for name in records.scalars if name.startswith(f"{field}:")}
         assert known == live if field == "r" else known <= live, f"{field}: is kept for others than the living"
+    kept = {id_ for id_, member in records.members.items() if member.status == "graced"}
+    assert {name[2:] for name in records.scalars if name.startswith("g:")} == kept, "g: is not of those in their grace"
     assert records.scalars.get("coordinator", "") in {"", *live}, "the coordinator is no member"
 
 

@@ -27,7 +27,7 @@ class ResourceRecord:
     def unpack(cls, packed: str) -> ResourceRecord:
         """From its text."""
         status, owner, token, since, deadline, rank, removing, avoid, ended = packed.split(" ")
-        return cls(status, owner, int(token), int(since), int(deadline), rank, removing == "1", avoid, int(ended))
+        return cls(status, owner, int(token), int(since), abs(int(deadline)), rank, removing == "1", avoid, int(ended))
 
     @property
     def is_counted(self) -> bool:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import attrs
+import pytest
+from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, names
+
+from cobalance.settings import GroupSettings, Mode
 
 SESSION_MS = SETTINGS.session_timeout_ms
 
@@ -73,14 +80,83 @@ def test_after_a_silence_the_dead_still_expire(group: Group) -> None:
     assert group.holders() == {"r000": "a", "r001": "a"}
 
 
-def test_a_silence_of_two_heartbeats_is_still_normal(group: Group) -> None:
-    """Only more than two heartbeats without anybody heard means that something is wrong with the server."""
+def test_a_silence_of_half_a_session_is_still_normal(group: Group) -> None:
+    """Only a longer one may have made an innocent member late, and means that something is wrong with the server."""
     a, b = group.joined("ab")
     b.silent = True
     for _ in range(2):
-        group.backend.now_ms += 2 * SETTINGS.heartbeat_interval_ms
+        group.backend.now_ms += SESSION_MS // 2
         a.heartbeat()
     assert [entry["member"] for entry in group.journal("expired_member")] == ["b"]
+
+
+@pytest.mark.parametrize("heartbeat_ms", [50, 100])
+def test_a_kill_on_a_busy_machine_is_healed_in_time(backend: Backend, heartbeat_ms: int) -> None:
+    """Short heartbeats, and processes that get to run up to 300 ms late: that is not trouble with Redis."""
+    settings = GroupSettings(session_timeout_ms=5_000, heartbeat_interval_ms=heartbeat_ms, rejoin_grace_ms=0)
+    group, random = Group(backend, settings), Random(heartbeat_ms)
+    a, _killed = group.joined("ab")
+    group.set_resources(a, names(2))
+    group.drain()
+    killed_at = group.backend.now_ms
+    while group.holders() != {"r000": "a", "r001": "a"}:
+        assert group.backend.now_ms <= killed_at + 5_000 + heartbeat_ms
+        group.backend.now_ms += heartbeat_ms + random.randint(120, 300)
+        a.hear()
+
+
+@pytest.mark.parametrize("silence_ms", [1_400, 1_501, 1_600, 2_300, 2_999, 3_001, 4_400, 60_000])
+def test_the_dead_expire_whatever_silences_follow_each_other(group: Group, silence_ms: int) -> None:
+    """Counting half a session timeout of each, a dead member is gone after two session timeouts; who is heard never is."""
+    a, b, _c = group.joined("abc")
+    group.set_resources(a, names(3))
+    group.drain()
+    counted_ms = 0
+    while "c" in group.loads():
+        assert counted_ms <= 2 * SESSION_MS
+        group.backend.now_ms += silence_ms
+        counted_ms += min(silence_ms, SESSION_MS // 2)
+        group.beat(a, b)
+    assert group.loads().keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_silences_of_all_lengths_end_the_dead_and_nobody_else(group: Group, seed: int) -> None:
+    """Shorter and longer ones in any order, and a clock that jumps: who is heard after each keeps its place."""
+    random = Random(seed)
+    a, b = group.joined("ab")
+    for victim in "cdefg":
+        group.join(victim)
+        counted_ms = 0
+        while victim in group.loads():
+            assert counted_ms <= 2 * SESSION_MS, f"{victim} is still there"
+            ms = random.choice([300, 1_000, 1_490, 1_510, 2_000, 2_990, 3_010, 20_000])
+            group.backend.now_ms += ms
+            group.clock_offset_ms += random.choice([0, 0, ms])  # it jumped
+            counted_ms += min(ms, SESSION_MS // 2)
+            group.beat(a, b)
+    assert group.loads().keys() == {"a", "b"}
+
+
+def test_who_was_late_before_a_silence_is_not_excused_by_it(group: Group) -> None:
+    """Whoever could have called for half a session, and did not, has only what is left of its session."""
+    a, _b = group.joined("ab")
+    group.run(SESSION_MS // 2 + 100, a)
+    group.backend.now_ms += SESSION_MS
+    a.heartbeat()
+    assert [entry["member"] for entry in group.journal("expired_member")] == ["b"]
+
+
+def test_describe_shows_when_a_session_really_ends(group: Group) -> None:
+    """Put off by a silence, or kept for the rejoin grace."""
+    a, b = group.join("a", instance_id="one"), group.join("b")
+    group.backend.now_ms += 2 * SESSION_MS
+    b.heartbeat()
+    rows = {row.id: row.expires_ms for row in group.coordinator.members()}
+    assert rows == {"a": group.backend.now_ms + SESSION_MS, "b": group.backend.now_ms + SESSION_MS}
+    a.leave(remain=True)
+    rows = {row.id: row.expires_ms for row in group.coordinator.members()}
+    assert rows["a"] == group.backend.now_ms + SETTINGS.rejoin_grace_ms
 
 
 def test_a_silence_does_not_end_a_rejoin_grace(group: Group) -> None:
@@ -94,6 +170,18 @@ def test_a_silence_does_not_end_a_rejoin_grace(group: Group) -> None:
     assert group.records().members["a"].status == "graced"
     group.run(SESSION_MS, b)
     assert group.records().members["a"].status == "ended"
+
+
+def test_silences_put_off_the_end_of_a_rejoin_grace_once(group: Group) -> None:
+    """The first one that its end falls into; after it a session timeout is left, whatever follows."""
+    a, b = group.join("a", instance_id="one"), group.join("b")
+    assert a.leave(remain=True) == "LEFT"
+    waited_ms = 0
+    while group.records().members["a"].status == "graced":
+        assert waited_ms <= SETTINGS.rejoin_grace_ms + 2 * SESSION_MS
+        group.backend.now_ms += SESSION_MS - 1
+        waited_ms += SESSION_MS - 1
+        b.heartbeat()
 
 
 def test_a_step_forward_forces_nobody_before_its_own_deadline(group: Group) -> None:
@@ -113,6 +201,45 @@ def test_a_step_forward_forces_nobody_before_its_own_deadline(group: Group) -> N
     group.run(SETTINGS.revocation_timeout_ms)
     assert group.holders()[pending] == "b"
     assert b.works_on(pending)
+
+
+def _asked_back(group: Group) -> str:
+    """What a holds, and is asked to give to b; it never does."""
+    (a,) = group.joined("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    group.join("b")
+    a.hear()
+    return a.pending[0]
+
+
+@pytest.mark.parametrize("mode", ["cooperative", "eager"])
+def test_silences_put_off_a_deadline_once(backend: Backend, mode: Mode) -> None:
+    """However the clock jumps, and however often nobody calls: in the end it is forced."""
+    group = Group(backend, attrs.evolve(SETTINGS, mode=mode))
+    _asked_back(group)
+    waited_ms = 0
+    while not group.journal("forced"):
+        assert waited_ms <= 2 * SETTINGS.revocation_timeout_ms + SESSION_MS
+        group.backend.now_ms += SESSION_MS - 1
+        waited_ms += SESSION_MS - 1
+        group.members["b"].heartbeat()
+        group.members["a"].heartbeat()
+
+
+def test_a_deadline_is_put_off_anew_in_the_next_tenure(group: Group) -> None:
+    """What was put off once is forgotten with the revocation."""
+    pending = _asked_back(group)
+    for waiting in (pending, pending):
+        group.step_clock(3_600_000)
+        group.beat()
+        assert group.records().resources[waiting].deadline == group.backend.now_ms + SETTINGS.revocation_timeout_ms
+        group.members["a"].release(pending)
+        group.beat()
+        group.members["b"].leave()
+        group.drain()
+        group.members["b"] = group.members["a"].group.join("b" + waiting + str(group.backend.now_ms))
+        group.members["a"].hear()
 
 
 def test_a_postponed_force_shows_its_new_deadline(group: Group) -> None:

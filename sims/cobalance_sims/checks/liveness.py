@@ -94,74 +94,87 @@ class L1(Check):
 class L2(Check):
     """A revocation ends by its timeout even if the holder never answers.
 
-    Nothing is pending for longer than a session timeout (until its holder is told, or has expired), the revocation timeout, two
-    heartbeats and a second. Trouble with Redis, and recovery, start the count again: nobody can be told, or be forced, then.
+    Its holder is told, or has expired, within a session timeout; then it has the revocation timeout; two heartbeats and a second
+    are allowed for. A silence that began before its deadline puts that off by one revocation timeout, once; a recovery, which
+    lasts one session timeout after a loss of data, starts the count again.
     """
 
     promise = "L2"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        it = world.settings
-        self._patience_ms = it.session_timeout_ms + it.revocation_timeout_ms + 2 * it.heartbeat_interval_ms + 1_000
-        self._blocked_at = 0
-
     def second(self) -> None:
-        """Looks at what is pending."""
-        world, ledger = self.world, self.world.redis.ledger
-        if ledger.recovering or not world.redis.up or world.now - world.redis.heard_at > 1_000:
-            self._blocked_at = world.now
-        blocked = max(self._blocked_at, world.redis.disturbed_at)
-        for name, since in ledger.pending.items():
-            if world.now - max(since, blocked) > self._patience_ms:
-                self.broken(f"{name} of {ledger.resources[name].owner} has been pending since {since} ms")
+        """Looks at what is pending, as of the last call."""
+        world, it = self.world, self.world.settings
+        slack_ms = 2 * it.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
+        for name, since in world.redis.ledger.pending.items():
+            if world.redis.heard_at > self._ends_by(since) + slack_ms:
+                self.broken(f"{name} of {world.redis.ledger.resources[name].owner} has been pending since {since} ms")
+
+    def _ends_by(self, since: int) -> int:
+        redis, it = self.world.redis, self.world.settings
+        deadline = max(session_ends_by(self.world, since), redis.recovers_by) + it.revocation_timeout_ms
+        late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= deadline]
+        return max([deadline, *(ended + it.revocation_timeout_ms for ended in late[-1:])])
 
 
 class L3(Check):
-    """A crash is healed within session timeout plus a heartbeat.
+    """A crash is healed within session timeout plus a heartbeat, at worst two session timeouts.
 
-    After it (and an allowance for requests still on their way when the process died, and for the reply that brings the news)
-    nothing is on record for any member of that process, but for its rejoin grace. Trouble with Redis, and recovery, start the
-    count again.
+    One session timeout after it was last heard (and a heartbeat and a second, for the call that notices) nothing is on record for
+    any member of a killed process. The first silence that began in the first half of that time puts it off to one session timeout
+    after itself; a second silence puts off nothing. The same holds for the end of a rejoin grace, which any silence puts off that began
+    within it. A recovery, which lasts one session timeout after a loss of data, ends first.
     """
 
     promise = "L3"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        it = world.settings
-        self._patience_ms = 2 * it.session_timeout_ms // 3 + it.session_timeout_ms + it.heartbeat_interval_ms + 1_000
-        self._blocked_at = 0
         self._crashed: dict[str, int] = {}
+        self._graced: dict[str, int] = {}
 
     def died(self, process: Process) -> None:
         """A process was killed."""
         self._crashed[process.name] = self.world.now
 
-    def second(self) -> None:
-        """Looks at those killed a while ago."""
-        world, ledger = self.world, self.world.redis.ledger
-        if ledger.recovering or not world.redis.up or world.now - world.redis.heard_at > 1_000:
-            self._blocked_at = world.now
-        blocked = max(self._blocked_at, world.redis.disturbed_at)
-        for name, at in list(self._crashed.items()):
-            if world.now - max(at, blocked) > self._patience_ms:
-                self._check(name, at)
-                if at >= blocked:
-                    del self._crashed[name]
+    def data_lost(self, known_from: int) -> None:
+        """Who was kept for a grace may be forgotten, or be a member again."""
+        del known_from
+        self._graced.clear()
 
-    def _check(self, name: str, at: int) -> None:
-        ledger = self.world.redis.ledger
-        owners = {*ledger.kept, *(ledger.resources[resource].owner for resource in ledger.pending)}
-        for owner in owners:
-            if owner.rpartition(".")[0] == name and ledger.members.get(owner) != "graced":
-                self.broken(f"{name} was killed at {at} ms and {owner} still holds something")
+    def second(self) -> None:
+        """Looks at those killed a while ago, and at what was to be kept for a while."""
+        world, ledger = self.world, self.world.redis.ledger
+        slack_ms = world.settings.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
+        noticed_at = world.redis.heard_at - slack_ms
+        for owner in {*ledger.members, *ledger.kept, *(ledger.resources[name].owner for name in ledger.pending)}:
+            at = self._crashed.get(owner.rpartition(".")[0])
+            heard_at = world.redis.heard_of.get(owner, 0)
+            if at is not None and ledger.members.get(owner) != "graced" and noticed_at > self._gone_by(heard_at):
+                self.broken(f"{owner} was killed at {at} ms, last heard at {heard_at} ms, and is still on record")
+        for member, since in self._graced.items():
+            if noticed_at > self._kept_until(since):
+                self.broken(f"{member} is kept for its return since {since} ms")
+
+    def _gone_by(self, heard_at: int) -> int:
+        return max(session_ends_by(self.world, heard_at), self.world.redis.recovers_by)
+
+    def _kept_until(self, since: int) -> int:
+        redis, it = self.world.redis, self.world.settings
+        ends = since + it.rejoin_grace_ms
+        late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= ends]
+        return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms for ended in late[-1:])])
 
     def journal(self, entry: JournalEntry) -> None:
-        """A member buried is a crash healed, unless its process had another one since."""
-        if entry.kind != "expired_member" or not entry.member:
-            return
-        name = entry.member.rpartition(".")[0]
-        others = self.world.redis.ledger.members.keys() - {entry.member}
-        if name not in {other.rpartition(".")[0] for other in others}:
-            self._crashed.pop(name, None)
+        """Who is kept for the rejoin grace, from when."""
+        if entry.kind == "graced" and entry.member:
+            self._graced[entry.member] = self.world.now
+        elif entry.kind in ("left", "expired_member") and entry.member:
+            self._graced.pop(entry.member, None)
+
+
+def session_ends_by(world: World, heard_at: int) -> int:
+    """By when a member that was last heard at a time has expired, if it is not heard any more."""
+    session_ms = world.settings.session_timeout_ms
+    first = next((it for it in world.redis.silences if it.ended > heard_at), None)
+    is_excuse = first is not None and 2 * (first.began - heard_at) <= session_ms
+    return (first.ended if first is not None and is_excuse else heard_at) + session_ms

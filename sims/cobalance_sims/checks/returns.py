@@ -30,8 +30,8 @@ class S6Returns(Check):
     Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
     What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
-    loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something hears within a session timeout that it may keep it, or is cut off; whoever has
-    lost something to a better claim hears of that, within two.
+    loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something that it
+    may keep, or has lost something to a better claim, knows of that once it is answered what it asks a session timeout later.
     """
 
     promise = "S6"
@@ -104,9 +104,7 @@ class S6Returns(Check):
             held = {} if process is None else process.session.holdings.snapshot()
             if held.get(resource) != (token, "held"):
                 del self._losers[name, resource, token]
-            elif (
-                self.world.now - max(since, self.world.redis.disturbed_at) > 2 * self.world.settings.session_timeout_ms
-            ):
+            elif process is not None and self._has_heard(process, since):
                 self.broken(
                     f"{name} still believes to hold {resource}, which a better claim took from it at {since} ms"
                 )
@@ -189,11 +187,19 @@ class S6Returns(Check):
     def second(self) -> None:
         """Who has not heard of a cancellation, or of a better claim."""
         self._check_losers()
-        found = {key for process in list(self._asked.values()) for key in self._unheard(process)}
+        found = {key: process for process in list(self._asked.values()) for key in self._unheard(process)}
         self._draining = {key: self._draining.get(key, self.world.now) for key in found}
-        for (resource, _), since in self._draining.items():
-            if self.world.now - max(since, self.world.redis.disturbed_at) > self.world.settings.session_timeout_ms:
-                self.broken(f"{resource} is held again, and its holder drains it since {since} ms")
+        for key, since in self._draining.items():
+            if self._has_heard(found[key], since):
+                self.broken(f"{key[0]} is held again, and its holder drains it since {since} ms")
+
+    def _has_heard(self, process: Process, since: int) -> bool:
+        """Whether it was answered what it asked a session timeout later."""
+        lease, session_ms = process.session.lease, self.world.settings.session_timeout_ms
+        if lease.until is None:
+            return False
+        asked_at = lease.until - process.offset_ms - (session_ms - session_ms // 10)
+        return asked_at > since + session_ms
 
     def _unheard(self, process: Process) -> Iterator[tuple[str, int]]:
         if process.paused:

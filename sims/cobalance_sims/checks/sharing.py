@@ -33,8 +33,8 @@ class S5(Check):
     non-member.
 
     About to be: nothing stays free for longer than two heartbeats and a second while somebody with capacity is a member.
-    Exempt are recovery and an eager barrier, during which nothing is granted, and trouble with Redis itself: the time counts
-    from their ends.
+    Exempt are an eager barrier, during which nothing is granted, and the one session timeout of a recovery that a loss of data
+    calls for: the time counts from their ends. While nobody calls Redis, nothing can happen: all is seen as of the last call.
     """
 
     promise = "S5"
@@ -53,26 +53,19 @@ class S5(Check):
     def second(self) -> None:
         """Looks at what is free; that is little."""
         world, ledger = self.world, self.world.redis.ledger
-        if (
-            not self._takers()
-            or ledger.recovering
-            or not world.redis.up
-            or (ledger.pending and world.settings.mode == "eager")
-        ):
+        if not self._takers() or (ledger.pending and world.settings.mode == "eager"):
             self._blocked_at = world.now
-        self._blocked_at = max(self._blocked_at, world.redis.disturbed_at)
-        if world.now - world.redis.heard_at > 1_000:
-            return
+        blocked = max(self._blocked_at, world.redis.recovers_by)
         for name in ledger.free:
             since = ledger.resources[name].since
-            if world.now - max(since, self._blocked_at) > self._patience_ms:
+            if world.redis.heard_at - max(since, blocked) > self._patience_ms:
                 self.broken(f"{name} has been free since {since} ms, with {len(ledger.members)} members there")
         for owner in ledger.kept:
             ended = self._ended_at.get(owner)
             if (
                 owner not in ledger.members
                 and ended is not None
-                and world.now - max(ended, self._blocked_at) > self._patience_ms
+                and world.redis.heard_at - max(ended, blocked) > self._patience_ms
             ):
                 self.broken(f"{owner} ended at {ended} ms and still holds something")
 
@@ -161,7 +154,7 @@ class S6(Check):
         self._begin()
 
     def _look_for_needless(self) -> None:
-        ledger, now = self.world.redis.ledger, self.world.now
+        ledger, redis = self.world.redis.ledger, self.world.redis
         blocked = ledger.recovering or self.world.settings.mode == "eager" or not self._equal()
         active = [member for member, status in ledger.members.items() if status == "active"]
         if blocked or not ledger.pending or not active:
@@ -170,10 +163,9 @@ class S6(Check):
         graced = sum(ledger.kept[member] for member, status in ledger.members.items() if status == "graced")
         share = (sum(not it.removing for it in ledger.resources.values()) - graced) // len(active)
         needless = [name for name in ledger.pending if self._is_needless(name, share)]
-        self._needless = {name: self._needless.get(name, now) for name in needless}
-        calm_since = max(self.world.redis.disturbed_at, now - self._patience_ms)
+        self._needless = {name: self._needless.get(name, self.world.now) for name in needless}
         for name, since in self._needless.items():
-            if since < calm_since and now - self.world.redis.disturbed_at > self._patience_ms:
+            if redis.heard_at - since > self._patience_ms:
                 self.broken(f"{name} is drained since {since} ms by a member that keeps less than its share of {share}")
 
     def _is_needless(self, name: str, share: int) -> bool:

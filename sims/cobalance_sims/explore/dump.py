@@ -34,8 +34,8 @@ GROUP = "g"
 KEYS = group_keys(GROUP)
 PREFIX = KEYS[0].rsplit(":", 1)[0] + ":"
 
-_JOURNAL, _STATE, _RESOURCES, _TIMERS, _DEADLINES = (
-    (PREFIX + name).encode() for name in ("journal", "state", "resources", "timers", "deadlines")
+_JOURNAL, _STATE, _RESOURCES, _DEADLINES = (
+    (PREFIX + name).encode() for name in ("journal", "state", "resources", "deadlines")
 )
 
 _FAR_MS = GROUP_MS + 500_000
@@ -72,7 +72,6 @@ class Around:
 
     highest_token: int
     first_deadline: int
-    has_graced: bool
 
     @classmethod
     def of(cls, state: State) -> Around:
@@ -80,8 +79,7 @@ class Around:
         parts = {key.key: key.contents for key in state}
         tokens = [int(packed.split(b" ")[2]) for packed in parts.get(_RESOURCES, ())[1::2]]
         deadlines = [int(at) for at in parts.get(_DEADLINES, ())[1::2]]
-        has_graced = any(entry.startswith(b"g:") for entry in parts.get(_TIMERS, ()))
-        return cls(max(tokens, default=1), min(deadlines, default=_FAR_MS), has_graced)
+        return cls(max(tokens, default=1), min(deadlines, default=_FAR_MS))
 
 
 Skeleton = tuple[str, ...]
@@ -160,29 +158,44 @@ class Canonical:
         settings = self._settings
         if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)
-        heard = int(fields.get("heard", "0"))
-        if heard:
-            fields["heard"] = str(max(heard, GROUP_MS - 2 * settings.heartbeat_interval_ms - 1))
+        self._shorten_silence(fields, GROUP_MS - 2 * settings.session_timeout_ms - int(fields.get("heard", "0")))
         if "gap_at" in fields and self._is_gap_over(fields, around):
-            del fields["gap_at"]
+            del fields["gap_from"], fields["gap_at"]
         if int(fields.get("quiet_until", "0")) <= GROUP_MS:
             fields.pop("quiet_until", None)
         if int(fields.get("calm_at", "0")) <= GROUP_MS:
             fields.pop("calm_at", None)
             fields.pop("burst", None)
 
-    def _is_gap_over(self, fields: dict[str, str], around: Around) -> bool:
-        """A silence puts off the end of sessions and deadlines. It is over once those that run end later anyway: whatever
-        begins to run from now on does so by itself.
+    @staticmethod
+    def _shorten_silence(fields: dict[str, str], by_ms: int) -> None:
+        """Two sessions of silence are as good as more: the next call ends one that is long enough in any case, and what ended
+        before then keeps its distance from its beginning.
         """
-        session_over = int(fields["gap_at"]) + self._settings.session_timeout_ms
-        force_over = int(fields["gap_at"]) + self._settings.revocation_timeout_ms
+        if by_ms <= 0 or "heard" not in fields:
+            return
+        fields["heard"] = str(int(fields["heard"]) + by_ms)
+        for field, value in fields.items():
+            if field[:2] in {"r:", "g:"}:
+                *request, ends = value.split(" ")
+                if int(ends) < GROUP_MS:
+                    fields[field] = " ".join([*request, str(min(int(ends) + by_ms, GROUP_MS))])
+
+    def _is_gap_over(self, fields: dict[str, str], around: Around) -> bool:
+        """A silence puts off the end of sessions, graces and deadlines. It is over once those that run, and that it excuses,
+        end later anyway: whatever begins to run from now on does so by itself.
+        """
+        settings, gap_from = self._settings, int(fields["gap_from"])
+        session_over = int(fields["gap_at"]) + settings.session_timeout_ms
+        force_over = int(fields["gap_at"]) + settings.revocation_timeout_ms
         if max(session_over, force_over) <= GROUP_MS:
             return True
-        if around.has_graced or int(fields.get("barrier", "0")) > 0:
+        if int(fields.get("barrier", "0")) > 0 or 0 < settings.rejoin_grace_ms < session_over - GROUP_MS:
             return False
-        ends = [int(value.split(" ")[1]) for field, value in fields.items() if field[:2] == "r:"]
-        return session_over <= min(ends, default=_FAR_MS) and force_over <= around.first_deadline
+        left = {"r:": settings.session_timeout_ms // 2, "g:": 0}
+        ends = [(int(value.split(" ")[-1]), left[field[:2]]) for field, value in fields.items() if field[:2] in left]
+        excused = [end for end, left_ms in ends if end - left_ms >= gap_from]
+        return session_over <= min(excused, default=_FAR_MS) and force_over <= around.first_deadline
 
 
 @cache
@@ -190,7 +203,9 @@ def _resource(oldest: int, packed: str) -> Word:
     status, owner, token, since, deadline, rank, removing, avoid, _ended = packed.split(" ")
     words = [plain(status), plain(owner), one(TOKEN, int(token))]
     words.append(_since(oldest, int(since)) if status == "pending" else plain(str(GROUP_MS)))
-    words += [time(int(deadline)), plain(rank), plain(removing)]
+    is_late = deadline[0] == "-"
+    words += [joined([plain("-"), time(-int(deadline))], "") if is_late else time(int(deadline))]
+    words += [plain(rank), plain(removing)]
     member, at, until = avoid.partition("@")
     words += [joined([plain(f"{member}@"), time(int(until))], "") if at else plain(avoid), plain("0")]
     return joined(words)
@@ -223,6 +238,7 @@ _KINDS = {
     "version": STORE_VERSION,
     "incarnation": INCARNATION,
     "heard": GROUP_TIME,
+    "gap_from": GROUP_TIME,
     "gap_at": GROUP_TIME,
 }
 
@@ -236,7 +252,9 @@ def _scalar(field: str, value: str) -> Word:
         return time(int(value))
     if field.startswith("r:"):
         request, ends = value.split(" ")
-        return joined([one(NUMBER + field[2:], int(request)), time(int(ends))])
+        return joined([one(NUMBER + field[2:], int(request)), one(GROUP_TIME, int(ends))])
+    if field.startswith("g:"):
+        return one(GROUP_TIME, int(value))
     if field == "pulse" and value and not value.startswith("torn "):
         server, incarnation, rest = value.split(" ", 2)
         return joined([plain(server), one(INCARNATION, int(incarnation)), plain(rest)])

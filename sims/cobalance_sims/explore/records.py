@@ -111,7 +111,7 @@ def _member(packed: str) -> Member:
 
 def _resource(packed: str) -> Resource:
     status, owner, token, since, deadline, rank, removing, avoid, _ = packed.split(" ")
-    return Resource(status, owner, int(token), int(since), int(deadline), rank, removing == "1", avoid)
+    return Resource(status, owner, int(token), int(since), abs(int(deadline)), rank, removing == "1", avoid)
 
 
 def inconsistency(records: Records) -> str:
@@ -219,7 +219,9 @@ def _timers(records: Records) -> bool:
 def _sessions(records: Records) -> bool:
     live = {name for name, it in records.members.items() if it.is_live}
     known = {field[2:] for field in records.scalars if field[:2] == "r:"}
-    return known == live and records.scalars.get("coordinator", "") in {"", *live}
+    kept = {name for name, it in records.members.items() if it.status == "graced"}
+    ending = {field[2:] for field in records.scalars if field[:2] == "g:"}
+    return (known, ending) == (live, kept) and records.scalars.get("coordinator", "") in {"", *live}
 
 
 _RULES: tuple[tuple[str, Callable[[Records], bool]], ...] = (

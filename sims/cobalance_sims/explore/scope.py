@@ -8,7 +8,7 @@ from cobalance.settings import GroupSettings, MemberSettings
 
 TICK_MS = 300
 """Time passes in steps of half a session timeout: a heartbeat is due at each, and the member's own lease (nine tenths of a
-session) ends between two of them. It is below two heartbeat intervals, so an idle tick alone is no silence."""
+session) ends between two of them. An idle tick alone is no silence: that is more than half a session."""
 
 GROUP_MS = 1_800_000_000_000
 """The group's clock in every canonical state: times are kept relative to it."""

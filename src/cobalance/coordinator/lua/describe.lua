@@ -29,8 +29,8 @@ local function member_row(id)
   local m = member(id)
   local low, high = quota_of(m)
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
-  local request, ends = vitals(id)
-  return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(request), int(ends), int(kept_by(m)),
+  local ends = m.status == 'graced' and grace_ends(id) or session_ends(id)
+  return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)), int(ends), int(kept_by(m)),
     int(pending), int(low), int(high)}
 end
 

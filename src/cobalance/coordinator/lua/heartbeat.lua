@@ -12,7 +12,7 @@ if s[1] and s[5] and #ARGV == 7 and ARGV[2] == '1' then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000) + skew
     local silence, version, last = now - s[4], tonumber(s[2]), string.match(s[5], '^%d+')
-    if silence >= 0 and silence <= 2 * beat and now < tonumber(s[3] or 0) and tonumber(ARGV[4]) >= tonumber(last)
+    if silence >= 0 and silence <= session / 2 and now < tonumber(s[3] or 0) and tonumber(ARGV[4]) >= tonumber(last)
       and version >= tonumber(ARGV[6]) and tonumber(s[6] or 0) <= tonumber(ARGV[7]) then
       redis.call('HSET', KEYS[1], 'heard', now, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
       return {'OK', now, tonumber(incarnation), version, version, tonumber(session), tonumber(beat), tonumber(s[3]),

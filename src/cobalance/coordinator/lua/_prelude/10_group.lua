@@ -2,7 +2,7 @@
 --
 -- Lex entries and packed records separate their fields by one blank; names never hold blanks (names.py), and "!" is
 -- the character after it, so "[m " .. "(m!" spans exactly what belongs to member m.
-local fmt, floor, max, min = string.format, math.floor, math.max, math.min
+local fmt, abs, floor, max, min = string.format, math.abs, math.floor, math.max, math.min
 local unpack = table.unpack or unpack
 
 local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -11,7 +11,7 @@ local DEADLINES, OFFSETS, JOURNAL, MORE, LESS = KEYS[11], KEYS[12], KEYS[13], KE
 
 local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'classes', 'pulse'}
 local NUMBERS = {
-  'incarnation', 'version', 'due', 'heard', 'skew', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
+  'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
@@ -70,8 +70,9 @@ local function read_clock()
     G.skew = G.heard - real_ms
     now = G.heard
   end
-  -- Silence longer than two heartbeats may be an outage, a pause or a forward step: nobody is blamed for it.
-  if G.heard > 0 and now - G.heard > 2 * G.heartbeat_ms then G.gap_at = now end
+  -- Half a session in which nobody was heard is an outage, a pause or a step forward: it may have made an innocent member
+  -- late, who tries again within a third of a session, and is not held against it (70_timers.lua).
+  if G.heard > 0 and now - G.heard > G.session_ms / 2 then G.gap_from, G.gap_at = G.heard, now end
   G.heard = now
   now_int, now_wide = fmt('%.0f', now), fmt('%016.0f', now)
 end

@@ -6,7 +6,7 @@
 --             get on: nobody works it before an operator resumes it, and it counts in nobody's share)
 --   token     of the current tenure, or of the last one when free
 --   since     ms at which this status began
---   deadline  ms; 0 until a reply has carried the revocation
+--   deadline  ms; 0 until a reply has carried the revocation; negative once a silence has put it off
 --   rank      2 idle, 1 busy, 0 pinned: the order in which surplus is picked, from the highest
 --   removing  1 once the resource list no longer names it
 --   avoid     member@until_ms: who gave it up and is not chosen again before then; of a halted one, why: halted:<word>
@@ -30,7 +30,8 @@ local function resource(name)
   local status, owner, token, since, deadline, rank, removing, avoid, ended = string.match(packed, RESOURCE)
   r = {
     name = name, status = status, owner = owner, token = tonumber(token), since = tonumber(since),
-    deadline = tonumber(deadline), rank = rank, removing = removing == '1', avoid = avoid, ended = tonumber(ended),
+    deadline = abs(tonumber(deadline)), postponed = tonumber(deadline) < 0, rank = rank, removing = removing == '1',
+    avoid = avoid, ended = tonumber(ended),
   }
   resource_cache[name] = r
   return r
@@ -63,8 +64,9 @@ local function save_resources()
     local r = resource_cache[changed[i]]
     if r then
       out[#out + 1] = r.name
-      out[#out + 1] = r.status .. ' ' .. r.owner .. ' ' .. int(r.token) .. ' ' .. int(r.since) .. ' ' .. int(r.deadline)
-        .. ' ' .. r.rank .. ' ' .. (r.removing and '1' or '0') .. ' ' .. r.avoid .. ' ' .. int(r.ended)
+      local sign = r.postponed and r.deadline > 0 and '-' or ''
+      out[#out + 1] = r.status .. ' ' .. r.owner .. ' ' .. int(r.token) .. ' ' .. int(r.since) .. ' ' .. sign
+        .. int(r.deadline) .. ' ' .. r.rank .. ' ' .. (r.removing and '1' or '0') .. ' ' .. r.avoid .. ' ' .. int(r.ended)
     end
   end
   changed, is_changed = {}, {}

@@ -49,6 +49,7 @@ end
 -- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told.
 local function arm(r)
   if r.deadline > 0 then return end
+  r.postponed = false
   r.deadline = G.barrier > 0 and max(G.barrier, now + G.heartbeat_ms) or now + G.revocation_ms
   put_resource(r)
   call('ZADD', DEADLINES, int(r.deadline), r.name)

@@ -20,6 +20,12 @@ end
 
 local function last_request(id) return (vitals(id)) end
 
+-- When the rejoin grace of a graced one ends.
+local function grace_end(id)
+  local field = 'g:' .. id
+  return tonumber(kept[field] or call('HGET', STATE, field) or '0')
+end
+
 local function release_instance(m)
   if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then
     call('HDEL', MEMBERS, '=' .. m.instance)
@@ -40,6 +46,8 @@ local function end_member(m, kind, reason)
   if m.status == 'dead' or m.status == 'ended' then return end
   journal(kind, 'member', m.id, 'reason', reason)
   leave_shares(m)
+  kept['g:' .. m.id] = nil
+  if m.status == 'graced' then call('HDEL', STATE, 'g:' .. m.id) end
   call('ZREM', TIMERS, 's:' .. m.id, 'g:' .. m.id)
   unelect(m.id)
   release_instance(m)
@@ -58,6 +66,7 @@ local function enter_grace(m, reason)
   forget_request(m.id)
   unelect(m.id)
   call('ZREM', TIMERS, 's:' .. m.id)
+  keep('g:' .. m.id, int(now + G.grace_ms))
   set_timer('g:' .. m.id, now + G.grace_ms)
   set_timer('p:' .. m.id, now)
 end

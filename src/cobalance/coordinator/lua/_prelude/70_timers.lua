@@ -2,15 +2,28 @@
 
 local fire = {}
 
--- Nobody is expired for one session timeout after a silence, nor while recovering.
-local function patience() return max(G.gap_at > 0 and G.gap_at + G.session_ms or 0, G.recovering) end
+-- When somebody who is waited for until `ends` is given up: one session timeout after a silence that began while at least
+-- `left` ms were to come, if that is later, and not while recovering. Nothing else puts it off.
+--
+-- An innocent member, last heard within half a session before a silence, so has a whole session to be heard after it. A dead one
+-- has that once: a second silence begins half a session or more after the first, when less than the other half is left. So it is
+-- gone, counting half a session of that silence, with the first call after two session timeouts, whatever silences there are.
+local function given_up_at(ends, left)
+  return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms or 0, G.recovering)
+end
+
+local function session_ends(id)
+  local _, ends = vitals(id)
+  return given_up_at(ends, G.session_ms / 2)
+end
+
+local function grace_ends(id) return given_up_at(grace_end(id), 0) end
 
 -- Session.
 function fire.s(id)
   local m = member(id)
   if not is_live(m) then return true end
-  local _, ends = vitals(id)
-  local expires = max(ends, patience())
+  local expires = session_ends(id)
   if now < expires then set_timer('s:' .. id, expires) return false end
   if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
     enter_grace(m, 'expired')
@@ -24,7 +37,8 @@ end
 function fire.g(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
-  if now < patience() then set_timer('g:' .. id, patience()) return false end
+  local expires = grace_ends(id)
+  if now < expires then set_timer('g:' .. id, expires) return false end
   end_member(m, 'expired_member', 'grace')
   return true
 end

@@ -48,15 +48,17 @@ local function cancel_needless()
   end
 end
 
--- A clock that jumped forward must not overtake a holder who still counts down: no force for one revocation timeout.
+-- A clock that jumped forward must not overtake a holder who still counts down: after a silence no force for one revocation
+-- timeout, but only once, or silences that follow each other would put it off for ever.
 local function force_overdue()
   local due = call('ZRANGEBYSCORE', DEADLINES, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #due do
     if G.budget <= 0 then return end
     G.budget = G.budget - 1
     local r = resource(due[i])
-    if G.gap_at > 0 and now < G.gap_at + G.revocation_ms then
-      r.deadline = G.gap_at + G.revocation_ms
+    local later = G.gap_at > 0 and G.gap_at + G.revocation_ms or 0
+    if now < later and not r.postponed then
+      r.deadline, r.postponed = later, true
       put_resource(r)
       call('ZADD', DEADLINES, int(r.deadline), r.name)
     else

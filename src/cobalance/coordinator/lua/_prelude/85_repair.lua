@@ -40,7 +40,8 @@ mend_member.leaving = mend_member.active
 
 function mend_member.graced(m)
   local heir = member(m.reason)
-  ensure_timer('g:' .. m.id, now + G.grace_ms)
+  if grace_end(m.id) == 0 then call('HSET', STATE, 'g:' .. m.id, int(now + G.grace_ms)) end
+  ensure_timer('g:' .. m.id, grace_end(m.id))
   ensure_timer('p:' .. m.id, now)
   if heir and heir.status == 'active' then ensure_timer('h:' .. m.id, now) end
 end

@@ -40,7 +40,7 @@ end
 
 local function start_incarnation()
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
-  G.recovering, G.gap_at = now + G.session_ms, now
+  G.recovering = now + G.session_ms
   G.version = max(G.version, SEEN)
   G.offsets_known = 0
   G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
