@@ -27,7 +27,9 @@ class Standing:
     pending_since: int | None = None
     removing: bool = False
     halted: bool = False
-    """Nobody is to have it before an operator says so."""
+    """Nobody is to have it before an operator says so, …"""
+    paused: bool = False
+    """… or before a pause is over."""
 
 
 @attrs.define
@@ -105,6 +107,7 @@ class Ledger:
     def _apply_rare(self, entry: JournalEntry, name: str, it: Standing, now: int) -> None:
         if entry.kind in ("halted", "resumed"):
             it.halted, it.since = entry.kind == "halted", now
+            it.paused = it.halted and entry.reason == "paused"
             (self.free.discard if it.halted else self.free.add)(name)
         elif entry.kind == "reset":
             it.token = entry.token or it.token

@@ -85,6 +85,13 @@ _ALL = (
         habits=SLOW,
     ),
     Scenario(
+        name="poison",
+        summary="resources that nobody can work: given up soon after each grant, or after a while",
+        plan=(At(70_000, f.Crash()), At(72_000, f.Join())),
+        habits=Habits(fails_ms_of={"r3": (80, 120), "r7": (15_000, 40_000)}),
+        length_ms=180_000,
+    ),
+    Scenario(
         name="never_draining",
         summary="handlers that never return: cancelled at the deadline, or not even that",
         plan=(

@@ -81,6 +81,16 @@ class PlainWork:
         """It is worked from now on."""
         tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
         self._world.became_active(self._process, tenure)
+        span = self._process.habits.fails_ms_of.get(resource)
+        if span is not None:
+            self._process.later(draw(span, self._world.random), self._fail, (tenure, tenure.token))
+
+    def _fail(self, what: tuple[Tenure, int]) -> None:
+        it = self.find(what[0].resource, what[1])
+        still_fails = what[0].resource in self._process.habits.fails_ms_of
+        if still_fails and it is not None and it.state == "working":
+            it.abandoned = "unworkable"
+            self._stopped(it)
 
     def active(self) -> list[Tenure]:
         """An aborted one counts as stopped: its deadline has an allowance, and a call that cannot be cancelled is exempt."""

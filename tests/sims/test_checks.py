@@ -10,7 +10,7 @@ from tests.sims.stage import Stage
 from cobalance import actions as act
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Header, Release, ReleaseItem, Request
-from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, Violation
+from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S6Poison, Violation
 from cobalance_sims.checks.sharing import retained
 from cobalance_sims.faults import Join
 from cobalance_sims.scenario import QUICKENED
@@ -146,6 +146,16 @@ def _s6_drains_needlessly(stage: Stage) -> None:
     stage.let_pass(8_000)
 
 
+def _s6_moves_others_for_what_nobody_can_work(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.held("poison", "p1.1", 1)
+    stage.let_pass(30_000)
+    for token in range(2, 6):
+        stage.entry("abandoned", resource="poison", member="p1.1", token=token - 1, reason="hung")
+        stage.entry("granted", resource="poison", member="p1.1", token=token)
+        stage.entry("revoking", resource="r", member="p1.1", token=9, reason="rebalance")
+
+
 def _s6_is_uneven(stage: Stage) -> None:
     stage.world.clock.run(10)
     for number in range(3):
@@ -264,6 +274,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S6, _s6_moves_for_nobody),
     (S6, _s6_drains_needlessly),
     (S6, _s6_is_uneven),
+    (S6Poison, _s6_moves_others_for_what_nobody_can_work),
     (S7, _s7_joins_twice),
     (S7, _s7_has_two_of_one_name),
     (S7, _s7_has_two_of_one_name_long_after_a_loss),

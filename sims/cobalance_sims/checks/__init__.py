@@ -6,11 +6,12 @@ from cobalance_sims.checks.base import Check, Violation
 from cobalance_sims.checks.commits import S4Told
 from cobalance_sims.checks.liveness import L1, L2, L3
 from cobalance_sims.checks.messages import M1
+from cobalance_sims.checks.poison import S6Poison
 from cobalance_sims.checks.returns import S6Returns
 from cobalance_sims.checks.safety import S1, S2, S3, S4, S7
 from cobalance_sims.checks.sharing import S5, S6
 
-ALL: tuple[type[Check], ...] = (S1, S2, S3, S4, S4Told, S5, S6, S6Returns, S7, L1, L2, L3, M1)
+ALL: tuple[type[Check], ...] = (S1, S2, S3, S4, S4Told, S5, S6, S6Returns, S6Poison, S7, L1, L2, L3, M1)
 
 __all__ = [
     "ALL",
@@ -27,6 +28,7 @@ __all__ = [
     "S7",
     "Check",
     "S4Told",
+    "S6Poison",
     "S6Returns",
     "Violation",
 ]

@@ -12,12 +12,19 @@ if TYPE_CHECKING:
     from cobalance_sims.world import World
 
 
+LONGEST_PAUSE_MS = 300_000
+"""Of a resource that is given up again and again (50_moves.lua)."""
+
+
 def why_unsettled(world: World) -> str:
     """What is not yet as it should be; empty when the group has converged."""
     ledger = world.redis.ledger
     living = {process.session.member: process for process in world.living.values()}
     if ledger.recovering:
         return "the group is recovering"
+    paused = [name for name, it in ledger.resources.items() if it.paused]
+    if paused:
+        return f"{min(paused)} is paused"
     if ledger.pending:
         return f"{len(ledger.pending)} revocations are pending: {sorted(ledger.pending)[:5]}"
     if set(ledger.resources) != set(world.resources):
@@ -65,19 +72,22 @@ class L1(Check):
     promise = "L1"
 
     def bound_ms(self) -> int:
-        """The longest that timeouts may follow each other: recovery, then grace, then expiry, then a forced drain; twice."""
+        """The longest that timeouts may follow each other: recovery, then grace, then expiry, then a forced drain; twice; and the
+        longest pause of what could not be worked.
+        """
         it = self.world.settings
         return (
             2 * (2 * it.session_timeout_ms + it.rejoin_grace_ms + 2 * it.revocation_timeout_ms)
             + 10 * it.heartbeat_interval_ms
+            + (LONGEST_PAUSE_MS if any(it.paused for it in self.world.redis.ledger.resources.values()) else 0)
         )
 
     def converge(self) -> int:
         """Lets time pass until the group has converged; how long it took, ms."""
-        world, begun = self.world, self.world.now
+        world, begun, bound_ms = self.world, self.world.now, self.bound_ms()
         while why := why_unsettled(world):
-            if world.now - begun > self.bound_ms():
-                self.broken(f"after {self.bound_ms()} ms of calm {why}")
+            if world.now - begun > bound_ms:
+                self.broken(f"after {bound_ms} ms of calm {why}")
             world.clock.run(100)
         return world.now - begun
 

@@ -28,7 +28,7 @@ class S6Returns(Check):
     """Nothing else is interrupted.
 
     Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
-    What was given up unfinished does not go back to its giver while others could have it. A lower version of the resource list
+    What was given up unfinished does not go back to its giver while others could have it, unless it was paused. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
     loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something that it
     may keep, or has lost something to a better claim, knows of that once it is answered what it asks a session timeout later.
@@ -69,6 +69,8 @@ class S6Returns(Check):
         elif entry.kind == "abandoned" and entry.reason != "fenced":
             avoided_ms = AVOIDED_SESSIONS * self.world.settings.session_timeout_ms
             self._givers[entry.resource or ""] = (entry.member, entry.at_ms + avoided_ms)
+        elif entry.kind == "halted":  # paused: it goes to whoever has room afterwards, so that nothing moves for it
+            self._givers.pop(entry.resource or "", None)
         elif entry.kind in ("removed", "claimed"):
             self._givers.pop(entry.resource or "", None)
             self._note_loser(entry.resource or "", entry.member or "")

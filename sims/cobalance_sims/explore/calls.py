@@ -135,7 +135,7 @@ def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) 
         if entry["kind"] != "granted" or record is None:
             continue
         giver, _, until = record.avoid.partition("@")
-        if giver == entry["member"] and int(until or "0") > GROUP_MS and active - {giver}:
+        if giver == entry["member"] and int(until.partition("@")[0] or "0") > GROUP_MS and active - {giver}:
             return f"{entry['resource']} goes back to {giver}, who gave it up"
     return ""
 

@@ -206,8 +206,10 @@ def _resource(oldest: int, packed: str) -> Word:
     is_late = deadline[0] == "-"
     words += [joined([plain("-"), time(-int(deadline))], "") if is_late else time(int(deadline))]
     words += [plain(rank), plain(removing)]
-    member, at, until = avoid.partition("@")
-    words += [joined([plain(f"{member}@"), time(int(until))], "") if at else plain(avoid), plain("0")]
+    member, _, until = avoid.partition("@")
+    until, _, tries = until.partition("@")
+    avoided = joined([plain(f"{member}@"), time(int(until or "0")), plain(f"@{tries}")], "")
+    words += [avoided if until else plain(avoid), plain("0")]
     return joined(words)
 
 

@@ -113,7 +113,13 @@ def _remark_on(snapshot: Snapshot) -> None:
     elif snapshot.state == "Empty":
         silent = f" but {len(snapshot.members)} that went silent without leaving" if snapshot.members else ""
         remark(f"warning: group {snapshot.group!r} has no members{silent}.")
-    halted = [resource.name for resource in snapshot.resources if resource.halted]
+    paused = [resource.name for resource in snapshot.resources if resource.paused_until_ms]
+    if paused:
+        remark(
+            f"warning: nobody could work {', '.join(paused)}: tried again in growing pauses. At once, when the cause is removed: "
+            f"cobalance group resume {snapshot.group} {' '.join(paused)}"
+        )
+    halted = [resource.name for resource in snapshot.resources if resource.halted and not resource.paused_until_ms]
     if halted:
         remark(
             f"warning: nobody works {', '.join(halted)}: halted, since a member could not get on. Once the cause is removed: "
@@ -139,15 +145,17 @@ def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End]) -> Iterator[Row
             "consumer_id": resource.owner,
             "host": host_of(owner.label) if owner else None,
             "client_id": owner.label if owner else None,
-            "state": _status(resource, owner),
+            "state": _status(resource, owner, snapshot.now_ms),
             "age_ms": max(0, snapshot.now_ms - resource.since_ms),
             "token": resource.token or None,
             "deadline_in_ms": max(0, resource.deadline_ms - snapshot.now_ms) if resource.deadline_ms else None,
         }
 
 
-def _status(resource: ResourceRow, owner: MemberRow | None) -> str:
+def _status(resource: ResourceRow, owner: MemberRow | None, now_ms: int) -> str:
     status = "graced" if owner is not None and owner.status == "graced" else resource.status
+    if resource.paused_until_ms:
+        return f"{status}: {resource.halted}, tried in {seconds(max(0, resource.paused_until_ms - now_ms))}"
     if resource.halted:
         return f"{status}: {resource.halted}"
     return f"{status}, removing" if resource.removing else status

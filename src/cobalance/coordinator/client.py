@@ -230,8 +230,16 @@ class ResourceRow:
 
     @property
     def halted(self) -> str | None:
-        """Why nobody works it before an operator resumes it; ``None`` unless that is so."""
-        return self.avoid.partition(":")[2] if self.status == "halted" else None
+        """Why nobody works it before an operator resumes it, or before ``paused_until_ms``; ``None`` unless that is so."""
+        if self.status != "halted":
+            return None
+        return "given up again and again" if self.paused_until_ms else self.avoid.partition(":")[2]
+
+    @property
+    def paused_until_ms(self) -> int:
+        """When a halted resource that nobody could work is tried again by itself; 0 for never, or for one that is not halted."""
+        words = self.avoid.split("@")
+        return int(words[-2]) if self.status == "halted" and len(words) > 2 else 0
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> ResourceRow:

@@ -3,15 +3,17 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-7 as every verb; 8… seven a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
---          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while;
---          "halted:" and a word keeps it from everybody, until it is resumed), effort (handled/busy_ms/late_ms for the
+--          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; one that is
+--          given up by two in a row is paused; "halted:" and a word keeps it from everybody, until it is resumed), effort (handled/busy_ms/late_ms for the
 --          journal, or "")
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
 
 local wrong = malformed('', 'wnnnott')
 if wrong then return wrong end
-local AVOID_SESSIONS = 3
+
+-- Why a giver cannot go on whose resource is as good as any.
+local GIVERS_OWN = {unconnected = true, resigned = true, cancelled = true}
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
@@ -21,13 +23,17 @@ local function check(r, token, delivered, committed, offset, reason)
 end
 
 local function give_up(r, reason, effort)
+  local tries = tries_of(r) + ((r.status == 'pending' or GIVERS_OWN[reason]) and 0 or 1)
   end_tenure(r, 'abandoned', reason, effort)
   r.token = next_token()
   if string.match(reason, '^halted:%S+$') and not r.removing then return halt(r, reason) end
   if reason == 'fenced' then return put_resource(r) end -- cut off from Redis, nothing wrong with the giver
-  r.avoid = CALLER .. '@' .. int(now + AVOID_SESSIONS * G.session_ms)
-  put_resource(r)
-  set_timer('a:' .. r.name, now + AVOID_SESSIONS * G.session_ms)
+  if tries > 1 then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
+end
+
+local function give_back(r, effort)
+  r.avoid = string.gsub(r.avoid, '@%d+$', '@0') -- it can be worked after all
+  end_tenure(r, 'released', '', effort)
 end
 
 local function release(name, token, delivered, committed, offset, reason, effort)
@@ -39,7 +45,7 @@ local function release(name, token, delivered, committed, offset, reason, effort
   end
   if offset ~= '' then call('HSET', OFFSETS, name, offset) end
   G.budget = G.budget - 1
-  if reason == '' then end_tenure(r, 'released', '', effort) else give_up(r, reason, effort) end
+  if reason == '' then give_back(r, effort) else give_up(r, reason, effort) end
   return 'OK'
 end
 

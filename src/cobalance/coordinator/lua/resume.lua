@@ -8,21 +8,17 @@
 local wrong = malformed('', 'w')
 if wrong then return wrong end
 
-local function resume(name)
+local function answer(name)
   local r = resource(name)
   if not r then return 'UNKNOWN' end
   if r.status ~= 'halted' then return 'NOT_HALTED' end
   G.budget = G.budget - 1
-  detach(r)
-  r.status, r.since = 'free', now
-  put_resource(r)
-  call('ZADD', FREE, int(G.version), name)
-  journal('resumed', 'resource', name, 'token', int(r.token))
+  resume(r)
   return 'OK'
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then return refuse('UNKNOWN') end
 check_server()
-for i = FIRST, #ARGV do results[#results + 1] = resume(ARGV[i]) end
+for i = FIRST, #ARGV do results[#results + 1] = answer(ARGV[i]) end
 return reply('OK')

@@ -83,14 +83,43 @@ local function force(r)
   tell(owner, r.name)
 end
 
--- Taken out of circulation, already free and under a token that fences its last holder.
-local function halt(r, reason)
+-- Taken out of circulation, already free and under a token that fences its last holder. With `till` only until then.
+local function halt(r, why, till)
   call('ZREM', FREE, r.name)
   call('ZREM', TIMERS, 'a:' .. r.name)
-  r.status, r.avoid = 'halted', reason
+  r.status, r.avoid = 'halted', why
   put_resource(r)
   count_total(-1)
-  journal('halted', 'resource', r.name, 'token', int(r.token), 'reason', reason)
+  journal('halted', 'resource', r.name, 'token', int(r.token), 'reason', till and 'paused' or why, 'deadline', int(till or 0))
+end
+
+local function resume(r)
+  detach(r)
+  r.status, r.since = 'free', now
+  put_resource(r)
+  call('ZADD', FREE, int(G.version), r.name)
+  journal('resumed', 'resource', r.name, 'token', int(r.token))
+end
+
+-- What cannot be worked anywhere must not go round, moving a healthy one with each step. Who gives a resource up is avoided for
+-- a while, and the next one keeps it (rank 0). If that one gives it up, too, it waits for a session timeout, twice as long each
+-- time, in nobody's share; then it goes to whoever has room, so that nothing moves for it. How often is remembered for longer
+-- than the longest pause, or until somebody gives it back in order.
+local AVOID_SESSIONS, PAUSE_MS, MEMORY_MS = 3, 300000, 600000
+
+local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
+
+local function avoid(r, giver, tries)
+  local till = now + AVOID_SESSIONS * G.session_ms
+  r.avoid = giver .. '@' .. int(till) .. '@' .. int(tries)
+  put_resource(r)
+  set_timer('a:' .. r.name, till)
+end
+
+local function pause(r, giver, tries)
+  local till = now + min(G.session_ms * 2 ^ min(tries - 2, 20), max(G.session_ms, PAUSE_MS))
+  halt(r, 'halted:' .. giver .. '@' .. int(till) .. '@' .. int(tries), till)
+  set_timer('a:' .. r.name, till)
 end
 
 local function revoke(r)
@@ -123,7 +152,6 @@ end
 local function grant(r, m, pinned)
   detach(r)
   r.token, r.rank = next_token(), pinned and '0' or '2'
-  if not pinned and r.avoid ~= '-' then r.avoid = '-' end
   attach(r, m, 'granted')
   journal('granted', 'resource', r.name, 'member', m.id, 'token', int(r.token), 'handover_id', int(r.ended))
   tell(m.id, r.name)

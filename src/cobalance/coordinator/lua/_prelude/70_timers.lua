@@ -80,16 +80,24 @@ function fire.t(id)
   return true
 end
 
--- Who gave this resource up may have it again; it may be moved again too.
+-- A pause ends. Or: who gave this resource up may have it again, and it may be moved again; later, that is forgotten.
 function fire.a(name)
   local r = resource(name)
-  if not r or r.avoid == '-' then return true end
-  local is_owned = r.status ~= 'free'
+  local giver, till, tries = string.match(r and r.avoid or '-', '^(%S+)@(%d+)@(%d+)$')
+  if not giver then return true end
+  if r.status == 'halted' then
+    resume(r)
+    avoid(r, string.sub(giver, 8), tonumber(tries)) -- without "halted:"
+    return false
+  end
+  local is_owned, forgets_at = r.status ~= 'free', tries == '0' and 0 or tonumber(till) + MEMORY_MS
   if is_owned then call('ZREM', OWNED, owned_entry(r)) end
-  r.avoid, r.rank = '-', '2'
+  if r.rank == '0' then r.rank = '2' end
+  if now >= forgets_at then r.avoid = '-' end
   put_resource(r)
   if is_owned then call('ZADD', OWNED, '0', owned_entry(r)) end
-  return true
+  if now < forgets_at then set_timer('a:' .. name, forgets_at) end
+  return now >= forgets_at
 end
 
 -- The committed offset of a resource deleted long ago.

@@ -138,12 +138,15 @@ local function line_of(key, from, to, count)
   return line
 end
 
--- The member furthest below the floor of its share; else the least loaded, for while something is free, a ceil is left.
-local function most_under(lines, count)
-  lines.below = lines.below or line_of(MORE, '-inf', level(), count)
-  if #lines.below > 0 then return table.remove(lines.below, 1) end
-  lines.lesser = lines.lesser or line_of(LOAD, '0', '(' .. level(), count)
-  return table.remove(lines.lesser, 1)
+local function take_first(line, but) return table.remove(line, line[2] and line[1].id == but and 2 or 1) end
+
+-- The member furthest below the floor of its share; else the least loaded, for while something is free, a ceil is left. Another
+-- than one of them, if there is room at another.
+local function most_under(lines, count, but)
+  lines.below = lines.below or line_of(MORE, '-inf', level(), count + 1)
+  if #lines.below > 0 then return take_first(lines.below, but) end
+  lines.lesser = lines.lesser or line_of(LOAD, '0', '(' .. level(), count + 1)
+  return take_first(lines.lesser, but)
 end
 
 -- Who was given a resource and still lacks one stands behind those who lack as much.
@@ -164,7 +167,7 @@ local function best_but(avoid)
 end
 
 local function avoided(r)
-  local id, till = string.match(r.avoid, '^(%S+)@(%d+)$')
+  local id, till = string.match(r.avoid, '^(%S+)@(%d+)@')
   if id and now < tonumber(till) and is_live(member(id)) then return id end
 end
 
@@ -179,11 +182,12 @@ local function grant_free()
       delete(r)
     else
       if G.barrier > 0 or G.live == 0 then return end
-      local avoid = avoided(r)
-      local first = avoid and best_but(avoid) or most_under(lines, #names)
+      local giver = avoided(r)
+      local avoid = tries_of(r) < 2 and giver -- what is on trial goes to whoever has room
+      local first = avoid and best_but(avoid) or most_under(lines, #names, giver)
       if not first then return end
       G.budget = G.budget - 1
-      grant(r, member(first.id), avoid ~= nil and first.id ~= avoid)
+      grant(r, member(first.id), avoid and first.id ~= avoid)
       if avoid then lines = {} else line_up(lines.below, first) end
     end
   end

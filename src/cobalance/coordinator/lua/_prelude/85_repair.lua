@@ -81,7 +81,7 @@ end
 function mend.resource(name)
   if call('ZADD', NAMES, '0', name) == 0 then return end
   local r = resource(name)
-  local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)$')
+  local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)@%d+$')
   if r.owner ~= '-' and (not owner or owner.status == 'ended') then
     r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
     put_resource(r)

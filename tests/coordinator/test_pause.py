@@ -1,0 +1,158 @@
+"""What is given up again and again waits in growing pauses, and moves nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from tests.coordinator.driver import SETTINGS, Group, Member, names
+
+SESSION_MS = SETTINGS.session_timeout_ms
+PAUSE_MS, MEMORY_MS, AVOID_MS = 300_000, 600_000, 3 * SESSION_MS
+
+
+def give_up(group: Group, name: str = "r000", reason: str = "hung") -> Member:
+    """Whoever holds it cannot work it, and says so."""
+    owner = group.holders()[name]
+    assert owner is not None
+    giver = group.members[owner]
+    giver.hear()
+    assert giver.release(name, delivered=1, reason=reason) == ("OK",)
+    return giver
+
+
+def paused_until(group: Group, name: str = "r000") -> int:
+    """As describe has it; 0 when it is not paused."""
+    return {row.name: row.paused_until_ms for row in group.coordinator.resources()}[name]
+
+
+def shared(group: Group, ids: str, count: int) -> list[Member]:
+    """Members that share so many resources evenly."""
+    members = group.joined(ids)
+    group.set_resources(members[0], names(count))
+    group.drain()
+    return members
+
+
+def test_the_second_giver_in_a_row_ends_the_round(group: Group) -> None:
+    """The first time it goes to another member, as a hung handler's does; then it waits, in nobody's share."""
+    shared(group, "abc", 7)
+    first = give_up(group)
+    group.drain()
+    assert group.holders()["r000"] not in (None, first.id)
+    give_up(group)
+    group.drain()
+    assert paused_until(group) == group.backend.now_ms + SESSION_MS
+    assert sorted(group.loads().values()) == [2, 2, 2]
+    assert [it["reason"] for it in group.journal("halted")] == ["paused"]
+    assert int(group.journal("halted")[0]["deadline"]) == paused_until(group)
+
+
+def test_pauses_grow_to_a_bound(group: Group) -> None:
+    """From a session timeout, twice as long each time, to five minutes."""
+    shared(group, "ab", 4)
+    give_up(group)
+    lengths: list[int] = []
+    while len(lengths) < 10:
+        give_up(group)
+        lengths.append(paused_until(group) - group.backend.now_ms)
+        group.backend.now_ms += lengths[-1]
+        group.beat()
+    assert lengths == [min(SESSION_MS * 2**number, PAUSE_MS) for number in range(10)]
+
+
+def test_what_nobody_can_work_moves_nobody_elses(group: Group) -> None:
+    """Given up by everybody, for ten minutes: two others have moved, however often it was tried."""
+    shared(group, "abc", 9)
+    revoked = len(group.journal("revoking"))
+    until = group.backend.now_ms + 600_000
+    while group.backend.now_ms < until:
+        if group.holders()["r000"] is not None:
+            give_up(group)
+            group.drain()
+        group.run(max(paused_until(group) - group.backend.now_ms, 100))
+        group.drain()
+    assert len(group.journal("abandoned")) < 12
+    assert len(group.journal("revoking")) - revoked <= 2
+
+
+def test_alone_it_is_paused_as_well(group: Group) -> None:
+    """Nobody else could try; it is not tried a thousand times by the same."""
+    (a,) = shared(group, "a", 1)
+    give_up(group)
+    give_up(group)
+    assert group.holders() == {"r000": None}
+    group.run(SESSION_MS, a)
+    assert group.holders() == {"r000": "a"}
+
+
+@pytest.mark.parametrize("reason", ["fenced", "unconnected", "resigned", "cancelled"])
+def test_a_givers_own_trouble_is_not_held_against_it(group: Group, reason: str) -> None:
+    """Cut off from a server, or willing to stop: the resource is as good as any, and worked on at once."""
+    shared(group, "abc", 3)
+    for _ in range(5):
+        give_up(group, reason=reason)
+        group.drain()
+        assert group.holders()["r000"] is not None
+
+
+def test_what_was_asked_back_is_not_held_against_it_either(group: Group) -> None:
+    """A drain that its deadline cuts short says nothing of the resource."""
+    (a,) = shared(group, "a", 2)
+    for other in "bcd":
+        group.join(other)
+        a.hear()
+        (pending,) = a.pending
+        give_up(group, pending, "deadline")
+        assert group.holders()[pending] == other
+        group.run(AVOID_MS, *group.members.values())
+        group.until_left(group.members[other])
+        group.drain(a)
+    assert not group.journal("halted")
+
+
+def test_given_back_in_order_it_begins_anew(group: Group) -> None:
+    """Somebody could work it after all."""
+    a, b = shared(group, "ab", 2)
+    give_up(group)
+    group.drain()
+    holder = group.members[str(group.holders()["r000"])]
+    holder.release("r000")
+    group.drain()
+    give_up(group)
+    group.drain()
+    assert paused_until(group) == 0
+    assert group.holders()["r000"] in (a.id, b.id)
+
+
+def test_worked_for_long_it_begins_anew(group: Group) -> None:
+    """What failed ten minutes ago is no series."""
+    members = shared(group, "ab", 2)
+    give_up(group)
+    group.drain()
+    group.run(AVOID_MS + MEMORY_MS + 1_000, *members)
+    assert group.records().resources["r000"].avoid == "-"
+    give_up(group)
+    assert paused_until(group) == 0
+
+
+def test_an_operator_need_not_wait(group: Group) -> None:
+    """Resuming tries it now, and forgets what was."""
+    (a,) = shared(group, "a", 1)
+    give_up(group)
+    give_up(group)
+    assert group.coordinator.resume("r000") == {"r000": "OK"}
+    give_up(group)
+    assert group.holders() == {"r000": "a"}
+    group.run(2 * PAUSE_MS, a)
+    assert group.holders() == {"r000": "a"}
+
+
+def test_a_paused_resource_can_be_removed(group: Group) -> None:
+    """And comes back as a new one; what was due for the old one does nothing."""
+    (a,) = shared(group, "a", 2)
+    give_up(group)
+    give_up(group)
+    group.set_resources(a, ("r001",))
+    assert set(group.holders()) == {"r001"}
+    group.set_resources(a, names(2))
+    group.run(2 * SESSION_MS, a)
+    assert group.loads() == {"a": 2}
