@@ -156,3 +156,17 @@ def test_a_paused_resource_can_be_removed(group: Group) -> None:
     group.set_resources(a, names(2))
     group.run(2 * SESSION_MS, a)
     assert group.loads() == {"a": 2}
+
+
+def test_what_is_being_removed_is_not_paused(group: Group) -> None:
+    """It is going anyway."""
+    a, b = shared(group, "ab", 2)
+    give_up(group)
+    group.drain()
+    for member in (a, b):
+        member.hear()
+    holder = group.members[str(group.holders()["r000"])]
+    group.set_resources(holder, ("r001",))
+    holder.hear()
+    holder.release("r000", delivered=1, reason="hung")
+    assert set(group.holders()) == {"r001"}

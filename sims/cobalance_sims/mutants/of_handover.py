@@ -139,7 +139,7 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "poison-goes-round",
         "release",
-        "if tries > 1 then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end",
+        "if tries > 1 and not r.removing then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end",
         "avoid(r, CALLER, tries)",
         "What nobody can work goes from member to member, and moves healthy ones with each step.",
         "poison@1..3",

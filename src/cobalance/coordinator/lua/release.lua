@@ -3,9 +3,9 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-7 as every verb; 8… seven a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
---          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; one that is
---          given up by two in a row is paused; "halted:" and a word keeps it from everybody, until it is resumed), effort (handled/busy_ms/late_ms for the
---          journal, or "")
+--          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; the second
+--          time in a row it is paused; "halted:" and a word keeps it from everybody, until it is resumed), effort
+--          (handled/busy_ms/late_ms for the journal, or "")
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
 
@@ -28,7 +28,7 @@ local function give_up(r, reason, effort)
   r.token = next_token()
   if string.match(reason, '^halted:%S+$') and not r.removing then return halt(r, reason) end
   if reason == 'fenced' then return put_resource(r) end -- cut off from Redis, nothing wrong with the giver
-  if tries > 1 then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
+  if tries > 1 and not r.removing then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
 end
 
 local function give_back(r, effort)

@@ -6,6 +6,10 @@
 -- for the clock it is a silence like any other. What the dead script had in the journal and not in the records is taken back,
 -- by a line for each resource and member it speaks of. FEED stays: it has all news of what is on record, and to hear more is harmless.
 
+local repair, go_on_repairing
+
+do -- a block of their own: Lua has room for 200 locals in a script
+
 local PAGE_MOVES = 10 -- a record costs about a tenth of a move
 
 local function ensure_timer(id, at_ms) call('ZADD', TIMERS, 'NX', int(at_ms), id) end
@@ -158,7 +162,7 @@ local function pause_repair(reason, page, cursor)
 end
 
 -- Does a call's share of it. True when it is done.
-local function repair(reason, page, cursor)
+function repair(reason, page, cursor)
   local seq, left = G.version, max(PAGE_MOVES * G.moves, 100)
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 1 and cursor == '0' then
@@ -179,7 +183,9 @@ local function repair(reason, page, cursor)
 end
 
 -- Nil when there is nothing to repair.
-local function go_on_repairing()
+function go_on_repairing()
   local reason, page, cursor = string.match(G.pulse, '^(%l+) (%d) (%d+)$')
   if reason then return repair(reason, tonumber(page), cursor) end
+end
+
 end
