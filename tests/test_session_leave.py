@@ -305,6 +305,20 @@ def test_an_instance_id_comes_back_when_nobody_else_is_left() -> None:
     assert len(again.works()) == 4
 
 
+def test_an_outage_while_waiting_for_an_instance_id_makes_nobody_alive() -> None:
+    """Nobody's session can end while Redis is away: the wait is counted from its return."""
+    world, _, b = pair(member=STATIC)
+    b.kill()
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    world.redis_up = False
+    world.run(3 * SETTINGS.session_timeout_ms)
+    world.redis_up = True
+    world.settle()
+    assert c.problems == ["instance_in_use"]
+    assert len(c.works()) == 2
+
+
 def test_a_double_that_is_alive_is_a_clear_error() -> None:
     """Two processes with one instance id: the second gives up, and the first is not disturbed."""
     world, _, b = pair(member=STATIC)

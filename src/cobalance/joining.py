@@ -22,6 +22,7 @@ class Joining:
         self._label, self._settings, self._own = label, settings, member
         self._claims: list[Claim] = []
         self._refused_since: int | None = None
+        self._refused_at = 0
 
     def begin(self, claims: list[Claim]) -> None:
         """Another join, with these claims."""
@@ -56,10 +57,12 @@ class Joining:
 
     def refused(self, now: int, session_ms: int) -> list[Problem]:
         """Another process has the instance id. One that died may have left it behind until its session ends; one that keeps
-        it longer is alive.
+        it longer is alive. While Redis is away no session ends: the wait begins anew.
         """
         first = self._refused_since is None
-        self._refused_since = now if self._refused_since is None else self._refused_since
+        if self._refused_since is None or 2 * (now - self._refused_at) > session_ms:
+            self._refused_since = now
+        self._refused_at = now
         alive = now >= self._refused_since + 2 * session_ms
         message = (
             f"instance id {self._own.instance_id!r} belongs to another live process: stop that one, or give this one an "

@@ -36,7 +36,7 @@ HIGHEST_TOKEN = GROUP_MS * 1000 + 1_000_000
 SLOT = ("slot",)
 _LEAST_TOKEN = 10**15
 _VERSIONS = {"_seen": VERSION, "seen": VERSION, "_cursor": CURSOR, "cursor": CURSOR, "_hinted": NEWS}
-_MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "asked_at", "_refused_since"})
+_MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "asked_at", "_refused_since", "_refused_at"})
 """Times from which a member measures; of all others only matters whether they have come, so what is past is now."""
 _FAR_MS = 100_000_000
 _ATOMS = frozenset({type(None), bool, str, GroupSettings, MemberSettings})
