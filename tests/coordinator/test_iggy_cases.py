@@ -78,7 +78,7 @@ def test_a_late_commit_of_the_old_owner_says_nothing_about_the_new_one(group: Gr
     a.release("r000", reason="hung")
     b.hear()
     b.release("r000", reason="hung")
-    a.hear()
+    group.run(group.settings.session_timeout_ms)
     assert a.holds["r000"].token > first
     assert a.commit("r000", 5, first) == "FENCED"
     assert a.commit("r000", 5) == "OK"

@@ -84,7 +84,7 @@ def test_alone_it_is_paused_as_well(group: Group) -> None:
     assert group.holders() == {"r000": "a"}
 
 
-@pytest.mark.parametrize("reason", ["fenced", "unconnected", "resigned", "cancelled"])
+@pytest.mark.parametrize("reason", ["fenced", "unconnected", "resigned", "cancelled", "deadline", "left"])
 def test_a_givers_own_trouble_is_not_held_against_it(group: Group, reason: str) -> None:
     """Cut off from a server, or willing to stop: the resource is as good as any, and worked on at once."""
     shared(group, "abc", 3)

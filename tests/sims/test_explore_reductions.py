@@ -85,6 +85,16 @@ def test_a_silence_that_puts_off_nothing_is_forgotten(monkeypatch: pytest.Monkey
     assert set(transitions(World(AWAY))) == as_explored
 
 
+def test_a_long_silence_is_as_good_as_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once nobody has called for two sessions, it makes no difference how long ago the last call was."""
+    as_explored = set(transitions(World(AWAY)))
+    shorten = dump.Canonical._shorten_silence
+    session_ms = AWAY.group.session_timeout_ms
+    one_more = staticmethod(lambda fields, by_ms: shorten(fields, by_ms - session_ms))
+    monkeypatch.setattr(dump.Canonical, "_shorten_silence", one_more)
+    assert set(transitions(World(AWAY))) == as_explored
+
+
 def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
     reduced: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

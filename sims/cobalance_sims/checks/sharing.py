@@ -161,7 +161,7 @@ class S6(Check):
             self._needless.clear()
             return
         graced = sum(ledger.kept[member] for member, status in ledger.members.items() if status == "graced")
-        share = (sum(not it.removing for it in ledger.resources.values()) - graced) // len(active)
+        share = (sum(not (it.removing or it.halted) for it in ledger.resources.values()) - graced) // len(active)
         needless = [name for name in ledger.pending if self._is_needless(name, share)]
         self._needless = {name: self._needless.get(name, self.world.now) for name in needless}
         for name, since in self._needless.items():
@@ -191,7 +191,7 @@ class S6(Check):
         """Even within one, or in proportion to capacities."""
         processes = {process.session.member: process for process in self.world.living.values()}
         capacity = sum(process.member_settings.capacity for process in processes.values())
-        total = len(self.world.redis.ledger.resources)
+        total = sum(not it.halted for it in self.world.redis.ledger.resources.values())
         for member, process in processes.items():
             share, kept = (
                 total * process.member_settings.capacity / max(1, capacity),

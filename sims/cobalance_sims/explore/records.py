@@ -127,7 +127,7 @@ def _owned(records: Records) -> bool:
     for name, it in records.resources.items():
         if it.status == "pending":
             expected.add(f"{it.owner} {'r' if it.removing else 'p'}{it.since:016} {name}")
-        elif it.status != "free":
+        elif it.status not in ("free", "halted"):
             expected.add(f"{it.owner} k{it.rank}{it.token:016} {name}")
     return {_timeless(entry) for entry in records.zsets["owned"]} == {_timeless(entry) for entry in expected}
 
@@ -140,10 +140,10 @@ def _timeless(entry: str) -> str:
 
 def _owners(records: Records) -> bool:
     for it in records.resources.values():
-        if (it.owner == "-") != (it.status == "free"):
+        if (it.owner == "-") != (it.status in ("free", "halted")):
             return False
         owner = records.members.get(it.owner)
-        if it.status != "free" and (owner is None or owner.status == "ended"):
+        if it.owner != "-" and (owner is None or owner.status == "ended"):
             return False
         if it.removing and it.is_kept and owner is not None and owner.status != "dead":
             return False
@@ -191,7 +191,8 @@ def _counters(records: Records) -> bool:
     graced = [name for name, it in records.members.items() if it.is_counted and it.share_class < 0]
     return (
         records.scalars.get("classes", "") == written
-        and records.number("total") == sum(not it.removing for it in records.resources.values())
+        and records.number("total")
+        == sum(not it.removing and it.status != "halted" for it in records.resources.values())
         and records.number("live") == sum(share * count for share, count in classes.items() if share > 0)
         and records.number("graced") == -sum(share * count for share, count in classes.items() if share < 0)
         and records.number("graced_kept") == sum(records.kept_by(name) for name in graced)

@@ -114,7 +114,8 @@ def _idle(now: Records, outcome: Outcome) -> str:
 
 def _needless(now: Records, kept: Counter[str]) -> str:
     """Promise S6, half of it: nothing that its holder may keep is being taken from it. All capacities are equal here."""
-    wanted = sum(not it.removing for it in now.resources.values()) - now.number("graced_kept")
+    shared = sum(not it.removing and it.status != "halted" for it in now.resources.values())
+    wanted = shared - now.number("graced_kept")
     for name, it in sorted(now.resources.items()):
         if it.status == "pending" and not it.removing and it.owner in kept and kept[it.owner] < wanted // len(kept):
             return f"{name} is still revoked from {it.owner}, who has too few"

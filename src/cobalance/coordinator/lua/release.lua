@@ -13,7 +13,7 @@ local wrong = malformed('', 'wnnnott')
 if wrong then return wrong end
 
 -- Why a giver cannot go on whose resource is as good as any.
-local GIVERS_OWN = {unconnected = true, resigned = true, cancelled = true}
+local GIVERS_OWN = {unconnected = true, resigned = true, cancelled = true, deadline = true, left = true}
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
