@@ -92,7 +92,7 @@ def test_re_adding_keeps_a_pending_deadline_where_it_is_still_surplus(group: Gro
 
 
 def test_an_offset_outlives_its_resource_for_a_week(group: Group) -> None:
-    """Removed by mistake and re-added, it resumes where it was; forgotten in the end."""
+    """Removed by mistake and re-added, it resumes where it was; forgotten in the end, which nobody then takes for "never committed"."""
     a = holder(group)
     a.commit("r003", 7)
     group.set_resources(a, names(3))
@@ -102,11 +102,13 @@ def test_an_offset_outlives_its_resource_for_a_week(group: Group) -> None:
     group.set_resources(a, names(4))
     a.hear()
     assert a.holds["r003"].committed == 7
+    assert group.coordinator.state()["offsets_known"] == "1"
     group.set_resources(a, names(3))
     group.drain()
     group.backend.now_ms += 8 * DAY_MS
     a.hear()
     assert group.records().offsets == {}
+    assert group.coordinator.state()["offsets_known"] == "0"
 
 
 def test_a_lower_version_is_ignored(group: Group) -> None:

@@ -265,7 +265,7 @@ class StreamWorker(PartitionWorker):
 
 def _no_offset(stream: str) -> OffsetUnknown:
     return OffsetUnknown(
-        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, or the group was made by its first "
-        f"member instead of by cobalance group create. Say where to begin, e.g. cobalance group reset-offsets GROUP --resource {stream} "
-        f"--to-earliest --execute; or use on_unknown_offset='first'."
+        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, the group was made by its first "
+        f"member instead of by cobalance group create, or a stream was removed from it for more than a week. Say where to begin, e.g. "
+        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute; or use on_unknown_offset='first'."
     )

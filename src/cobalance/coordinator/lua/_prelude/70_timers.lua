@@ -100,9 +100,9 @@ function fire.a(name)
   return now >= forgets_at
 end
 
--- The committed offset of a resource deleted long ago.
+-- The committed offset of a resource deleted long ago. Should the name come back, nobody may take it for a new one.
 function fire.o(name)
-  if not resource(name) then call('HDEL', OFFSETS, name) end
+  if not resource(name) and call('HDEL', OFFSETS, name) == 1 then G.offsets_known = 0 end
   return true
 end
 
