@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -41,9 +42,14 @@ def anyio_backend() -> str:
 class Holder:
     """The process."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, instance_id: str | None = None) -> None:
+        environment = {"COBALANCE_INSTANCE_ID": instance_id} if instance_id else {}
         self._process = subprocess.Popen(
-            [sys.executable, str(HOLDER), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(HOLDER), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
         )
 
     async def said(self, what: str) -> list[str]:
@@ -76,8 +82,8 @@ def start() -> Iterator[Callable[..., Holder]]:
     """Starts holders, and ends them."""
     started: list[Holder] = []
 
-    def start(*arguments: str) -> Holder:
-        started.append(Holder(*arguments))
+    def start(*arguments: str, **options: str) -> Holder:
+        started.append(Holder(*arguments, **options))
         return started[-1]
 
     yield start
@@ -141,6 +147,27 @@ async def test_without_it_within_the_heartbeat_bound(
     assert took.after_freeze < 3 * 2_000 + 1_500
 
 
+async def test_the_heir_of_an_instance_id_takes_over_at_once(
+    start: Callable[..., Holder], rabbitmq_server: servers.RabbitMQServer, redis_url: str
+) -> None:
+    """A holder with an instance id does not expire, it is kept for its return; who returns in its place is not kept waiting by it."""
+    url, management = rabbitmq_server.url, rabbitmq_server.management_url
+    assert management is not None
+    settings = attrs.evolve(SETTINGS, rejoin_grace_ms=60_000)
+    with messages.a_topic(url, partitions=1) as topic:
+        name = messages.create_group(redis_url, settings)
+        arguments = (name, topic.name, f"{url}?heartbeat=60", redis_url, str(settings.session_timeout_ms), management)
+        holder = start(*arguments, instance_id="shop-0")
+        member, _ = await holder.said("holding")
+        await eventually(lambda: is_listed(url, management, name, member))
+        holder.freeze()
+        await eventually(lambda: status_of(redis_url, name, member) == "graced")  # before that its namesake is refused
+        heir = start(*arguments, instance_id="shop-0")
+        _, token = await heir.said("holding")
+        await anyio.to_thread.run_sync(messages.publish, url, topic, "work")
+        assert await heir.said("got") == ["work", token]
+
+
 async def freeze_and_wake(
     start: Callable[..., Holder], topic: Topic, amqp_url: str, redis_url: str, management: str | None
 ) -> Takeover:
@@ -177,6 +204,15 @@ async def freeze_and_wake(
     assert int(again) > successor.token > int(token)
     expired_at_ms = expiry(redis_url, name, member)
     return Takeover(round(successor.at_ms - frozen_at_ms), round(successor.at_ms - expired_at_ms))
+
+
+def status_of(redis_url: str, name: str, member: str) -> str:
+    """Of a member, as the coordinator has it now."""
+    transport = open_transport(redis_url)
+    try:
+        return next(it.status for it in Coordinator(transport, name).members() if it.id == member)
+    finally:
+        transport.close()
 
 
 def is_listed(amqp_url: str, management: str, name: str, member: str) -> bool:

@@ -2,7 +2,8 @@
 
 A process that is frozen (SIGSTOP, a paused virtual machine) keeps its queues until RabbitMQ has missed its heartbeats, up to three
 of them. By then the group has long given its partitions to others, whom RabbitMQ refuses or serves nothing. Given the management
-API, whoever was granted something looks whether a member has expired lately, and has RabbitMQ close that member's connection. The
+API, whoever was granted something looks whether a member has expired lately, or has lost what it held to an heir or to others while it
+was kept for its return, and has RabbitMQ close that member's connection. The
 frozen process wakes up to a closed connection: its acks cannot arrive any more, and its commits and releases are fenced anyway.
 
 A member that is cut off from Redis alone looks the same and is closed as well, so that with a management URL a guard at the broker
@@ -35,6 +36,10 @@ SEARCH_S = 15.0
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
 
+BEREFT = frozenset({"expired_member", "expired", "inherited"})
+"""Entries about a member that is silent, or about a resource that it had. One that is kept for its return (graced) is left alone
+until somebody else is given what it held."""
+
 
 class Fence:
     """Finds and closes the connections; its methods block."""
@@ -61,7 +66,8 @@ class Fence:
         if not self._expired:
             return 0
         for row in self._coordinator.members():
-            self._expired.pop(_process(row.id), None)
+            if row.status != "graced":
+                self._expired.pop(_process(row.id), None)
         owners = {f"{self._coordinator.group}/{process}": process for process in self._expired}
         found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
         for name, owner in found:
@@ -77,7 +83,7 @@ class Fence:
             self._after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
         for entry in self._journal.entries(self._after):
             self._after = entry.id
-            if entry.kind == "expired_member" and entry.member:
+            if entry.kind in BEREFT and entry.member:
                 self._expired[_process(entry.member)] = time.monotonic()
             elif entry.kind == "joined" and entry.member:
                 self._expired.pop(_process(entry.member), None)
