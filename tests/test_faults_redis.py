@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ from tests.redis_user import as_published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.redis_cluster import ClusterTransport
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import Unreachable, UsageError
@@ -189,15 +192,16 @@ async def test_failed_over_to_a_stale_replica(sentinels: Watched) -> None:
     async with team(sentinels.url, size=1, settings=PATIENT) as us:
         await us.commit_all(5)
         wait_for(lambda: ask(sentinels.master.port, "WAIT", 1, 100) == 1)
-        sentinels.replica.pause()
+        (replica,) = sentinels.replicas
+        replica.pause()
         await us.join()
         await us.settle()
         await us.commit_all(9)
         before = us.held
         sentinels.master.kill()
-        sentinels.replica.resume()
+        replica.resume()
         await nothing_has_moved(us, before)
-        assert ask(sentinels.replica.port, "ROLE")[0] == "master"
+        assert ask(replica.port, "ROLE")[0] == "master"
         await in_thread(sentinels.master.start)
         await everything_moves_on(us)
 
@@ -297,21 +301,27 @@ async def test_a_slot_that_moves(nodes: Cluster) -> None:
     async with team(nodes.url) as us:
         await us.commit_all(5)
         before, slot = us.held, slot_of(us.name)
-        owners = [node for node in nodes.nodes if ask(node.port, "ROLE")[0] == "master"]
+        owners = nodes.masters()
         source = next(node for node in owners if node.port == owner_of(us))
         target = next(node for node in owners if node is not source)
-        await in_thread(lambda: move(slot, source.port, target.port, [node.port for node in owners]))
+        await in_thread(lambda: nodes.move_slot(slot, source.port, target.port))
         await nothing_has_moved(us, before)
         assert owner_of(us) == target.port
         await everything_moves_on(us)
 
 
-def move(slot: int, source: int, target: int, owners: list[int]) -> None:
-    """What redis-cli --cluster reshard does."""
-    ids = {port: ask(port, "CLUSTER", "MYID") for port in (source, target)}
-    ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
-    ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-    while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
-        ask(source, "MIGRATE", "127.0.0.1", target, "", 0, 5000, "REPLACE", "KEYS", *keys)
-    for port in (target, source, *owners):
-        ask(port, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+async def test_calls_while_a_slot_moves(nodes: Cluster) -> None:
+    """With its keys on two nodes a group can be worked at neither (TRYAGAIN, ASK); who calls waits, and is told nothing of it."""
+    async with team(nodes.url, settings=PATIENT) as us:
+        await us.commit_all(5)
+        before, slot = us.held, slot_of(us.name)
+        source = nodes.master_of(journal_key(us.name))
+        target = next(node for node in nodes.masters() if node is not source)
+        with closing(open_transport(nodes.url)) as transport, ThreadPoolExecutor() as threads:
+            coordinator = Coordinator(transport, us.name)
+            moving = threads.submit(nodes.move_slot, slot, source.port, target.port, pause_s=0.05)
+            while not moving.done():
+                await in_thread(lambda: list(coordinator.members()))
+            moving.result()
+        await nothing_has_moved(us, before)
+        assert owner_of(us) == target.port

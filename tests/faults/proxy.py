@@ -196,6 +196,8 @@ class FaultProxy:
             due, data = item
             await asyncio.sleep(due - self._loop.time())
             await self._flowing[direction].wait()
+            if writer.is_closing():
+                continue
             with suppress(OSError):
                 writer.write(link.spend(direction, data))
                 await writer.drain()

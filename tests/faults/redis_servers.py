@@ -1,14 +1,18 @@
-"""Redis in company: a master with its replica and three Sentinels, and a small cluster. All private, all gone afterwards."""
+"""Redis in company: a master with replicas and three Sentinels, and a small cluster. All private, all gone afterwards."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+from tests.faults.proxy import FaultProxy
 from tests.redis_user import PASSWORD, USER, published_user
 
 from cobalance.servers import apt
@@ -21,6 +25,7 @@ from cobalance.servers.unavailable import ServerUnavailable
 
 SERVICE = "orders"
 WITHIN_S = 30.0
+ANSWER_S = 2.0
 
 
 def redis_program() -> Path:
@@ -45,17 +50,42 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-class Watched:
-    """A master, a replica and three Sentinels, which take 500 ms of silence for death."""
+class Wired(PrivateRedis):
+    """A Redis that the others, and those who ask them for it, know by the port of a proxy: its wire, which can be cut."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def _own_options(self) -> list[str]:
+        self.wire = FaultProxy(self.port)
+        return [
+            *super()._own_options(),
+            *("--replica-announce-ip", HOST, "--replica-announce-port", str(self.wire.port)),
+        ]
+
+    def close(self) -> None:
+        """End it and its wire."""
+        super().close()
+        self.wire.close()
+
+
+class Watched:
+    """A master, replicas and three Sentinels, which take so much silence for death. `options` are every server's."""
+
+    def __init__(
+        self, stack: ExitStack, *, replicas: int = 1, down_after_ms: int = 500, options: Sequence[str] = ()
+    ) -> None:
         program = redis_program()
-        self.master = stack.enter_context(PrivateRedis(program, options=published_user()))
-        replicates = ("--replicaof", HOST, str(self.master.port))
-        self.replica = stack.enter_context(PrivateRedis(program, options=(*published_user(), *replicates)))
-        wait_for(lambda: info(self.replica.port)["master_link_status"] == "up")
-        self.sentinels = [self._start_sentinel(stack, program) for _ in range(3)]
+        options = (*published_user(), *options)
+        self.master = stack.enter_context(Wired(program, options=options))
+        """The first one; see also `present_master`."""
+        replicates = ("--replicaof", HOST, str(self.master.wire.port))
+        self.replicas = [stack.enter_context(Wired(program, options=(*options, *replicates))) for _ in range(replicas)]
+        wait_for(lambda: all(info(it.port)["master_link_status"] == "up" for it in self.replicas))
+        self.sentinels = [self._start_sentinel(stack, program, down_after_ms) for _ in range(3)]
         wait_for(lambda: all(self._is_complete(port) for port in self.sentinels))
+
+    @property
+    def nodes(self) -> list[Wired]:
+        """All servers."""
+        return [self.master, *self.replicas]
 
     @property
     def url(self) -> str:
@@ -63,14 +93,35 @@ class Watched:
         hosts = ",".join(f"{HOST}:{port}" for port in self.sentinels)
         return f"redis+sentinel://{USER}:{PASSWORD}@{hosts}/{SERVICE}"
 
-    def _start_sentinel(self, stack: ExitStack, program: Path) -> int:
+    @property
+    def ports(self) -> dict[int, int]:
+        """What the URL and the Sentinels name, and where the servers really are."""
+        return {it: it for it in self.sentinels} | {it.wire.port: it.port for it in self.nodes}
+
+    def present_master(self) -> Wired:
+        """As the Sentinels have it."""
+        _, port = ask(self.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        return next(it for it in self.nodes if it.wire.port == int(port))
+
+    def is_whole(self) -> bool:
+        """Whether all follow the one master."""
+        try:
+            facts = [info(it.port) for it in self.nodes]
+        except redis.RedisError:
+            return False
+        roles = sorted(it["role"] for it in facts)
+        return roles == ["master", *["slave"] * len(self.replicas)] and all(
+            it.get("master_link_status", "up") == "up" for it in facts
+        )
+
+    def _start_sentinel(self, stack: ExitStack, program: Path, down_after_ms: int) -> int:
         port, process = free_port(), PrivateProcess("sentinel")
         stack.callback(process.close)
         lines = [
             f"port {port}",
             f"bind {HOST}",
-            f"sentinel monitor {SERVICE} {HOST} {self.master.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE} 500",
+            f"sentinel monitor {SERVICE} {HOST} {self.master.wire.port} 2",
+            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
             f"sentinel failover-timeout {SERVICE} 3000",
         ]
         file = process.folder / "sentinel.conf"
@@ -81,7 +132,7 @@ class Watched:
 
     def _is_complete(self, port: int) -> bool:
         known = ask(port, "SENTINEL", "MASTERS")[0]
-        return int(known["num-other-sentinels"]) == 2 and int(known["num-slaves"]) == 1
+        return int(known["num-other-sentinels"]) == 2 and int(known["num-slaves"]) == len(self.replicas)
 
 
 class Cluster:
@@ -107,6 +158,43 @@ class Cluster:
         """For members; one node is enough to find the others."""
         return f"redis+cluster://{USER}:{PASSWORD}@{HOST}:{self.nodes[0].port}"
 
+    @property
+    def ports(self) -> dict[int, int]:
+        """What the URL and the nodes name, which is where they are."""
+        return {it.port: it.port for it in self.nodes}
+
+    def master_of(self, key: str) -> PrivateRedis:
+        """The node in charge, as the others that run have it."""
+        slot = key_slot(key.encode())
+        for asked in self.nodes:
+            with suppress(redis.RedisError):
+                rows = ask(asked.port, "CLUSTER", "SLOTS")
+                port = next(master[1] for first, last, master, *_ in rows if first <= slot <= last)
+                return next(it for it in self.nodes if it.port == port)
+        raise AssertionError("no node answers")
+
+    def masters(self) -> list[PrivateRedis]:
+        """Those with slots."""
+        return [it for it in self.nodes if ask(it.port, "ROLE")[0] == "master"]
+
+    def is_whole(self) -> bool:
+        """Whether all slots are served, and every replica has its master's data."""
+        with suppress(redis.RedisError):
+            return len(self.masters()) == len(self.SLOTS) and all(self._is_ok(it) for it in self.nodes)
+        return False
+
+    def move_slot(self, slot: int, source: int, target: int, *, pause_s: float = 0.0) -> None:
+        """What redis-cli --cluster reshard does, key by key, with a pause before and after each."""
+        ids = {port: ask(port, "CLUSTER", "MYID") for port in (source, target)}
+        ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        time.sleep(pause_s)
+        while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 1):
+            ask(source, "MIGRATE", HOST, target, "", 0, 5000, "REPLACE", "KEYS", *keys)
+            time.sleep(pause_s)
+        for port in (target, source, *(it.port for it in self.masters())):
+            ask(port, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
     @staticmethod
     def id_of(node: PrivateRedis) -> str:
         """Its name within the cluster."""
@@ -129,10 +217,10 @@ class Cluster:
 
 
 @contextmanager
-def watched() -> Iterator[Watched]:
+def watched(**options: Any) -> Iterator[Watched]:
     """For the time of the block."""
     with ExitStack() as stack:
-        yield Watched(stack)
+        yield Watched(stack, **options)
 
 
 @contextmanager
@@ -144,7 +232,8 @@ def cluster() -> Iterator[Cluster]:
 
 def ask(port: int, *words: Any) -> Any:
     """One command, as administrator."""
-    with redis.Redis(HOST, port, decode_responses=True, protocol=3) as client:
+    once: Any = Retry(NoBackoff(), 0)
+    with redis.Redis(HOST, port, decode_responses=True, protocol=3, socket_timeout=ANSWER_S, retry=once) as client:
         return client.execute_command(*words)
 
 

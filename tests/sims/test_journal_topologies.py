@@ -86,7 +86,7 @@ def test_a_stream_goes_on_at_the_replica(sentinels: Watched, tmp_path: Path) -> 
         for b in stream.read(it)
         for row in b.to_pylist()
     ]
-    wait_for(lambda: ask(sentinels.replica.port, "ROLE")[0] == "master")
+    wait_for(lambda: ask(sentinels.replicas[0].port, "ROLE")[0] == "master")
     write(sentinels.url, "orders-a", 31, 40)
     second = stream.latestOffset(first, ReadAllAvailable())
     rows += [row["seq"] for it in stream.partitions(first, second) for b in stream.read(it) for row in b.to_pylist()]

@@ -1,13 +1,15 @@
 """Redis Cluster: every key of a group lies on one node, since all share a hash tag; this finds the node and follows it.
 
 What the cluster says of itself is learned from whichever node answers. A node that is not, or no longer, in charge says who is
-(MOVED), and with that that it did not execute anything, so the call may be made there. After a failover or a move of the slot the
+(MOVED), and with that that it did not execute anything, so the call may be made there. While a slot moves, some keys of a group are
+on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, as long as any call may take. After a failover or a move of the slot the
 group finds itself on another server, and recovers as after any other change of server.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar, cast
@@ -16,7 +18,7 @@ from redis.crc import key_slot
 
 from cobalance.coordinator.redis import RedisTransport
 from cobalance.coordinator.redis_address import RedisAddress
-from cobalance.coordinator.redis_failures import Redirected
+from cobalance.coordinator.redis_failures import Redirected, Resharding
 from cobalance.coordinator.redis_hosts import HostsUrl, shown
 from cobalance.coordinator.redis_listener import RedisListener
 from cobalance.coordinator.transport import OnHint, Reply, Script, not_a_coordinator_url
@@ -24,6 +26,9 @@ from cobalance.errors import ServerError, Unreachable
 
 _REDIRECTIONS = 5
 """Redis Cluster settles within one or two; more would be a cluster that does not agree with itself."""
+
+_RESHARDING_PAUSE_S = 0.02
+"""A group's few keys are moved within milliseconds; nodes do not tell when they are done."""
 
 T = TypeVar("T")
 Node = tuple[str, int]
@@ -105,13 +110,24 @@ class ClusterTransport:
             transport.close()
 
     def _at(self, key: str, action: Callable[[RedisTransport], T]) -> T:
-        slot = key_slot(key.encode())
+        patient_until = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                return self._at_owner(key_slot(key.encode()), action)
+            except Resharding:
+                if time.monotonic() > patient_until:
+                    raise
+            time.sleep(_RESHARDING_PAUSE_S)
+
+    def _at_owner(self, slot: int, action: Callable[[RedisTransport], T]) -> T:
         for _ in range(_REDIRECTIONS):
             node = self._owner(slot)
             try:
                 return action(self._transport(node))
             except Redirected as redirected:
                 owner = (redirected.host or node[0], redirected.port)
+            except Resharding:
+                raise
             except Unreachable:
                 self._forget()  # It may have been replaced: the others are asked before the next call.
                 raise

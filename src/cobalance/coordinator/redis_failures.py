@@ -39,6 +39,10 @@ class Redirected(ScriptFailed):
         self.port: int = error.port
 
 
+class Resharding(Unreachable):
+    """A group's keys are on their way from one node of a cluster to another, and can be worked at neither."""
+
+
 def connect_failure(error: Exception, place: str) -> ServerError:
     """Why no connection came about, so that nothing can have been executed."""
     if isinstance(error, redis_errors.InvalidResponse) or str(error) == _NEITHER_OK_NOR_ERROR:
@@ -115,9 +119,7 @@ _NOT_NOW = {
     redis_errors.BusyLoadingError: "is still loading its data",
     redis_errors.ReadOnlyError: "is a read-only replica; the URL should name the master, or a failover is under way",
     redis_errors.MasterDownError: "is a replica that lost its master",
-    redis_errors.AskError: "belongs to a cluster that is being resharded",
     redis_errors.ClusterDownError: "belongs to a cluster that is down",
-    redis_errors.TryAgainError: "belongs to a cluster that is being resharded",
 }
 
 _NOT_NOW_WORDS = {
@@ -141,13 +143,22 @@ def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
         return OutOfMemory(
             f"Redis at {place} is full and refused {doing}; raise its maxmemory, or remove what else is stored there."
         )
-    if isinstance(error, redis_errors.MovedError):
-        return Redirected(error, place, doing)
+    if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
+        return _elsewhere(error, place, doing)
     not_now = [words for kind, words in _NOT_NOW.items() if isinstance(error, kind)]
     not_now += [words for sign, words in _NOT_NOW_WORDS.items() if sign in text]
     if not_now:
         return Unreachable(f"Redis at {place} {not_now[0]}; it did not execute {doing}. Trying again later may help.")
     return None
+
+
+def _elsewhere(error: redis_errors.ResponseError, place: str, doing: str) -> ServerError:
+    if isinstance(error, redis_errors.MovedError):  # which redis-py takes for a kind of AskError
+        return Redirected(error, place, doing)
+    return Resharding(
+        f"Redis at {place} belongs to a cluster that is being resharded, and did not execute {doing}; try again when the slot of the group "
+        "has been moved."
+    )
 
 
 def _authentication(text: str, place: str) -> AuthenticationRefused:
