@@ -7,9 +7,9 @@ no lower than what was ever acknowledged.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from tests.faults.eventually import WITHIN_S, eventually
 from tests.faults.proxy import FaultProxy
 from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, wait_for, watched
 from tests.faults.teams import PATIENT, SETTINGS, Team, team
-from tests.redis_user import as_published_user
+from tests.redis_user import USER, as_published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
@@ -206,6 +206,36 @@ async def test_failed_over_to_a_stale_replica(sentinels: Watched) -> None:
         await everything_moves_on(us)
 
 
+@contextmanager
+def careful(ports: Sequence[int]) -> Iterator[None]:
+    """Masters that refuse writes without a replica."""
+    for port in ports:
+        ask(port, "CONFIG", "SET", "min-replicas-to-write", 1)
+    yield
+    for port in ports:
+        ask(port, "CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+def warnings_of(url: str, ports: Sequence[int], caplog: pytest.LogCaptureFixture) -> int:
+    """How often two masters at once are told of, over all nodes and more than one connection to each."""
+    caplog.clear()
+    with closing(open_transport(url)) as transport:
+        for _ in range(2):
+            transport.list_groups()
+            for port in ports:
+                ask(port, "CLIENT", "KILL", "USER", USER)
+    assert "published" not in caplog.text
+    return caplog.text.count("set min-replicas-to-write 1")
+
+
+def test_sentinels_whose_master_may_be_left_behind(sentinels: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """Without min-replicas-to-write there may be two masters at once, which is said, once."""
+    ports = [it.port for it in sentinels.nodes]
+    assert warnings_of(sentinels.url, ports, caplog) == 1
+    with careful(ports):
+        assert warnings_of(sentinels.url, ports, caplog) == 0
+
+
 def test_sentinels_that_do_not_know_the_service(sentinels: Watched) -> None:
     """The error names each Sentinel, and no password."""
     url = sentinels.url.replace(f"/{SERVICE}", "/nothing")
@@ -238,6 +268,14 @@ def nodes() -> Iterator[Cluster]:
     """A cluster."""
     with cluster() as started:
         yield started
+
+
+def test_a_cluster_whose_masters_may_be_left_behind(nodes: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The same, once for all nodes."""
+    ports = [it.port for it in nodes.nodes]
+    assert warnings_of(nodes.url, ports, caplog) == 1
+    with careful(ports):
+        assert warnings_of(nodes.url, ports, caplog) == 0
 
 
 async def test_a_cluster(nodes: Cluster) -> None:

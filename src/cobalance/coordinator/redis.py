@@ -25,6 +25,12 @@ _log = logging.getLogger("cobalance.coordinator")
 
 Word = str | int | bytes
 
+_SPLIT_BRAIN = (
+    "min-replicas-to-write is 0, so a master that is cut off from its replicas goes on beside the one that takes its place, and two "
+    "members may work one resource; on every server, set min-replicas-to-write 1, and min-replicas-max-lag to at least three seconds "
+    "less than another master takes to be appointed (Sentinel: down-after-milliseconds)"
+)
+
 _KEYS_A_SCAN = 1_000
 """Looking at so many keys takes Redis well under a millisecond."""
 
@@ -36,7 +42,15 @@ class RedisTransport:
     doubt about its state (an error, a timeout, bytes nobody asked for) ends it, and the next call makes a new one.
     """
 
-    def __init__(self, source: RedisSource, *, call_timeout_ms: int = 2000) -> None:
+    def __init__(
+        self,
+        source: RedisSource,
+        *,
+        call_timeout_ms: int = 2000,
+        fails_over: bool = False,
+        warned: set[str] | None = None,
+    ) -> None:
+        """`fails_over`: another server may take this one's place. `warned`: what was said already, where several share it."""
         self._source, self._place = source, source.place
         self._address: RedisAddress | None = None
         self._timeout_ms = call_timeout_ms
@@ -46,7 +60,8 @@ class RedisTransport:
         self._in_step = False
         self._permitted: set[str] = set()
         """For which groups, by their first key, this connection's user was found to have all that scripts need."""
-        self._warned: set[str] = set()
+        self._fails_over = fails_over
+        self._warned = set() if warned is None else warned
         self._closed = False
         self._lock = threading.Lock()
 
@@ -209,6 +224,9 @@ class RedisTransport:
         facts = self._facts(connection)
         self._identity = _identity(facts)
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
+        # INFO counts the good replicas of a master that cannot do without.
+        if self._fails_over and facts.get("role") == "master" and "min_slaves_good_slaves" not in facts:
+            self._warn(_SPLIT_BRAIN)
 
     def _facts(self, connection: Wire) -> dict[str, str]:
         try:

@@ -52,6 +52,7 @@ class ClusterTransport:
         self._nodes: list[Node] = [seed.address for seed in self._seeds]
         """All that were ever heard of, since those in the URL may be gone when the others are needed."""
         self._transports: dict[Node, RedisTransport] = {}
+        self._warned: set[str] = set()
         self._owners: list[tuple[range, Node]] = []
         """Who is in charge of which slots; the first entry that has a slot counts."""
         self._turns = count()
@@ -183,7 +184,9 @@ class ClusterTransport:
             raise Unreachable(f"This connection to {self.place} was closed: open another.")
         if node not in self._transports:
             address = self._seeds[0].at(*node)
-            self._transports[node] = RedisTransport(address, call_timeout_ms=self._timeout_ms)
+            self._transports[node] = RedisTransport(
+                address, call_timeout_ms=self._timeout_ms, fails_over=True, warned=self._warned
+            )
         return self._transports[node]
 
 

@@ -128,8 +128,9 @@ def _redis(url: str, scheme: str, call_timeout_ms: int) -> Transport:
     from cobalance.coordinator.redis_address import RedisAddress
     from cobalance.coordinator.redis_sentinel import SentinelSource
 
-    source = SentinelSource(url) if scheme.endswith("+sentinel") else RedisAddress.parse(url)
-    return RedisTransport(source, call_timeout_ms=call_timeout_ms)
+    if scheme.endswith("+sentinel"):
+        return RedisTransport(SentinelSource(url), call_timeout_ms=call_timeout_ms, fails_over=True)
+    return RedisTransport(RedisAddress.parse(url), call_timeout_ms=call_timeout_ms)
 
 
 def not_a_coordinator_url(reason: str = "") -> UsageError:
