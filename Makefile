@@ -46,7 +46,8 @@ mutants: .venv/.up-to-date
 spec: .venv/.up-to-date
 	$(PYTHON) -m cobalance_sims.spec $(ARGS)
 
-# Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run.
+# Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run, ARGS="--servers redis-sentinel"
+# (redis-cluster, rabbitmq-cluster) for servers in company.
 chaos: .venv/.up-to-date
 	$(PYTHON) -m tests.chaos $(ARGS)
 

@@ -9,9 +9,21 @@ from tests.chaos.run import perform
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]  # it mostly waits: some 80 seconds, of which 40 are CPU
 
+LONG = pytest.mark.long_campaign
 
-def test_everything_goes_wrong_once() -> None:
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(kind="classic"),
+        Options(kind="stream", servers="redis-sentinel"),
+        pytest.param(Options(kind="classic", servers="redis-cluster"), marks=LONG),
+        pytest.param(Options(kind="quorum", servers="rabbitmq-cluster"), marks=LONG),
+        pytest.param(Options(kind="stream", servers="rabbitmq-cluster"), marks=LONG),
+    ],
+    ids=lambda it: f"{it.servers}-{it.kind}",
+)
+def test_everything_goes_wrong_once(options: Options) -> None:
     """No message is lost, skipped, reordered or repeated without a reason, and every fault was really reached."""
-    options = Options(kind="classic", seed=1)
     verdict, missing = perform(options)
     assert is_valid(verdict, missing), "\n".join(lines(options, verdict, missing))

@@ -7,23 +7,27 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
-from tests.chaos.options import Kind, Options
+from tests.chaos.options import Kind, Options, Servers
 from tests.chaos.report import HEADER, is_valid, lines, row
 from tests.chaos.run import perform
+
+KINDS: dict[Servers, tuple[Kind, ...]] = {"rabbitmq-cluster": ("quorum", "stream")}
+"""A classic queue lies on one node, and is gone as long as that is."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Plays one kind of queue after the other; 0 if every verdict is valid."""
     parser = argparse.ArgumentParser(prog="make chaos", description="Real processes, real servers, and faults.")
-    parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all of them")
+    parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all that suit the servers")
+    parser.add_argument("--servers", choices=get_args(Servers), default="alone", help="default: one of each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--seconds", type=float, default=0.0, help="of faults, for each kind; every fault strikes once anyway"
     )
     chosen = parser.parse_args(args)
     rows, well = [], True
-    for kind in chosen.kind or get_args(Kind):
-        options = Options(kind=kind, seed=chosen.seed, seconds=chosen.seconds)
+    for kind in chosen.kind or KINDS.get(chosen.servers, get_args(Kind)):
+        options = Options(kind=kind, servers=chosen.servers, seed=chosen.seed, seconds=chosen.seconds)
         verdict, missing = perform(options)
         sys.stdout.write("\n".join(lines(options, verdict, missing)) + "\n")
         sys.stdout.flush()

@@ -53,8 +53,10 @@ FAULTY_ENDS = frozenset({"forced", "expired", "abandoned", "inherited"})
 PLANNED = frozenset({"deploy"})
 """Troubles that are none, and so excuse nothing."""
 
-LOSSES = frozenset({"redis-empty", "redis-stale"})
-"""Redis loses data."""
+LOSSES = frozenset(
+    {"redis-empty", "redis-stale", "master-kill", "master-freeze", "split-brain", "slot-kill", "slot-freeze"}
+)
+"""Redis loses data, or may: a replica that is promoted need not have the last writes."""
 
 UNSOUND = frozenset({"freeze", "nap", "stopped-clock"})
 """A process to which this is done may find itself at work when another one has begun."""

@@ -1,4 +1,7 @@
-"""What goes wrong, one function a kind. Each strikes, lasts, and is over when it returns; the run then waits for the group."""
+"""What goes wrong with members, one function a kind. Each strikes, lasts, and is over when it returns; the run then waits for the group.
+
+What goes wrong with servers is in ``server_faults``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.chaos.options import SETTINGS
+from tests.chaos import server_faults
+from tests.chaos.options import SETTINGS, Servers
 
 if TYPE_CHECKING:
     from tests.chaos.run import Performance
@@ -109,43 +113,6 @@ def delay(play: Performance, random: Random) -> None:
             member.rabbitmq.heal()
 
 
-def redis_empty(play: Performance, random: Random) -> None:
-    """Redis ends, and comes back without data."""
-    del random
-    with play.trouble("redis-empty"):
-        play.stage.look()
-        play.stage.redis.restart(empty=True)
-
-
-def redis_stale(play: Performance, random: Random) -> None:
-    """Redis is killed and comes back from a snapshot that is older than the last changes."""
-    play.stage.redis.save()
-    play.stage.start_member()
-    play.settle()
-    with play.trouble("redis-stale"):
-        play.someone(random).leave()
-        play.sleep(random.uniform(0, 1))
-        play.stage.look()
-        play.stage.redis.kill()
-        play.stage.redis.start()
-
-
-def redis_pause(play: Performance, random: Random) -> None:
-    """Redis hangs, for less or more than a session."""
-    with play.trouble("redis-pause"):
-        play.stage.redis.pause()
-        play.sleep(random.uniform(0.3, 2.5) * SESSION_S)
-        play.stage.redis.resume()
-
-
-def rabbitmq_restart(play: Performance, random: Random) -> None:
-    """RabbitMQ is stopped and started; it is over when the queues can be used, which may be seconds after connections can."""
-    del random
-    with play.trouble("rabbitmq-restart"):
-        play.stage.rabbitmq.restart()
-        play.wait_until(play.stage.has_topic, "RabbitMQ has all its queues again")
-
-
 def dawdle(play: Performance, random: Random) -> None:
     """Handlers take longer than the revocation timeout while the group changes.
 
@@ -207,9 +174,10 @@ FAULTS: dict[str, Fault] = {
     "cut-rabbitmq": cut_rabbitmq,
     "cut-both": cut_both,
     "delay": delay,
-    "redis-empty": redis_empty,
-    "redis-stale": redis_stale,
-    "redis-pause": redis_pause,
-    "rabbitmq-restart": rabbitmq_restart,
     "dawdle": dawdle,
 }
+
+
+def faults_of(servers: Servers) -> dict[str, Fault]:
+    """All that strikes in a run with such servers."""
+    return FAULTS | server_faults.FAULTS[servers]

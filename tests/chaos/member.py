@@ -20,9 +20,10 @@ from pathlib import Path
 
 import anyio
 from tests.chaos.history import Diary, Message, hurry
-from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS
+from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS, WAYS
 
 from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure, run
+from cobalance.coordinator.redis_address import RedisAddress
 from cobalance.errors import CobalanceError, Fenced
 from cobalance.holdings import Holdings
 from cobalance.settings import GroupSettings, MemberSettings
@@ -118,10 +119,22 @@ def _let_clock_be_stopped() -> None:
     signal.signal(signal.SIGUSR2, start)
 
 
+def _take_own_ways() -> None:
+    """Sentinels and nodes of a cluster name servers by the ports they know; this member reaches them by proxies of its own."""
+    ways = {int(known): port for known, port in json.loads(os.environ[WAYS]).items()}
+    at = RedisAddress.at
+
+    def reach(address: RedisAddress, host: str, port: int) -> RedisAddress:
+        return at(address, host, ways.get(port, port))
+
+    RedisAddress.at = reach  # type: ignore[method-assign, assignment]
+
+
 def main(arguments: list[str]) -> int:
     """Runs the process; returns its exit code."""
     name, group, topic, diary, settings, kind = arguments
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    _take_own_ways()
     member = Member(Diary(Path(diary)))
     member.group = ConsumerGroup(
         group,

@@ -10,6 +10,10 @@ from cobalance.settings import GroupSettings
 
 Kind = Literal["classic", "quorum", "stream"]
 
+Servers = Literal["alone", "rabbitmq-cluster", "redis-sentinel", "redis-cluster"]
+"""One Redis and one RabbitMQ; or three RabbitMQ nodes; or a Redis with two replicas and three Sentinels; or a Redis Cluster of three
+masters and their replicas."""
+
 SETTINGS = GroupSettings(
     session_timeout_ms=3_000,
     heartbeat_interval_ms=600,
@@ -18,6 +22,9 @@ SETTINGS = GroupSettings(
     gather_ms=100,
 )
 """Short, so that many faults fit into a minute; each fault below lasts longer or shorter than these on purpose."""
+
+WAYS = "COBALANCE_CHAOS_WAYS"
+"""The environment variable that tells a member by which ports it reaches the Redis servers that others name."""
 
 RATE = 120
 """Messages published a second, over all partitions."""
@@ -46,6 +53,7 @@ class Options:
     """One run."""
 
     kind: Kind = "classic"
+    servers: Servers = "alone"
     seed: int = 1
     seconds: float = 0.0
     """How long faults go on; every kind of fault strikes at least once, however short this is."""

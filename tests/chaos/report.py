@@ -14,7 +14,7 @@ JOURNALLED = ("granted", "released", "forced", "expired", "abandoned", "cancelle
 
 def lines(options: Options, verdict: Verdict, missing: Sequence[str]) -> Iterator[str]:
     """The verdict, with the command that plays it again."""
-    yield f"{options.kind}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
+    yield f"{options.kind}, {options.servers}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
     yield f"  duplicates that faults explain: {verdict.duplicates_excused}"
     yield "  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.troubles.items()))
     yield "  journal: " + ", ".join(f"{kind} {verdict.journal[kind]}" for kind in JOURNALLED)
@@ -35,11 +35,11 @@ def is_valid(verdict: Verdict, missing: Sequence[str]) -> bool:
 
 def command(options: Options) -> str:
     """Plays the same again. Chance decides nothing but the plan: processes and packets take their own time."""
-    return f'make chaos ARGS="--kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
+    return f'make chaos ARGS="--servers {options.servers} --kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
 
 
 HEADER = (
-    "| queues | faults go on for | faults | messages confirmed | lost | out of order | repeated without a cause | repeated after a fault "
+    "| queues | servers | faults go on for | faults | messages confirmed | lost | out of order | repeated without a cause | repeated after a fault "
     "| worked twice at a time | forced moves | fenced commits | cancelled revocations |"
 )
 
@@ -48,6 +48,7 @@ def row(options: Options, verdict: Verdict) -> str:
     """A row of the README's table."""
     cells = (
         options.kind,
+        options.servers,
         f"{options.seconds / 60:.0f} min",
         str(sum(verdict.troubles.values())),
         f"{verdict.published:,}",

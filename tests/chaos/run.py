@@ -12,7 +12,7 @@ from random import Random
 
 import attrs
 from tests.chaos.checker import Anomaly, Verdict, judge, reached
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import faults_of
 from tests.chaos.history import Event, Handling, History, Trouble, hurry, in_order, read_diary
 from tests.chaos.options import CONVERGE_S, DRAIN_S, PENDING_S, Options
 from tests.chaos.publisher import Load
@@ -30,6 +30,7 @@ class Performance:
         self.options, self.stage = options, stage
         self.load = Load(stage.rabbitmq.url, stage.topic)
         self._random = Random(options.seed)
+        self._faults = faults_of(options.servers)
         self._troubles: list[Trouble] = []
         self._dawdle = 0
         self._began = time.monotonic()
@@ -48,7 +49,7 @@ class Performance:
 
     def _plan(self) -> Iterator[str]:
         """Every kind once, in the seed's order; then again, until the time is up."""
-        kinds = list(FAULTS)
+        kinds = list(self._faults)
         while True:
             self._random.shuffle(kinds)
             for kind in kinds:
@@ -57,11 +58,11 @@ class Performance:
                 yield kind
 
     def _is_complete(self) -> bool:
-        return set(FAULTS) <= {it.kind for it in self._troubles}
+        return set(self._faults) <= {it.kind for it in self._troubles}
 
     def _strike(self, kind: str) -> None:
         self.say(kind)
-        FAULTS[kind](self, self._random)
+        self._faults[kind](self, self._random)
         self.settle()
         self.keep_size()
 
@@ -208,7 +209,7 @@ def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
         try:
             history = play.play()
             verdict = judge(history)
-            missing = tuple(reached(verdict, FAULTS))
+            missing = tuple(reached(verdict, faults_of(options.servers)))
         except Unsettled as error:
             history = play.history(stage.left_in_queues() or 1)
             verdict = _with(judge(history), Anomaly(name="unsettled", text=str(error)))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Self, cast
-from urllib.parse import urlsplit
 
 import attrs
-from tests.chaos.options import SETTINGS, Options
-from tests.faults.proxy import FaultProxy
+from tests.chaos.options import SETTINGS, WAYS, Options
+from tests.chaos.servers import start_rabbitmq, start_redis
+from tests.faults.ways import Ways
 
-from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import Transport, open_transport
 from cobalance.demo.ownership import Ownership
@@ -38,8 +38,8 @@ class MemberProcess:
 
     def __init__(self, name: str, stage: Stage) -> None:
         self.name = name
-        self.redis = FaultProxy(_port(stage.redis.url))
-        self.rabbitmq = FaultProxy(_port(stage.rabbitmq.url))
+        self.redis = Ways(stage.redis.ports)
+        self.rabbitmq = Ways(stage.rabbitmq.ports)
         self.diary = stage.folder / f"{name}.diary"
         self.words = stage.folder / f"{name}.log"
         self.is_wanted = True
@@ -48,6 +48,7 @@ class MemberProcess:
         environment = {
             "COBALANCE_REDIS_URL": self.redis.through(stage.redis.url),
             "COBALANCE_AMQP_URL": self.rabbitmq.through(stage.rabbitmq.url),
+            WAYS: json.dumps(self.redis.ports),
         }
         settings = json.dumps(attrs.asdict(SETTINGS))
         with self.words.open("wb") as words:
@@ -150,9 +151,10 @@ class Stage:
         self._number = 0
         self._spare: MemberProcess | None = None
         """The next one gets ready meanwhile, which takes Python a second or more."""
-        self.redis = servers.private_redis()
+        self._servers = ExitStack()
         try:
-            self.rabbitmq = servers.private_rabbitmq(management=options.management)
+            self.redis = start_redis(options, self._servers)
+            self.rabbitmq = start_rabbitmq(options, self._servers)
             self.topic = Topic("chaos", options.partitions, options.kind)
             create_topic(self.rabbitmq.url, self.topic)
             self._transport: Transport = open_transport(self.redis.url)
@@ -160,13 +162,16 @@ class Stage:
             self.coordinator.create(SETTINGS)
         except BaseException:
             self.close()
+            shutil.rmtree(self.folder)
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.close()
+        if kind is KeyboardInterrupt:  # nobody looks into what was broken off
+            shutil.rmtree(self.folder)
 
     def close(self) -> None:
         """Ends everything."""
@@ -174,9 +179,7 @@ class Stage:
             member.close()
         if hasattr(self, "_transport"):
             self._transport.close()
-        if hasattr(self, "rabbitmq"):
-            self.rabbitmq.close()
-        self.redis.close()
+        self._servers.close()
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -258,10 +261,3 @@ class Stage:
         if self.options.kind == "stream":
             return 0
         return sum(count or 0 for count in ready_messages(self.rabbitmq.url, self.topic.queue_names).values())
-
-
-def _port(url: str) -> int:
-    port = urlsplit(url).port
-    if port is None:
-        raise ValueError("the server's URL has no port")
-    return port

@@ -1,0 +1,85 @@
+"""The servers of a run: one of each, or one of them in company."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import attrs
+from tests.chaos.options import Options, Servers
+from tests.faults.rabbitmq_servers import RabbitMQCluster
+from tests.faults.redis_servers import Cluster, Watched
+
+from cobalance import servers
+
+REPLICA_LAG_S = 2
+"""After so long without a word from a replica, a master refuses writes ..."""
+
+DOWN_AFTER_MS = 4_000
+"""... which is sooner than the Sentinels appoint another one, and has to be."""
+
+
+class Known(Protocol):
+    """What members have to be told."""
+
+    @property
+    def url(self) -> str:
+        """For members, and for us."""
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        """What the URL and the servers call each other → where they are."""
+
+
+@attrs.frozen
+class Alone:
+    """One server."""
+
+    server: servers.OwnRedis | servers.OwnRabbitMQ
+
+    @property
+    def url(self) -> str:
+        """Of the server."""
+        return self.server.url
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """Its only one."""
+        port = urlsplit(self.url).port
+        assert port is not None
+        return {port: port}
+
+
+def _redis(stack: ExitStack) -> Alone:
+    server = servers.private_redis()
+    stack.callback(server.close)
+    return Alone(server)
+
+
+def _sentinel(stack: ExitStack) -> Watched:
+    careful = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", str(REPLICA_LAG_S))
+    return Watched(stack, replicas=2, down_after_ms=DOWN_AFTER_MS, options=careful)
+
+
+REDIS: dict[Servers, Callable[[ExitStack], Known]] = {
+    "alone": _redis,
+    "rabbitmq-cluster": _redis,
+    "redis-sentinel": _sentinel,
+    "redis-cluster": Cluster,
+}
+
+
+def start_redis(options: Options, stack: ExitStack) -> Known:
+    """Ends with the stack."""
+    return REDIS[options.servers](stack)
+
+
+def start_rabbitmq(options: Options, stack: ExitStack) -> Known:
+    """Ends with the stack."""
+    if options.servers == "rabbitmq-cluster":
+        return RabbitMQCluster(stack)
+    server = servers.private_rabbitmq(management=options.management)
+    stack.callback(server.close)
+    return Alone(server)
