@@ -12,6 +12,7 @@ from pika.spec import Basic, BasicProperties
 from cobalance import StreamSettings, Tenure
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.failures import channel_lost
+from cobalance.rabbitmq.partition import State
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 from cobalance.rabbitmq.stream_worker import StreamWorker
@@ -54,3 +55,19 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
     assert pauses == sorted(set(pauses), key=float)  # type: ignore[arg-type]
     await worker._judge_loss(consumer_that_got(5, 6), channel_lost("s", "x"))
     assert len(pauses) == 3
+
+
+def test_a_node_that_lags_behind_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """The stream's leader has the message at the position; only a leader that has not, and says so twice, proves that it is gone."""
+    later: list[object] = []
+    connection: Any = SimpleNamespace(call_later=lambda *call: later.append(call))
+    consumer: Any = StreamConsumer(connection, STREAM, after=150, token=1, on_ready=lambda: None)
+    given_up: list[Exception] = []
+    consumer._give_up, consumer.state = given_up.append, State.CONSUMING
+    for count in (200, 151, 0, 200, 151, 100, 0):
+        consumer._compare(0, count)
+    assert len(later) == 7
+    assert not given_up
+    assert caplog.text.count("has not got offset 150 yet") == 1
+    consumer._compare(0, 150)
+    assert "ends before offset 150" in str(given_up)

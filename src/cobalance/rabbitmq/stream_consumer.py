@@ -6,9 +6,11 @@ without a gap before it.
 
 It asks for the message at its position again and drops it. That this one still comes is the proof that the stream is the
 one that was read before, and that nothing behind it was lost; a stream that was made anew would otherwise be waited on in
-silence, until it had grown past the old offset, and everything before that would be skipped.
+silence, until it had grown past the old offset, and everything before that would be skipped. Where the message does not come, the
+stream's leader is asked how much it has: in a cluster, the node that we are connected to may only lag behind.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +31,12 @@ SUSPICIOUS_MS = 1_000.0
 """The message at the position comes within milliseconds. When nothing has come for so long, the stream is asked what it has."""
 
 DOUBT_MS = 5_000.0
-"""Between two such questions, as long as the stream has nothing at all."""
+"""Between two such questions, as long as that proves nothing."""
+
+PROOFS = 2
+"""What RabbitMQ counts of a stream is up to five seconds old, so it has to say twice that the stream is too short."""
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 
 class StreamConsumer(PartitionConsumer):
@@ -54,6 +61,8 @@ class StreamConsumer(PartitionConsumer):
         self._arrived: deque[int] = deque()  # Offsets of the messages behind the position, in the order of their tags.
         self._counted = 0  # Messages at or before the position.
         self._heard = False
+        self._found_short = 0
+        self._told_of_lag = False
         self._passed_over = 0
         self._lock_queue = LockQueue(connection, queue.name) if lock else None
         self._locking = False
@@ -162,10 +171,28 @@ class StreamConsumer(PartitionConsumer):
     def _judge(self, first: int | None) -> None:
         if self.state is not State.CONSUMING or self._heard:
             return
-        if first is None:  # empty, or RabbitMQ is slow
+        if first is None or self._channel is None:  # empty, or RabbitMQ is slow
             self._connection.call_later(DOUBT_MS, self._doubt)
         else:
+            self._channel.queue_declare(
+                self.queue.name, passive=True, callback=lambda found: self._compare(first, found.method.message_count)
+            )
+
+    def _compare(self, first: int, count: int) -> None:
+        """With how many messages the leader has, whichever node we are connected to; 0 if it cannot be asked, or is new to them."""
+        if self.state is not State.CONSUMING or self._heard:
+            return
+        lags = first + count > self._after
+        if lags and not self._told_of_lag:
+            log.warning(
+                "stream %s: this RabbitMQ node has not got offset %d yet; waiting", self.queue.name, self._after
+            )
+        self._told_of_lag = self._told_of_lag or lags
+        self._found_short += bool(count) and not lags
+        if self._found_short == PROOFS:
             self._give_up(_shorter(self.queue.name, self._after))
+        else:
+            self._connection.call_later(DOUBT_MS, self._doubt)
 
     def _give_up(self, error: CobalanceError) -> None:
         self._close_channel()

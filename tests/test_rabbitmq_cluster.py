@@ -1,0 +1,74 @@
+"""What only a RabbitMQ of several nodes can do to a member."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import anyio.to_thread
+import pytest
+from tests.faults import consuming as messages
+from tests.faults.eventually import eventually
+from tests.faults.rabbitmq_servers import RabbitMQCluster, rabbitmq_cluster
+
+from cobalance import ConsumerGroup, Publisher, StreamSettings, Topic
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.journal import Journal
+from cobalance.rabbitmq import create_topic
+
+pytestmark = [pytest.mark.anyio, pytest.mark.campaign, pytest.mark.long_campaign, pytest.mark.timeout(900)]
+
+REPLICAS = "[P || P <- processes(), {osiris_replica, _, _} <- [proc_lib:translate_initial_call(P)]]"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop will do."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RabbitMQCluster]:
+    """Three nodes."""
+    with rabbitmq_cluster() as started:
+        yield started
+
+
+async def test_a_node_that_lags_behind_is_waited_for(
+    cluster: RabbitMQCluster, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was committed was read elsewhere, and is not on this node yet: the stream is read on as soon as it is."""
+    topic = Topic(f"lag-{uuid.uuid4().hex[:8]}", 1, "stream")
+    create_topic(cluster.url, topic)
+    (stream,) = topic.queue_names
+    leader = cluster.leader_of(stream)
+    node = next(it for it in cluster.nodes if it is not leader)
+    await anyio.to_thread.run_sync(publish, cluster.url, topic, 100)
+    node.evaluate(f"[sys:suspend(P) || P <- {REPLICAS}].")
+    await anyio.to_thread.run_sync(publish, cluster.url, topic, 100)
+    name, received = messages.create_group(redis_url), messages.Received()
+    transport = open_transport(redis_url)
+    Coordinator(transport, name).reset_offsets({stream: 150})
+    async with ConsumerGroup(
+        name,
+        topic,
+        received.handle,
+        amqp_url=f"amqp://guest:guest@127.0.0.1:{node.port}/%2F",
+        redis_url=redis_url,
+        settings=messages.SETTINGS,
+        streams=StreamSettings(start="first"),
+    ):
+        await eventually(lambda: "has not got offset 150 yet" in caplog.text)
+        node.evaluate(f"[sys:resume(P) || P <- {REPLICAS}].")
+        await eventually(lambda: received.deliveries)
+        assert received.deliveries[0].offset == 151
+    assert not [it for it in Journal(transport, name).entries() if it.kind == "halted"]
+    transport.close()
+
+
+def publish(url: str, topic: Topic, count: int) -> None:
+    """So many messages, confirmed."""
+    with Publisher(url, topic) as publisher:
+        for number in range(count):
+            publisher.publish("key", str(number).encode())
