@@ -308,6 +308,18 @@ class Empty:
 
 
 @attrs.frozen
+class Die:
+    """A script dies between its writes, as when the user's permission for a command is withdrawn."""
+
+    most: int = 60
+    """At one of the next so many writes."""
+
+    def strike(self, world: World) -> None:
+        """Whoever makes that write gets no answer."""
+        world.redis.store.die_at(world.random.randint(1, self.most))
+
+
+@attrs.frozen
 class Remember:
     """A replica, or a backup, is up to date at this moment."""
 

@@ -15,6 +15,10 @@ ENDINGS = frozenset({"released", "abandoned", "forced", "expired", "inherited", 
 """Kinds of entries that end a tenure."""
 
 
+_KINDS = {"active": "joined", "leaving": "leaving", "graced": "graced"}
+"""What would have made a member what a repair says it is."""
+
+
 @attrs.define
 class Standing:
     """Of one resource."""
@@ -65,7 +69,9 @@ class Ledger:
         if entry.resource is not None:
             self._apply_resource(entry, entry.resource, now)
         elif entry.member is not None:
-            self._apply_member(entry.kind, entry.member)
+            self._apply_member(
+                _KINDS.get(entry.reason, "left") if entry.kind == "repaired" else entry.kind, entry.member
+            )
         else:
             self._apply_group(entry)
 
@@ -76,6 +82,8 @@ class Ledger:
             self.recovering = False
         elif entry.kind == "barrier":
             self.barrier = True
+        elif entry.kind == "repaired":
+            self.recovering, self.barrier = "recovering" in entry.reason, "barrier" in entry.reason
 
     def _apply_member(self, kind: str, member: str) -> None:
         if kind == "joined":
@@ -111,12 +119,27 @@ class Ledger:
             (self.free.discard if it.halted else self.free.add)(name)
         elif entry.kind == "reset":
             it.token = entry.token or it.token
+        elif entry.kind == "repaired":
+            self._mend(entry, name, it, now)
         elif entry.kind == "removed":
             del self.resources[name]
             self.free.discard(name)
 
+    def _mend(self, entry: JournalEntry, name: str, it: Standing, now: int) -> None:
+        """So it is on record, whatever a script wrote into the journal before it died."""
+        status = entry.reason.split(" ")[0]
+        self._end(name, it, now)
+        it.removing, it.halted, it.token = "removing" in entry.reason, status == "halted", entry.token or it.token
+        if status in ("granted", "held", "pending"):
+            self._own(name, it, entry, now)
+        if status == "pending":
+            self._suspend(name, it, now)
+        if status == "gone":
+            del self.resources[name]
+        (self.free.add if status == "free" else self.free.discard)(name)
+
     def _standing(self, kind: str, name: str, now: int) -> Standing | None:
-        if name not in self.resources and kind in ("added", "claimed"):
+        if name not in self.resources and kind in ("added", "claimed", "repaired"):
             self.resources[name] = Standing(since=now)
             self.free.add(name)
         return self.resources.get(name)

@@ -10,6 +10,7 @@ from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import hint_channel
 from cobalance.engine import call_timeout_ms
+from cobalance.errors import ScriptFailed
 from cobalance.lateness import Lateness
 from cobalance.session import Session
 from cobalance_sims.habits import Habits
@@ -265,7 +266,11 @@ class Process:
             return None
         if sent[0] != self._attempt or not self._in_flight:
             self.world.reached.count("late execution")
-        reply = self.world.redis.execute(sent[1])
+        try:
+            reply = self.world.redis.execute(sent[1])
+        except ScriptFailed:
+            self.world.log(self, f"calls {sent[1].payload.verb}: the script dies")
+            return None
         self.world.executed(self, sent[1], reply)
         return reply
 

@@ -36,6 +36,7 @@ MUST_HAPPEN: dict[str, str] = {
     "connection lost to a freeze": "a frozen client missed three heartbeats",
     "late execution": "a request ran after its sender had given it up",
     "repeat": "the same request ran twice",
+    "repaired": "a script died between its writes, and the next one mended that",
 }
 """Name → what it means. The order is that of the table a campaign prints."""
 
@@ -48,6 +49,7 @@ _BY_KIND = {
     "inherited": "inherited",
     "claimed": "claimed",
     "barrier": "barrier",
+    "repaired": "repaired",
 }
 
 

@@ -220,6 +220,7 @@ class Run:
         world = self.world
         if not world.redis.up:
             world.redis.set_up(up=True)
+        world.redis.store.die_at(0)
         for process in list(world.living.values()):
             process.habits, process.network, process.reaches_redis = QUICK, SOUND, True
             process.resume()

@@ -290,6 +290,18 @@ _ALL = (
         length_ms=70_000,
     ),
     Scenario(
+        name="dying_scripts",
+        summary="scripts die between their writes, while processes come, go and crash",
+        plan=(
+            Every(1_500, f.Die(), jitter_ms=700),
+            Every(9_000, f.Join(), jitter_ms=2_000),
+            Every(9_000, f.Leave(), start_ms=4_500, jitter_ms=2_000),
+            Every(15_000, f.Crash(), start_ms=7_000, jitter_ms=5_000),
+            Every(17_000, f.Behave(STUCK, ms=9_000), jitter_ms=6_000),
+            COMMITS,
+        ),
+    ),
+    Scenario(
         name="clock_steps",
         summary="the clock of Redis's machine is set forwards and backwards",
         plan=(

@@ -228,6 +228,8 @@ class S7(Check):
 
     def journal(self, entry: JournalEntry) -> None:
         """Member ids."""
+        if entry.kind == "repaired" and entry.resource is None and entry.reason == "gone":
+            self._joined.pop(entry.member or "", None)  # the script that made it a member died before it was one
         if entry.kind != "joined" or entry.member is None:
             return
         losses = self.world.redis.lost_data

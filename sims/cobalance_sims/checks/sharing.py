@@ -117,7 +117,17 @@ class S6(Check):
                 self._changes.append(kind)
             if kind == "leaving":
                 self._leaving.add(entry.member)
-        elif kind in ("graced", "added", "removing", "claimed", "abandoned", "incarnation", "configured", "inherited"):
+        elif kind in (
+            "graced",
+            "added",
+            "removing",
+            "claimed",
+            "abandoned",
+            "incarnation",
+            "configured",
+            "inherited",
+            "repaired",
+        ):
             self._uncountable = True
             if kind == "abandoned":
                 self._avoiding_until = (

@@ -291,6 +291,21 @@ class Fold:
             seat.is_halted = False
             self._even.count(1)
 
+    def _repaired(self, event: Event) -> None:
+        """So it is on record, whatever a script told before it died."""
+        status = (event.reason or "").split(" ")[0]
+        if event.resource is None:
+            if event.member is not None and status not in ("active", "leaving", "graced"):
+                self._remove_member(event.member)
+            return
+        if status == "gone":
+            self._removed(event)
+        elif status in ("granted", "held", "pending"):
+            seat = self._reseat(event)
+            seat.revoking_at = (seat.revoking_at or event.at_ms) if status == "pending" else None
+        else:
+            self._vacate(event.resource, self._seat(event))
+
     def _refused(self, event: Event) -> None:
         self._crashes.came_back(event.member or "")
 
@@ -374,6 +389,7 @@ class Fold:
         "halted": _halted,
         "resumed": _resumed,
         "refused": _refused,
+        "repaired": _repaired,
         **dict.fromkeys(("released", "abandoned", "forced", "expired", "inherited", "withdrawn"), _ended),
     }
     """Coordinator and barrier change nothing here; a reset raises the token of a resource that nobody holds."""

@@ -53,6 +53,8 @@ class Ownership:
             self._begin(entry)
         elif entry.kind in ENDS:
             self._end(entry)
+        elif entry.kind == "repaired":
+            self._mend(entry)
         elif entry.kind == "revoking":
             self._ask_back(entry)
         elif entry.kind == "cancelled":
@@ -78,6 +80,22 @@ class Ownership:
             and not self.pending
             and max(loads) - min(loads) <= 1
         )
+
+    def _mend(self, entry: JournalEntry) -> None:
+        """So it is on record, whatever a script wrote into the journal before it died."""
+        status = entry.reason.partition(" ")[0]
+        if entry.resource is not None:
+            tenure = self.present.get(entry.resource)
+            if tenure is not None and (tenure.member, tenure.token) != (entry.member, entry.token):
+                self._end(entry)
+            if status in {"granted", "held", "pending"} and entry.resource not in self.present:
+                self._begin(entry)
+            if status == "pending":
+                self._ask_back(entry)
+            else:
+                self.pending.pop(entry.resource, None)
+        elif entry.member is not None:
+            (self.members.add if status in {"active", "graced"} else self.members.discard)(entry.member)
 
     def _begin(self, entry: JournalEntry) -> None:
         tenure = Tenure(entry.resource or "", entry.member or "", entry.token or 0, entry.seq)

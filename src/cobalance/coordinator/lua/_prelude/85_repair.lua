@@ -125,7 +125,8 @@ end
 local function tell_resource(name)
   local r = resource(name)
   if not r then return journal('repaired', 'resource', name, 'reason', 'gone') end
-  journal('repaired', 'resource', name, 'member', r.owner, 'token', int(r.token), 'reason', r.status)
+  journal('repaired', 'resource', name, 'member', r.owner, 'token', int(r.token),
+    'reason', r.status .. (r.removing and ' removing' or ''))
 end
 
 local function tell_member(id)
@@ -152,7 +153,7 @@ local function end_repair(reason, seq)
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
   G.version, G.due = seq, 0
   take_back(torn_lines(seq))
-  journal('repaired', 'reason', reason)
+  journal('repaired', 'reason', reason .. (G.recovering > 0 and ' recovering' or '') .. (G.barrier > 0 and ' barrier' or ''))
   save_group()
 end
 
