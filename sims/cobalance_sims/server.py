@@ -77,7 +77,6 @@ class RedisServer:
         self.ledger = Ledger()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
-        self.store.die_at(0)
         self.store.begin_anew(seed, clock_us=self._clock_us, identity="redis-1")
         self.transport = MemoryTransport(self.store)
         self.coordinator = Coordinator(self.transport, GROUP)

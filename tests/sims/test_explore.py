@@ -68,6 +68,14 @@ def test_the_figures_are_printed(explored: Result) -> None:
     assert f"crash {explored.reached['crash']:,}, " in kinds
 
 
+def test_a_script_may_die_at_any_of_its_writes() -> None:
+    """Promise R1, in every interleaving of two members of whom one has a script that dies: the next call mends what it left."""
+    result = Search(World(SCOPES["2x1-die"])).run()
+    assert (result.found, result.is_complete) == (None, True)
+    assert result.reached["die"] > 1_000
+    assert result.reached["journal repaired"] > 1_000
+
+
 def test_a_scope_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the names there are."""
     assert main(["2x5"]) == 2

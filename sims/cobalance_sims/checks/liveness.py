@@ -180,6 +180,9 @@ class L3(Check):
             self._graced[entry.member] = self.world.now
         elif entry.kind in ("left", "expired_member") and entry.member:
             self._graced.pop(entry.member, None)
+        elif entry.kind == "repaired" and entry.member and entry.resource is None:
+            # Of a member whose join died half-way the session begins now.
+            self.world.redis.heard_of.setdefault(entry.member, self.world.now)
 
 
 def session_ends_by(world: World, heard_at: int) -> int:

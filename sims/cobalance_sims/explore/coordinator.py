@@ -37,6 +37,8 @@ class Outcome:
     """Of reply and data, if they are to be compared with a replay."""
     wrong: str = ""
     """What the script failed of."""
+    writes: int = 0
+    """At how many places it could have died."""
 
 
 @attrs.frozen
@@ -46,6 +48,8 @@ class Execution:
     before: int
     script: str
     args: tuple[str, ...]
+    dies_at: int = 0
+    """The write at which the script ends; 0 is not at all."""
 
 
 class Coordinator:
@@ -63,34 +67,47 @@ class Coordinator:
         self._snapshots: dict[int, Snapshot] = {}
         self._replies: dict[CoordinatorReply, int] = {}
 
-    def execute(self, before: int, identity: str, request: Request) -> Outcome:
-        """Runs a request on the data of a part."""
+    def execute(self, before: int, identity: str, request: Request, dies_at: int = 0) -> Outcome:
+        """Runs a request on the data of a part; the script may die at one of its writes."""
         script, args = load(request.payload.verb), request.args()
-        outcome = self.run(before, script, (identity, *args))
+        outcome = self.run(before, script, (identity, *args), dies_at)
         if DOUBTED in outcome.wrong:  # As a transport does it: the identity is read for this very call.
-            outcome = self.run(before, script, (CERTAIN + identity, *args))
+            outcome = self.run(before, script, (CERTAIN + identity, *args), dies_at)
         return outcome
 
-    def run(self, before: int, script: Script, args: tuple[str, ...]) -> Outcome:
+    def run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int = 0) -> Outcome:
         """Runs a script; `args` begin with the server's identity."""
-        key = Execution(before, script.name, args)
+        key = Execution(before, script.name, args, dies_at)
         found = self.outcomes.get(key)
         if found is None:
-            found = self.outcomes[key] = self._run(before, script, args)
+            found = self.outcomes[key] = self._run(before, script, args, dies_at)
         return found
 
-    def _run(self, before: int, script: Script, args: tuple[str, ...]) -> Outcome:
+    def _run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int) -> Outcome:
         self.restore(before)
+        known = len(journal_of(self.store.dump())) if self._is_torn(before) else 0
+        self.store.die_at(dies_at)
         try:
             reply = self.store.run(script, dump.KEYS, args)
         except ScriptFailed as failed:
-            return Outcome(CoordinatorReply(status="OK"), -1, before, (), wrong=str(failed))
+            if DOUBTED in str(failed) or not dies_at:
+                return Outcome(CoordinatorReply(status="OK"), -1, before, (), wrong=str(failed))
+            return self._dead(known)
         state = self.store.dump()
         digest = b"" if self._digest is None else self._digest(reply, state)
-        decoded, journal = decode(reply), journal_of(state)
+        decoded, journal = decode(reply), journal_of(state)[known:]
         number = self._replies.setdefault(decoded, len(self._replies))
         after = self.pool.add(*self.canonical.encode(state))
-        return Outcome(decoded, number, after, journal, granted(journal), digest)
+        return Outcome(decoded, number, after, journal, granted(journal), digest, writes=self.store.writes)
+
+    def _dead(self, known: int) -> Outcome:
+        """What it wrote before remains."""
+        state = self.store.dump()
+        journal, after = journal_of(state)[known:], self.pool.add(*self.canonical.encode(state))
+        return Outcome(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
+
+    def _is_torn(self, part: int) -> bool:
+        return any("\x1fpulse\x1ftorn " in text for text in self.pool.parts[part].skeleton)
 
     def restore(self, part: int) -> None:
         """Puts the data of a part in place."""

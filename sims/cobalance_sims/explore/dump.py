@@ -25,6 +25,7 @@ from cobalance_sims.explore.codec import (
     NUMBER,
     STORE_VERSION,
     TOKEN,
+    VERSION,
     Kinds,
     Numbers,
 )
@@ -106,7 +107,13 @@ class Canonical:
         kinds: list[str] = []
         around = Around.of(state)
         for key in state:
-            if key.key == _JOURNAL or not key.contents:
+            if not key.contents:
+                continue
+            if key.key == _JOURNAL:
+                for text, pairs in _torn_lines(key, state):
+                    texts.append(text)
+                    numbers += [value for _, value in pairs]
+                    kinds += [kind for kind, _ in pairs]
                 continue
             text, found, of_kinds = self._of_key(key, around if key.key == _STATE else None)
             texts.append(text)
@@ -196,6 +203,24 @@ class Canonical:
         ends = [(int(value.split(" ")[-1]), left[field[:2]]) for field, value in fields.items() if field[:2] in left]
         excused = [end for end, left_ms in ends if end - left_ms >= gap_from]
         return session_over <= min(excused, default=_FAR_MS) and force_over <= around.first_deadline
+
+
+def _torn_lines(journal: KeyState, state: State) -> Iterator[Word]:
+    """The journal as far as a repair will read it, where a script died: nothing else ever does. Its tokens are not needed, since the
+    group's own stands for the highest of all.
+    """
+    scalars = next((key.contents for key in state if key.key == _STATE), ())
+    fields = {field.decode(): value.decode() for field, value in zip(scalars[::2], scalars[1::2], strict=True)}
+    if not fields.get("pulse", "").startswith("torn "):
+        return
+    words = [plain("journal"), plain("stream")]
+    for flat in journal.contents[2::2]:
+        line = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+        if int(line["seq"]) > int(fields.get("version", "0")):
+            told = [f"{name} {line[name]}" for name in ("kind", "resource", "member") if name in line]
+            words.append(joined([plain("seq"), one(VERSION, int(line["seq"])), *map(plain, told)]))
+    if len(words) > 2:
+        yield joined(words, "\x1f")
 
 
 @cache
@@ -294,6 +319,10 @@ def decode(skeleton: Skeleton, numbers: Numbers) -> State:
 @lru_cache(maxsize=200_000)
 def _key(text: str) -> KeyState:
     name, kind, *words = text.split("\x1f")
+    if kind == "stream":
+        last = f"{GROUP_MS - 1}-{len(words)}".encode()
+        rows = [(f"{GROUP_MS - 1}-{at}".encode(), tuple(line.encode().split(b" "))) for at, line in enumerate(words, 1)]
+        return KeyState((PREFIX + name).encode(), kind, None, (last, *(part for row in rows for part in row)))
     return KeyState((PREFIX + name).encode(), kind, None, tuple(word.encode() for word in words))
 
 

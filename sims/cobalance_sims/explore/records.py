@@ -88,6 +88,11 @@ class Records:
         """A scalar of the group."""
         return int(self.scalars.get(scalar, "0"))
 
+    @property
+    def is_torn(self) -> bool:
+        """A script died between its writes."""
+        return self.scalars.get("pulse", "").startswith("torn ")
+
     def last_request(self, member: str) -> int:
         """The number of the last request a member was answered."""
         return int(self.scalars.get(f"r:{member}", "-1").split(" ")[0])

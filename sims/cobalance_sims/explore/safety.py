@@ -58,6 +58,8 @@ class Checks:
         if outcome.wrong:
             return outcome.wrong
         was, now = self.facts(before).records, self.facts(outcome.after)
+        if was.is_torn:  # what is on record then is what the repair makes of it
+            return now.wrong or _idle(now.records, outcome)
         return (
             now.wrong
             or _unfenced(was, request, outcome)

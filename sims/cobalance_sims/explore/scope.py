@@ -87,7 +87,7 @@ class Scope:
         return dict(self.budgets).get(what, 0)
 
 
-FAULTS = ("crash", "pause", "cut", "lost", "reply", "late", "flush")
+FAULTS = ("crash", "pause", "cut", "lost", "reply", "late", "flush", "die")
 """Faults share the allowance `faults`."""
 
 DEEDS = ("leave", "commit", "relist", "begin", "short")
@@ -121,6 +121,38 @@ SCOPES: dict[str, Scope] = {
         _scope("1x2-lists", 1, 2, faults=1, crash=0, pause=0, cut=0, lost=0, reply=0, late=0, relist=2, leave=0),
         _scope(
             "2x6-narrow", 2, 6, faults=1, moves=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, leave=0, restart=0
+        ),
+        _scope(
+            "2x1-die",
+            2,
+            1,
+            faults=1,
+            die=1,
+            crash=0,
+            pause=0,
+            cut=0,
+            lost=0,
+            reply=0,
+            late=0,
+            flush=0,
+            leave=1,
+            restart=0,
+        ),
+        _scope(
+            "2x2-die",
+            2,
+            2,
+            faults=1,
+            die=1,
+            pause=0,
+            cut=0,
+            lost=0,
+            reply=0,
+            late=0,
+            flush=0,
+            restart=0,
+            commit=1,
+            relist=1,
         ),
         _scope("2x2-short", 2, 2, faults=0, leave=0, restart=0, commit=1, short=1),
         _scope("2x2-narrow", 2, 2, faults=1, moves=1, leave=0, restart=0, late=0),

@@ -68,6 +68,8 @@ class Story:
         if what in ("tick", "empty", "replace", "arrive"):
             return _SAYS[what]
         process = self._world.processes.look(state[action[1]])
+        if what == "die":
+            return f"{process.slot}'s {process.outstanding.payload.verb} dies at write {action[2]}"
         if len(action) > 2:
             return f"{process.slot} {_DOES[what]} {action[2]}"
         call = ""

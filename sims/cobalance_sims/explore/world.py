@@ -116,6 +116,9 @@ class World:
         for what in ("lost", "reply", "late", "crash"):
             if memory.allows(what) and (what != "late" or state[LATE] == self.nothing):
                 yield (what, at)
+        if memory.allows("die"):
+            for write in range(1, self._outcome(state, at)[1].writes + 1):
+                yield ("die", at, write)
 
     def _of_quiet(self, state: Ids, memory: Memory, at: int, process: Process) -> Iterator[Action]:
         if self.has_news(state[STORE], process):
@@ -165,6 +168,8 @@ class World:
             wrong = self._tick(after)
         elif what in ("answer", "reply", "arrive"):
             wrong = self._execute(after, action)
+        elif what == "die":
+            wrong = self._die(after, *action[1:])
         elif what in ("empty", "replace"):
             after[STORE] = self.pool.add((), (), ())
             wrong = ""
@@ -241,6 +246,15 @@ class World:
         if action[0] == "answer" and self._late_member(after[LATE]) != request.header.member:
             self._hear(after, caller, request.header.member)
         return wrong
+
+    def _die(self, after: list[int], at: int, write: int) -> str:
+        """The script ends between its writes, and its caller hears nothing. What comes of it is the next call's to mend."""
+        identity, request = self.memories.look(after[MEMORY]).identity, self.processes.look(after[at]).outstanding
+        outcome = self.coordinator.execute(after[STORE], identity, request, write)
+        after[STORE] = outcome.after
+        after[MEMORY], wrong = self.memories.granted(after[MEMORY], outcome)
+        after[MEMORY] = self.memories.use(after[MEMORY], "die")
+        return wrong or self._apply(after, at, self._unheard(after[at]))
 
     def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Outcome]:
         """What a process asks for, or what is late, and what comes of it now."""

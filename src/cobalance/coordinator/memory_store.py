@@ -84,6 +84,7 @@ class MemoryStore:
                 self._receive(channel, [])
             self.clock_us, self.identity = clock_us, identity
             self.seed(seed)
+            self.die_at(0)
 
     def seed(self, seed: int) -> None:
         """Starts the shuffling of unordered replies anew."""
