@@ -130,7 +130,7 @@ class L3(Check):
     """A crash is healed within session timeout plus a heartbeat, at worst two session timeouts.
 
     One session timeout after it was last heard (and a heartbeat and a second, for the call that notices) nothing is on record for
-    any member of a killed process. The first silence that began in the first half of that time puts it off to one session timeout
+    any member of a killed process. The first silence that began in the first half of that time puts it off to half a session timeout
     after itself; a second silence puts off nothing. The same holds for the end of a rejoin grace, which any silence puts off that began
     within it. A recovery, which lasts one session timeout after a loss of data, ends first.
     """
@@ -172,7 +172,7 @@ class L3(Check):
         redis, it = self.world.redis, self.world.settings
         ends = since + it.rejoin_grace_ms
         late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= ends]
-        return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms for ended in late[-1:])])
+        return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms // 2 for ended in late[-1:])])
 
     def journal(self, entry: JournalEntry) -> None:
         """Who is kept for the rejoin grace, from when."""
@@ -190,4 +190,4 @@ def session_ends_by(world: World, heard_at: int) -> int:
     session_ms = world.settings.session_timeout_ms
     first = next((it for it in world.redis.silences if it.ended > heard_at), None)
     is_excuse = first is not None and 2 * (first.began - heard_at) <= session_ms
-    return (first.ended if first is not None and is_excuse else heard_at) + session_ms
+    return max(heard_at + session_ms, first.ended + session_ms // 2 if first is not None and is_excuse else 0)

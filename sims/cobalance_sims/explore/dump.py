@@ -193,7 +193,7 @@ class Canonical:
         end later anyway: whatever begins to run from now on does so by itself.
         """
         settings, gap_from = self._settings, int(fields["gap_from"])
-        session_over = int(fields["gap_at"]) + settings.session_timeout_ms
+        session_over = int(fields["gap_at"]) + settings.session_timeout_ms // 2
         force_over = int(fields["gap_at"]) + settings.revocation_timeout_ms
         if max(session_over, force_over) <= GROUP_MS:
             return True

@@ -98,8 +98,8 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "every-silence-excuses",
         "70_timers",
-        "max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms or 0, G.recovering)",
-        "max(ends, G.gap_at + G.session_ms, G.recovering)",
+        "max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms / 2 or 0, G.recovering)",
+        "max(ends, G.gap_at + G.session_ms / 2, G.recovering)",
         "In a group that is silent again and again the dead stay for ever.",
         "stutter@1..3",
         "silent_group@1..3",

@@ -2,14 +2,15 @@
 
 local fire = {}
 
--- When somebody who is waited for until `ends` is given up: one session timeout after a silence that began while at least
+-- When somebody who is waited for until `ends` is given up: half a session timeout after a silence that began while at least
 -- `left` ms were to come, if that is later, and not while recovering. Nothing else puts it off.
 --
--- An innocent member, last heard within half a session before a silence, so has a whole session to be heard after it. A dead one
--- has that once: a second silence begins half a session or more after the first, when less than the other half is left. So it is
--- gone, counting half a session of that silence, with the first call after two session timeouts, whatever silences there are.
+-- An innocent member, last heard within half a session before a silence, so has half a session to be heard after it, and tries
+-- again within a third. A dead one has that once: a second silence begins half a session or more after the first, when less than
+-- the other half is left. So it is gone with the first call after half a session, that silence, and another half: after two session
+-- timeouts, whatever silences there are, unless one of them alone is longer than a session timeout.
 local function given_up_at(ends, left)
-  return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms or 0, G.recovering)
+  return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms / 2 or 0, G.recovering)
 end
 
 local function session_ends(id)
