@@ -202,8 +202,10 @@ def test_passwords(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> No
         assert SECRET not in f"{transport!r} {vars(transport)}"
 
 
-def test_an_acl_user_with_all_it_needs(private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture) -> None:
-    """A user limited to our keys, channels and commands works without a warning."""
+def test_an_acl_user_with_all_it_needs(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user limited to our keys, channels and commands works without a warning, and without a refusal in Redis's own log."""
     rules = "~{t}:* resetchannels &{t}:* -@all +evalsha +script|load +info +incr +publish +subscribe +unsubscribe +ping"
     with closing(open_transport(with_user(private_redis, rules))) as transport:
         assert transport.call(INCR, KEYS, []) == 1
@@ -212,6 +214,7 @@ def test_an_acl_user_with_all_it_needs(private_redis: servers.OwnRedis, caplog: 
             listener.subscribe("{t}:n")
             assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
     assert not caplog.records
+    assert not admin.acl_log()
 
 
 @pytest.mark.parametrize(

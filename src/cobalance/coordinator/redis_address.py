@@ -124,7 +124,7 @@ class RedisAddress:
             "redis_connect_func": on_connect,
         }
         try:
-            return cast("Wire", self._connection_class(**{**self._options, **ours}))
+            return _unnamed(self._connection_class(**{**self._options, **ours}))
         except TypeError as error:
             unknown = str(error).rpartition("argument ")[2]
         raise UsageError(
@@ -140,6 +140,13 @@ class RedisAddress:
     def address(self) -> tuple[str, int]:
         """Host and port, of a TCP server."""
         return self._options.get("host", "localhost"), self._options.get("port", 6379)
+
+
+def _unnamed(connection: object) -> Wire:
+    """It keeps redis-py's name to itself: CLIENT SETINFO needs a permission of its own, and a refusal goes into the ACL log."""
+    for name in ("driver_info", "lib_name", "lib_version"):  # the first since redis-py 7.1, the others before
+        setattr(connection, name, None)
+    return cast("Wire", connection)
 
 
 def _options(url: str) -> dict[str, Any] | str:

@@ -137,7 +137,7 @@ def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
     text = str(error)
     if isinstance(error, redis_errors.AuthenticationError) or text.startswith(("DENIED ", "NOAUTH ", "WRONGPASS ")):
         return _authentication(text, place)
-    if isinstance(error, redis_errors.NoPermissionError) or "The user executing the script can't" in text:
+    if isinstance(error, redis_errors.NoPermissionError) or is_inside_script(error):
         return permission_missing(error, place, doing)
     if isinstance(error, redis_errors.OutOfMemoryError):
         return OutOfMemory(

@@ -1,4 +1,4 @@
-"""Which commands a user lacks: asked before the first script of a connection runs, and when Redis says only that there was one."""
+"""Which commands a user lacks: asked before the first script of a connection runs, and when a Redis before 7.2 says only that there was one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Exchange = Callable[..., Reply]
 
 _INSIDE = "The user executing the script can't"
+_INSIDE_SINCE_7_2 = "ACL failure in script: "
 
 PUBLISH = "publish"
 """What is only a hint."""
@@ -40,7 +41,7 @@ return missing
 
 def is_inside_script(error: Exception) -> bool:
     """Whether a command inside the script was refused, so that those before it may have run."""
-    return _INSIDE in str(error)
+    return any(words in str(error) for words in (_INSIDE, _INSIDE_SINCE_7_2))
 
 
 def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
