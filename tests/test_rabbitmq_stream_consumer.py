@@ -195,21 +195,33 @@ def test_messages_that_are_gone_are_told_of(reader: Callable[..., Reader], amqp_
             assert it.offsets(1) == told
         else:
             assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
-        last = stream.first()
-        assert last is not None
         assert len(told) == 1
-        assert first <= told[0] <= last  # RabbitMQ may have gone on dropping meanwhile
+        assert first <= told[0] <= stream.first()
+
+
+def alarm(reader: Callable[..., Reader], stream: Stream, after: int) -> int | None:
+    """Reads one message behind an offset (the retention leaves more than one); the oldest left, if some were said to be gone."""
+    told: list[int] = []
+
+    def on_gap(first: int) -> bool:
+        told.append(first)
+        return True
+
+    it = reader(stream, after, on_gap=on_gap).start()
+    assert it.offsets(1)
+    assert it.events.empty()
+    return told[0] if told else None
 
 
 def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
     reader: Callable[..., Reader], amqp_url: str
 ) -> None:
-    """The oldest message left is the last one processed: no alarm."""
+    """The oldest message left is the last one processed: no alarm, unless it was dropped before it could be looked at."""
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
-        it = reader(stream, first, on_gap=lambda _: False).start()
-        assert it.offsets(1)  # the retention leaves more than one
-        assert it.events.empty()
+        while gap := alarm(reader, stream, first):
+            assert gap > first, "a false alarm"
+            first = gap
 
 
 def test_a_lost_connection_ends_it_where_it_was(reader: Callable[..., Reader], stream: Stream) -> None:
