@@ -108,6 +108,13 @@ def bodies_in(amqp_url: str, queue: str) -> list[str]:
     return found
 
 
+def take_in_vain(url: str, queue: str) -> None:
+    """Is given the first message of a queue, and goes without acknowledging it."""
+    with channel(url) as it:
+        it.basic_qos(prefetch_count=1)
+        next(it.consume(queue))
+
+
 class Seen:
     """What handlers have been given, in order, and a way to wait for it. On one event loop."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 from pika.exceptions import ChannelClosedByBroker
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
 
 from cobalance import servers
 from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
@@ -55,13 +55,6 @@ def handler_of(seen: Seen) -> object:
 def told(caplog: pytest.LogCaptureFixture) -> str:
     """What we have logged. What pika logs besides depends on what other tests have asked of it."""
     return "\n".join(it.getMessage() for it in caplog.records if it.name == "cobalance.rabbitmq")
-
-
-def take_in_vain(url: str, queue: str) -> None:
-    """Is given the first message of a queue, and goes without acknowledging it."""
-    with channel(url) as it:
-        it.basic_qos(prefetch_count=1)
-        next(it.consume(queue))
 
 
 def crash(connection: BrokerConnection) -> None:

@@ -53,6 +53,8 @@ class BrokerConnection:
         self.place = place(url)
         self.blocked = False
         """The broker, short of memory or disk, has stopped reading what we send."""
+        self.server_version = ""
+        """Which RabbitMQ answered last, such as "4.0.5"."""
         self._url, self._heartbeat_s = url, heartbeat_s
         self._on_lost, self._on_blocked, self._on_proven = on_lost, on_blocked, on_proven
         self._lock = threading.Lock()
@@ -180,6 +182,7 @@ class BrokerConnection:
     def _start(self, loop: IOLoop, parameters: URLParameters, opened: Future[Exception | None]) -> None:
         def on_open(connection: Any) -> None:
             self._pika = connection
+            self.server_version = str((connection.server_properties or {}).get("version", ""))
             connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
             connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
             with self._lock:

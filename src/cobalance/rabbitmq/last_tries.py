@@ -9,16 +9,24 @@ from cobalance.rabbitmq.queues import Queue
 log = logging.getLogger("cobalance.rabbitmq")
 
 
-def is_last_try(delivery: Delivery, queue: Queue) -> bool:
-    """Whether the queue's delivery limit is reached: returned once more, the message is dead-lettered by RabbitMQ."""
+LIMIT_SINCE_4 = 20
+"""What RabbitMQ 4 and newer give a quorum queue that was declared without a limit."""
+
+
+def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
+    """How often a message may be returned to a queue of such a version of RabbitMQ. What a policy says is not seen."""
     limit = queue.arguments.get("x-delivery-limit")
-    return limit is not None and delivery.redelivered and (delivery.earlier_tries or 0) >= int(limit)
+    if limit is not None:
+        return int(limit) if int(limit) >= 0 else None
+    major = rabbitmq.partition(".")[0]
+    return LIMIT_SINCE_4 if queue.kind == "quorum" and major.isdigit() and int(major) >= 4 else None
 
 
-def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery]) -> None:
-    """One line in the log for each."""
+def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery], *, rabbitmq: str) -> None:
+    """One line in the log for each message that RabbitMQ dead-letters or drops when it is returned once more."""
+    limit = delivery_limit(queue, rabbitmq)
     for delivery in deliveries:
-        if is_last_try(delivery, queue):
+        if limit is not None and delivery.redelivered and (delivery.earlier_tries or 0) >= limit:
             log.warning(
                 "group %s: message %s of %s is delivered for the last time (try %d): unless it is finished now, RabbitMQ %s",
                 group,

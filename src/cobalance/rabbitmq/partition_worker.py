@@ -249,7 +249,8 @@ class PartitionWorker:
         await result_of(drained)
 
     async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
-        warn_of_last_tries(self._partitions.name, self.queue, deliveries)
+        rabbitmq = self._partitions.connection.server_version
+        warn_of_last_tries(self._partitions.name, self.queue, deliveries, rabbitmq=rabbitmq)
         try:
             finished = await self._partitions.handle(deliveries, self)
         finally:
