@@ -61,8 +61,9 @@ class Declaration:
         if not isinstance(payload, SetResources) or (payload.version, payload.digest) != self._declared:
             return []
         result = reply.results[0]
-        if result == "NEXT":
-            self._after = reply.results[1]
+        if result in ("NEXT", "AGAIN", "WAIT"):
+            self._after = reply.results[1] if result == "NEXT" else ""
+            self._not_before = now + reply.heartbeat_interval_ms // 4 if result == "WAIT" else 0
             return []
         if result == "RECOVERING":
             self._after, self._not_before = "", now + reply.recovering_ms

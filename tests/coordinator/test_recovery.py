@@ -7,7 +7,8 @@ import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
-from cobalance.coordinator.requests import Claim, Configure, Header, Request
+from cobalance.coordinator.requests import Claim, Configure, Header, Request, SetResources
+from cobalance.declaration import Declaration
 
 SESSION_MS = SETTINGS.session_timeout_ms
 
@@ -259,6 +260,62 @@ def test_nothing_is_removed(group: Group) -> None:
     assert group.set_resources(a2, tuple(kept), version=8) == "DONE"
     group.drain()
     assert sorted(group.holders()) == kept
+
+
+@pytest.mark.parametrize("members", [2, 10])
+def test_one_walk_through_the_list_serves_everybody(backend: Backend, members: int) -> None:
+    """Twice, for what is to be added and, once recovery is over, for what is to be removed; however many members declare it."""
+    group = Group(backend, create=False)
+    joined = [group.join(f"m{number:02}") for number in range(members)]
+    wanted = names(300)
+    declared = {member.id: Declaration() for member in joined}
+    for declaration in declared.values():
+        declaration.declare(1, wanted)
+    pages = others = 0
+    while any(declaration.times() for declaration in declared.values()):
+        group.backend.now_ms += 250
+        for member in joined:
+            if page := declared[member.id].next_page(group.backend.now_ms):
+                reply = member.ask(page)
+                declared[member.id].answered(page, reply, group.backend.now_ms)
+                walks = reply.results[0] in ("NEXT", "DONE") or (reply.results[0] == "RECOVERING" and page.after)
+                pages, others = pages + bool(walks), others + (not walks)
+        group.beat()
+    assert sorted(group.holders()) == list(wanted)
+    assert pages <= 2 * len(wanted) // SETTINGS.moves_per_call + 2
+    assert others <= 10 * members
+
+
+def test_a_walk_that_began_while_recovering_removes_nothing_and_is_repeated(group: Group) -> None:
+    """Else what its first pages did not name would stay for good."""
+    a, _ = working_group(group)
+    a2 = moved(group, a, "a2")
+    rest = names(6)[3:]
+    first = SetResources(version=9, digest="x", after="", to="r003", names=("r003",))
+    assert a2.ask(first).results == ("NEXT", "r003")
+    group.run(SESSION_MS + 1000)
+    last = SetResources(version=9, digest="x", after="r003", to="", names=("r004", "r005"))
+    assert a2.ask(last).results == ("RECOVERING",)
+    assert group.set_resources(a2, rest, version=10) == "DONE"
+    group.drain()
+    assert sorted(group.holders()) == list(rest)
+
+
+def test_the_walk_of_a_member_that_stops_is_taken_over(backend: Backend) -> None:
+    """Two heartbeats after its last page; what it says afterwards is not heard."""
+    group = Group(backend)
+    a, b = group.joined("ab")
+    first, last = (
+        SetResources(version=1, digest="x", after=x, to=y, names=z)
+        for x, y, z in (("", "m", ("k",)), ("m", "", ("r",)))
+    )
+    assert a.ask(first).results == ("NEXT", "m")
+    assert b.ask(first).results == ("WAIT",)
+    group.run(2 * SETTINGS.heartbeat_interval_ms)
+    assert b.ask(first).results == ("NEXT", "m")
+    assert a.ask(last).results == ("WAIT",)
+    assert b.ask(last).results == ("DONE",)
+    assert a.ask(last).results == ("CURRENT",)
 
 
 def test_the_same_list_is_compared_again_after_a_recovery(group: Group) -> None:

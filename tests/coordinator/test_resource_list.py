@@ -139,6 +139,7 @@ def test_two_lists_of_one_version_disagree(group: Group) -> None:
 def test_a_page_speaks_only_for_its_range(group: Group) -> None:
     """What lies outside (after, to] is left alone."""
     a = holder(group, 6)
+    a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
     page = SetResources(version=9, digest="x", after="r001", to="r003", names=("r002",))
     assert a.ask(page).results == ("NEXT", "r003")
     a.hear()
@@ -174,6 +175,15 @@ def test_no_page_adds_or_removes_more_than_a_call_may(backend: Backend, moves: i
         assert standby.ask(page).results[0] == "NEXT"
         assert abs(len(group.records().resources) - before) == moves
         assert group.set_resources(standby, names_, version=version + 10) == "DONE"
+
+
+def test_a_page_of_nobody_s_walk_says_nothing(group: Group) -> None:
+    """What was applied before it is not known: its sender begins again."""
+    a = holder(group)
+    page = SetResources(version=9, digest="x", after="r001", to="", names=("r002",))
+    assert a.ask(page).results == ("AGAIN",)
+    assert len(group.holders()) == 4
+    assert group.set_resources(a, names(3), version=9) == "DONE"
 
 
 def test_names_are_ordered_by_their_bytes(backend: Backend) -> None:

@@ -44,7 +44,7 @@ _FAR_MS = GROUP_MS + 500_000
 
 _OWNED = re.compile(r"^(\S+ )(k\d|p|r)(\d{16})( \S+)$")
 _FEED = re.compile(r"^(\S+ )(\d{16})( \S+)$")
-_TIMES = ("recovering", "quiet_until", "calm_at", "barrier", "due")
+_TIMES = ("recovering", "quiet_until", "calm_at", "barrier", "due", "walk_until")
 
 Word = tuple[str, tuple[tuple[str, int], ...]]
 """A text with a slot (``%d``) for each of the numbers that follow, with their kinds."""

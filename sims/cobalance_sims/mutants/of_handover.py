@@ -114,8 +114,8 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "no-cancellation",
         "80_settle",
-        "    while c.class > 0 and G.budget > 0 do\n      local low = lowest(REVOKING",
-        "    while false do\n      local low = lowest(REVOKING",
+        "while G.barrier == 0 and G.budget > 0 do",
+        "while false do",
         "Revocations that became needless are carried out all the same.",
         "tiny",
         "flapping_member@1..2",

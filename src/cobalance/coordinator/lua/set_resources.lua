@@ -1,10 +1,12 @@
 -- set_resources: one page of a versioned, sorted resource list. A page speaks for the names in (from, to]: those missing are
--- added, those it does not name are removed (revoked first where held). Pages are idempotent; a lower version is ignored.
+-- added, those it does not name are removed (revoked first where held). Pages are idempotent; a lower version is ignored. One
+-- member walks through the list, from its beginning; the others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-7 as every verb; 8 list version, 9 list hash, 10 from ("" is the beginning), 11 to ("" is the end), 12… names
 -- Returns  as heartbeat; results: CURRENT | IGNORED | DISAGREE | DONE | RECOVERING (all are added; send the list again when
---          recovering_ms is over, nothing is removed before) | NEXT and the name to go on after
+--          recovering_ms is over, nothing is removed before) | NEXT and the name to go on after | WAIT (another one walks: send the
+--          list again a little later) | AGAIN (another one has walked meanwhile: begin again)
 --- @prelude
 
 local wrong = malformed('nwtt', 'w')
@@ -107,6 +109,32 @@ local function apply_page()
   if TO ~= '' then return TO end
 end
 
+-- A walk that began while recovering has removed nothing yet, even if recovery is over when it ends.
+local ADDED, ADDS = 2, 3
+
+local function is_walked_by_another()
+  local m = G.walker ~= CALLER and member(G.walker)
+  return m and m.status == 'active' and now < G.walk_until
+end
+
+local function walk()
+  if FROM == '' then
+    G.list_version, G.list_hash, G.list_done, G.walker = VERSION, HASH, G.recovering > 0 and ADDS or 0, CALLER
+  elseif G.walker ~= CALLER or VERSION ~= G.list_version then
+    return 'AGAIN'
+  end
+  local next = apply_page()
+  G.walk_until = now + 2 * G.heartbeat_ms
+  if next then return 'NEXT', next end
+  G.walker, G.walk_until = '', 0
+  if G.list_done == ADDS then
+    G.list_done = ADDED
+    return 'RECOVERING'
+  end
+  G.list_done = 1
+  return 'DONE'
+end
+
 local status = admit()
 if status == 'REPEAT' then
   recall()
@@ -119,17 +147,12 @@ elseif VERSION == G.list_version and HASH ~= G.list_hash then
   results[1] = 'DISAGREE'
 elseif VERSION == G.list_version and G.list_done == 1 then
   results[1] = 'CURRENT'
+elseif VERSION == G.list_version and G.list_done == ADDED and G.recovering > 0 then
+  results[1] = 'RECOVERING'
+elseif VERSION == G.list_version and is_walked_by_another() then
+  results[1] = 'WAIT'
 else
-  if VERSION > G.list_version then G.list_version, G.list_hash, G.list_done = VERSION, HASH, 0 end
-  local next = apply_page()
-  if next then
-    results[1], results[2] = 'NEXT', next
-  elseif G.recovering > 0 then
-    results[1] = 'RECOVERING'
-  else
-    G.list_done = 1
-    results[1] = 'DONE'
-  end
+  results[1], results[2] = walk()
 end
 remember()
 return reply('OK')

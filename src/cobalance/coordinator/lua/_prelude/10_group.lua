@@ -9,10 +9,10 @@ local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local DEADLINES, OFFSETS, JOURNAL, MORE, LESS = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 
-local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'classes', 'pulse'}
+local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
-  'list_version', 'list_done', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
+  'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
