@@ -12,7 +12,8 @@ from cobalance.coordinator.requests import Claim, Join
 if TYPE_CHECKING:
     from cobalance.settings import GroupSettings, MemberSettings
 
-CLAIMS_A_PAGE = 200
+CLAIMS_A_PAGE = 100
+"""Each is a move, and a call makes about so many."""
 
 
 class Joining:

@@ -12,8 +12,10 @@ from cobalance.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-MAX_RESOURCES = 1_000_000
-"""Per group. The coordinator counts what a member holds in 21 bits (``40_shares.lua``), and one member may come to hold all."""
+MAX_RESOURCES = 100_000
+"""Per group: all of them have to be claimed within one session timeout when Redis has lost its data, and a claim takes it up to
+50 µs (5 s on two busy cores). The quotients of ``40_shares.lua`` are exact up to 2^18.
+"""
 
 MAX_MEMBERS = 10_000
 """Per group, looked at when a process enters: ten times what was measured, and what a page-wise ``describe`` can still show."""
