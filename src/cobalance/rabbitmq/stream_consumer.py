@@ -13,6 +13,7 @@ stream's leader is asked how much it has: in a cluster, the node that we are con
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pika.channel import Channel
@@ -174,14 +175,13 @@ class StreamConsumer(PartitionConsumer):
         if first is None or self._channel is None:  # empty, or RabbitMQ is slow
             self._connection.call_later(DOUBT_MS, self._doubt)
         else:
-            self._channel.queue_declare(
-                self.queue.name, passive=True, callback=lambda found: self._compare(first, found.method.message_count)
-            )
+            self._channel.queue_declare(self.queue.name, passive=True, callback=partial(self._compare, first))
 
-    def _compare(self, first: int, count: int) -> None:
+    def _compare(self, first: int, found: Any) -> None:
         """With how many messages the leader has, whichever node we are connected to; 0 if it cannot be asked, or is new to them."""
         if self.state is not State.CONSUMING or self._heard:
             return
+        count = found.method.message_count
         lags = first + count > self._after
         if lags and not self._told_of_lag:
             log.warning(
