@@ -30,6 +30,12 @@ AWAY = attrs.evolve(SCOPES["tiny"], budgets=(("cut", 2),), faults=2, settled=1, 
 """Both may be unheard of at once, while a revocation runs: a silence that must not be held against them."""
 
 
+@pytest.fixture(scope="module")
+def away() -> set[tuple[Seen, object, Seen]]:
+    """All transitions of a group that may fall silent."""
+    return set(transitions(World(AWAY)))
+
+
 def transitions(world: World) -> Iterator[tuple[Seen, object, Seen]]:
     """Everything that can happen, as it looks from outside."""
     waiting = [beginning(world)]
@@ -72,9 +78,8 @@ def test_times_before_the_next_tick_are_one(reduced: object, monkeypatch: pytest
     assert set(transitions(World(SCOPES["2x1"]))) == reduced
 
 
-def test_a_silence_that_puts_off_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silence_that_puts_off_nothing_is_forgotten(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever's session and deadline run longer than the patience does not need it; while anybody does, it is kept."""
-    as_explored = set(transitions(World(AWAY)))
 
     def only_when_past(self: dump.Canonical, fields: dict[str, str], _: dump.Around) -> bool:
         settings = self._settings
@@ -82,17 +87,16 @@ def test_a_silence_that_puts_off_nothing_is_forgotten(monkeypatch: pytest.Monkey
         return int(fields["gap_at"]) + patience <= GROUP_MS
 
     monkeypatch.setattr(dump.Canonical, "_is_gap_over", only_when_past)
-    assert set(transitions(World(AWAY))) == as_explored
+    assert set(transitions(World(AWAY))) == away
 
 
-def test_a_long_silence_is_as_good_as_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_silence_is_as_good_as_a_longer_one(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once nobody has called for two sessions, it makes no difference how long ago the last call was."""
-    as_explored = set(transitions(World(AWAY)))
     shorten = dump.Canonical._shorten_silence
     session_ms = AWAY.group.session_timeout_ms
     one_more = staticmethod(lambda fields, by_ms: shorten(fields, by_ms - session_ms))
     monkeypatch.setattr(dump.Canonical, "_shorten_silence", one_more)
-    assert set(transitions(World(AWAY))) == as_explored
+    assert set(transitions(World(AWAY))) == away
 
 
 def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
