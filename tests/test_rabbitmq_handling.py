@@ -16,6 +16,7 @@ from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.retries import Retries
+from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -257,3 +258,60 @@ async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
         assert seen.bodies == ["0", "1", "2"]
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
     assert [entry.kind for entry in here.journal("released", "abandoned", "forced")] == ["released"]
+
+
+async def test_a_hung_handler_keeps_its_partition_until_its_cleanup_has_ended(here: Place) -> None:
+    """It is cancelled, and what it still does then is done before the next holder begins."""
+    seen, other = Seen(), Seen()
+    cleans, done = anyio.Event(), anyio.Event()
+
+    async def hang(delivery: Delivery) -> None:
+        seen.note(delivery)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                cleans.set()
+                await done.wait()
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        async with here.member(topic, hang, member=MemberSettings(max_processing_ms=300)):
+            try:
+                await cleans.wait()
+                async with here.member(topic, as_coroutine(other.note)):
+                    await until(lambda: here.coordinator.state()["members"] == "2")
+                    assert here.journal("abandoned") == []
+                    done.set()
+                    assert await other.wait(1) == ["1"]
+            finally:
+                done.set()
+    assert [entry.reason for entry in here.journal("abandoned")] == ["hung"]
+    assert seen.bodies == ["1"]
+
+
+async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: Place) -> None:
+    """It cannot be stopped in the middle of a message, but it was handed more than that one."""
+    begun: list[tuple[int, str]] = []
+    go_on = threading.Event()
+
+    def handle(delivery: Delivery) -> None:
+        begun.append((delivery.token, delivery.body.decode()))
+        if len(begun) == 1:
+            go_on.wait()
+
+    with new_topic(here.amqp_url) as topic:
+        queue = topic.queue_names[0]
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, handle) as member:
+            try:
+                await until(lambda: begun)
+                member.tenures[queue].scope.cancel()
+                await until(lambda: len(begun) == 4)
+            finally:
+                go_on.set()
+            here.publish(topic, 4)
+            await until(lambda: "4" in [body for _, body in begun])
+    tokens = sorted({token for token, _ in begun})
+    assert [body for token, body in begun if token == tokens[0]] == ["1"]
+    assert [body for token, body in begun if token == tokens[1]] == ["1", "2", "3", "4"]

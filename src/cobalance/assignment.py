@@ -33,6 +33,8 @@ class Assignment:
         self.resigned = False
         self.closing = False
         """``on_revoked`` has begun: a cancelled revocation cannot bring it back."""
+        self.waiting_since: int | None = None
+        """Since when (monotonic ms) the handler before it, which has not returned, keeps it from being worked."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()

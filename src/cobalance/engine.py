@@ -109,7 +109,7 @@ class Engine:
         self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
-        self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
@@ -124,8 +124,14 @@ class Engine:
 
     def start(self) -> None:
         """Starts the threads and joins the group."""
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:  # there are too many: then nothing is to be waited for
+            self._over.set()
+            self._work.left()
+            self._work.flush()
+            raise
         self.post(ev.Started())
 
     def discard(self) -> None:
@@ -171,9 +177,12 @@ class Engine:
     def _next_event(self) -> ev.Event:
         wait_ms = min(self._wait_until, self._sample_at) - monotonic_ms()
         try:
-            return self._events.get(timeout=max(0, wait_ms) / 1000)
+            event = self._events.get(timeout=max(0, wait_ms) / 1000)
         except queue.Empty:
             return ev.TimerFired()
+        if isinstance(event, Exception):  # what has ended the caller's thread ends this one
+            raise event
+        return event
 
     def _sample_when_due(self) -> None:
         """However busy the queue is: a hung handler must be found, and heartbeats tell who is idle."""
@@ -204,8 +213,12 @@ class Engine:
             self.post(ev.Hinted(RESYNC))
 
     def _stop_everything(self) -> None:
+        """Nothing that goes wrong here may keep the end from being told."""
         for resource, (token, _) in self.session.holdings.snapshot().items():
-            self._work.abort(resource, token, "lost")
+            try:
+                self._work.abort(resource, token, "lost")
+            except Exception:
+                log.exception("group %s: %s could not be stopped", self._coordinator.group, resource)
         self._work.problem(act.Problem("cut_off", "internal error: see the log", fatal=True))
         self._work.left()
         self._work.flush()
@@ -280,6 +293,8 @@ class Engine:
             except CobalanceError as error:
                 self._report(error)
                 self.post(ev.CallFailed(request, str(error)))
+            except Exception as error:  # noqa: BLE001 -- a defect of ours, raised where it ends the member
+                self._events.put(error)
             else:
                 self._last_failure = ""
                 self.post(ev.Replied(request, reply, sent_at))

@@ -172,13 +172,6 @@ class Group(Pausing):
                 service.cancel()
             await self._release_servers()
 
-    def _abandon(self) -> None:
-        """Cancelled once more while leaving: nothing is finished any more, and nobody is told."""
-        self._engine.stop()
-        for it in self._roster.everything():
-            if it.tenure is not None:
-                it.tenure.stop_now()
-
     async def _join_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> tuple[bool | None, BaseException | None]:
@@ -244,9 +237,16 @@ class Group(Pausing):
         self._raise_failure()
 
     async def wait_held(self, *resources: str) -> list[Tenure]:
-        """Returns when this member holds all of these (or, without any, at least one), and which those are."""
+        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+
+        Raises:
+            NotHeld: the membership is over, so that it will hold nothing any more.
+            GroupFailed: the group refuses this member; the message says why.
+        """
         while True:
             self._raise_failure()
+            if self._left.is_set():
+                raise NotHeld(f"this membership of group {self.name} is over: it holds nothing any more")
             held = self.tenures
             if resources and all(name in held for name in resources):
                 return [held[name] for name in resources]

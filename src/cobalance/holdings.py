@@ -272,9 +272,8 @@ class Holdings:
     def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
         held.step(Step.ABORT)
         self._known_restless = None
-        patience_ms = self._own.max_processing_ms  # which a hung handler has had already
-        if reason == "hung":
-            patience_ms = min(patience_ms, self._own.drain_timeout_ms)
+        is_hung = reason == "hung"  # it has had its max_processing_ms
+        patience_ms = self._own.drain_timeout_ms if is_hung else self._own.max_processing_ms
         held.reason, held.abort_at, held.stop_by = reason, None, now + patience_ms
         self.out.append(act.Abort(held.resource, held.token, reason))
 

@@ -7,6 +7,7 @@ drained and handed over.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.assignment import Assignment
+from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
@@ -34,10 +36,13 @@ if TYPE_CHECKING:
     Listener = Callable[[list[Tenure]], Awaitable[None]]
     Work = Callable[[Tenure], Awaitable[None]]
 
+log = logging.getLogger("cobalance")
+
 
 class Membership(ABC):
     """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
 
+    name: str
     _engine: Engine
     _tasks: TaskGroup
     _wakeup: Wakeup
@@ -75,10 +80,19 @@ class Membership(ABC):
 
     async def _dispatch(self) -> None:
         with self._service_scope():
-            while True:
-                while self._commands:
-                    self._commands.popleft()()
-                await self._wakeup.wait()
+            try:
+                while True:
+                    while self._commands:
+                        self._commands.popleft()()
+                    await self._wakeup.wait()
+            except Exception:  # a defect of ours: nobody carries out what the session decides any more
+                self._abandon()
+                raise
+
+    def _abandon(self) -> None:
+        """Nothing is finished any more, and nobody is told but who waits for us."""
+        self._engine.stop()
+        self._end()
 
     def _make_worker(self, tenure: Tenure) -> Worker:
         return FunctionWorker(tenure, self._work)
@@ -108,10 +122,14 @@ class Membership(ABC):
         return False
 
     async def _assign_next(self, it: Assignment) -> None:
-        """One handler of a resource at a time, in this process too; a hung one holds up nothing but its own resource."""
+        """One handler of a resource at a time, in this process too; a hung one holds up nothing but its own resource, and
+        that no longer than it may run: another process can work it.
+        """
+        it.waiting_since = monotonic_ms()
         with anyio.CancelScope(shield=True):
             while it.predecessor is not None and it.current:
                 await self._changed.wait()
+        it.waiting_since = None
         await self._assign([it])
 
     async def _assign(self, batch: list[Assignment]) -> None:
@@ -166,6 +184,8 @@ class Membership(ABC):
         return await worker.finish()
 
     def _note_error(self, error: BaseException) -> None:
+        if self._first_error is None and isinstance(error, Exception):  # by its type only: messages may quote anything
+            log.error("group %s: a %s in the program's code ends the membership", self.name, type(error).__name__)
         self._first_error = self._first_error or error
 
     def _conclude(self, it: Assignment) -> None:
@@ -271,6 +291,10 @@ class Membership(ABC):
         self._commands.append(self._end)
 
     def _end(self) -> None:
+        """Nothing is held any more, whatever has brought that about."""
+        for it in self._roster.everything():
+            if it.tenure is not None:
+                it.tenure.stop_now()
         self._left.set()
         self._wake_waiters()
         for ticket in list(self._tickets):
@@ -280,7 +304,7 @@ class Membership(ABC):
         """Engine: how the handlers are getting on."""
         for it in self._roster.everything():
             if it.worker is not None and it.current:
-                yield Progressed(it.resource, it.token, it.worker.busy_since)
+                yield Progressed(it.resource, it.token, it.waiting_since or it.worker.busy_since)
 
     def flush(self) -> None:
         """Engine: wake the event loop, once for everything that one event brought."""

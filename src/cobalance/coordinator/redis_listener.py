@@ -71,6 +71,8 @@ class RedisListener:
     def _run(self) -> None:
         try:
             self._listen_until_closed()
+        except Exception:  # noqa: BLE001 -- a defect of ours: a dead thread would tell nobody
+            _log.exception("Hints have ended: changes are noticed at the next heartbeat only. Please report this")
         finally:
             self._bell.close()
             self._waker.close()

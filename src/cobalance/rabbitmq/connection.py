@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from pika import SelectConnection, URLParameters
@@ -240,17 +241,15 @@ class BrokerConnection:
         self._pika = self._proof = None
         self._channels.clear()
         listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener(self._reason)
-        self._run_last_jobs()
+        self._run_last_jobs([partial(listener, self._reason) for listener in listeners])
         if was_open and not self._closing:
             self._on_lost(self._reason)
 
-    def _run_last_jobs(self) -> None:
+    def _run_last_jobs(self, first: list[Job]) -> None:
         """Nothing that goes wrong here may keep the loss from being told."""
         with self._lock:
             jobs, self._jobs, self._waking = self._jobs, deque(), False
-        for job in jobs:
+        for job in (*first, *jobs):
             try:
                 job()
             except Exception as error:  # noqa: BLE001 -- see above

@@ -327,10 +327,11 @@ class PartitionConsumer:
         self._end(channel_lost(self.queue.name, reason))
 
     def _end(self, error: CobalanceError | None) -> None:
-        if self.state is State.ENDED:
-            return
-        asked, self.state = self.state is State.CLOSING or error is None, State.ENDED
+        """Once; where there is no connection, by whichever thread finds out first."""
         with self._lock:
+            if self.state is State.ENDED:
+                return
+            asked, self.state = self.state is State.CLOSING or error is None, State.ENDED
             self._draining = True
             self._buffer.clear()
             progress = self._acks.progress

@@ -159,7 +159,8 @@ class PartitionWorker:
                 await result_of(self._consumer.closed)
 
     def _let_go(self) -> None:
-        """What is unfinished goes back to the queue; nobody here finishes it any more, so it leaves its room to others."""
+        """What is unfinished goes back to the queue, and its room to others; a handler's thread that goes on begins no more of it."""
+        self.stopping = True
         self.share.leave()
         if self._consumer is not None:
             self._consumer.abort()

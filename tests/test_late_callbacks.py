@@ -1,0 +1,323 @@
+"""Real threads that come late, hang, or die: the member goes on, or says so."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import OnHint, Reply, Script, open_transport
+from cobalance.errors import Fenced, GroupFailed, NotHeld, Unreachable
+from cobalance.group import Group
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
+from cobalance.threads import BlockingGroup
+
+pytestmark = pytest.mark.anyio
+
+FAST = GroupSettings(
+    session_timeout_ms=6_000,
+    heartbeat_interval_ms=250,
+    revocation_timeout_ms=6_000,
+    rejoin_grace_ms=3_000,
+    gather_ms=0,
+)
+MEMBER = MemberSettings(max_processing_ms=500, drain_timeout_ms=2_000)
+WITHIN_S = 60.0
+
+_count = itertools.count()
+
+
+class Way:
+    """A transport to Redis that can be interrupted, or broken by a defect."""
+
+    born_empty = True
+
+    def __init__(self, url: str) -> None:
+        self._transport = open_transport(url)
+        self.away = False
+        self.defect: Exception | None = None
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """As the transport, if the way is free."""
+        if self.defect is not None:
+            raise self.defect
+        if self.away:
+            raise Unreachable("away")
+        return self._transport.call(script, keys, args)
+
+    def listen(self, on_hint: OnHint) -> Any:
+        """Hints come in any case."""
+        return self._transport.listen(on_hint)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    """Both kinds of coordinator."""
+    memory = request.param == "memory"
+    it = Way(f"memory://late-{next(_count)}" if memory else str(request.getfixturevalue("redis_url")))
+    yield it
+    it.defect, it.away = None, False
+    it.close()
+
+
+@pytest.fixture
+def make(way: Way) -> Callable[..., Group]:
+    """Members of one group, which is known to be new; they share the way."""
+    name = f"late-{time.time_ns()}"
+    Coordinator(way, name).create(FAST)
+
+    def make(**options: Any) -> Group:
+        options = {"transport": way, "member": MEMBER, **options}
+        return Group(name, ("r0", "r1"), settings=FAST, **options)
+
+    return make
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until this event loop, or a thread, has brought it about."""
+    with anyio.fail_after(WITHIN_S):
+        while not condition():
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_callback_that_returns_when_its_resource_was_given_up_ends_nobody(
+    make: Callable[..., Group], way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``on_revoked`` blocks a thread while Redis goes away and past ``max_processing_ms``; the member lives on, and said so."""
+    go_on, blocked, returned = threading.Event(), threading.Event(), threading.Event()
+
+    async def revoked(_: list[Tenure]) -> None:
+        if not returned.is_set():
+            blocked.set()
+            await anyio.to_thread.run_sync(go_on.wait)
+            returned.set()
+
+    async with make(on_revoked=revoked) as group:
+        try:
+            await until(lambda: len(group.tenures) == 2)
+            group.tenures["r0"].ask_back()
+            await until(blocked.is_set)
+            way.away = True
+            await until(lambda: re.search(r"'r0' was told to stop \(\w+\) and has not", caplog.text) is not None)
+            go_on.set()
+            await until(returned.is_set)
+            way.away = False
+            await until(lambda: len(group.tenures) == 2 and all(it.active for it in group.tenures.values()))
+        finally:
+            go_on.set()
+            way.away = False
+    assert "please report this" not in caplog.text
+
+
+class Hanging:
+    """Work whose first handler of r0 hangs; cancelled, it cleans up until it is let go."""
+
+    def __init__(self) -> None:
+        self.cleans, self.done = anyio.Event(), anyio.Event()
+        self.tokens: list[int] = []
+        self.story: list[str] = []
+
+    async def work(self, tenure: Tenure) -> None:
+        """One tenure."""
+        if tenure.resource == "r0" and not self.tokens:
+            self.tokens.append(tenure.token)
+            try:
+                with tenure.processing():
+                    await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    self.cleans.set()
+                    await self.done.wait()
+                    self.story.append("cleaned")
+        await tenure.wait_draining()
+
+    async def follow(self, tenure: Tenure) -> None:
+        """That of the next holder."""
+        self.story.append(f"begins {tenure.resource}")
+        await tenure.wait_draining()
+
+
+async def test_a_hung_handler_is_released_when_its_cleanup_has_ended(make: Callable[..., Group]) -> None:
+    """It was cancelled; nobody else begins before it has stopped."""
+    hanging = Hanging()
+    async with make(work=hanging.work, member=MemberSettings(max_processing_ms=500)) as a:
+        try:
+            await until(hanging.cleans.is_set)
+            async with make(work=hanging.follow) as b:
+                await until(lambda: "begins r1" in hanging.story)
+                assert a._engine.session.holdings.snapshot()["r0"][1] == "aborted"
+                assert "r0" not in b.tenures
+                hanging.done.set()
+                await until(lambda: "begins r0" in hanging.story)
+        finally:
+            hanging.done.set()
+    assert hanging.story.index("cleaned") < hanging.story.index("begins r0")
+
+
+async def test_a_cleanup_that_does_not_end_is_named(
+    make: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the drain timeout the next holder begins, and the log says that both may be at it."""
+    hanging = Hanging()
+    async with make(work=hanging.work, member=MemberSettings(max_processing_ms=500, drain_timeout_ms=300)):
+        try:
+            async with make(work=hanging.follow):
+                await until(lambda: "begins r0" in hanging.story)
+                assert "the handler of 'r0' has run for" in caplog.text
+                assert "'r0' was told to stop (hung) and has not" in caplog.text
+        finally:
+            hanging.done.set()
+
+
+async def test_a_resource_that_came_back_behind_a_hung_handler_is_given_up_again(
+    make: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process cannot work it before the old handler has returned; another one can."""
+    hanging = Hanging()
+    async with make(work=hanging.work, member=MemberSettings(max_processing_ms=300, drain_timeout_ms=200)):
+        try:
+            await until(lambda: caplog.text.count("the handler of 'r0' has run for") > 1)
+            assert len(hanging.tokens) == 1
+            async with make(work=hanging.follow):
+                await until(lambda: "begins r0" in hanging.story)
+        finally:
+            hanging.done.set()
+
+
+async def goes_wrong(group: Group, what: Callable[[], None]) -> None:
+    """A member to which that happens, and whose program waits for nothing."""
+    with anyio.fail_after(WITHIN_S):
+        async with group:
+            await until(lambda: len(group.tenures) == 2)
+            what()
+            await anyio.sleep_forever()
+
+
+async def test_a_caller_that_dies_is_told_of(
+    make: Callable[..., Group], way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect on the thread that makes the calls ends the member, and not only the thread."""
+    with pytest.raises(GroupFailed, match="internal error"):
+        await goes_wrong(make(), lambda: setattr(way, "defect", ValueError("boo")))
+    assert "please report this" in caplog.text
+
+
+async def test_work_that_cannot_be_stopped_because_of_a_defect_is_told_of(
+    make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes wrong while everything is stopped does not keep the end from being told."""
+    group = make()
+    monkeypatch.setattr(group, "abort", None)
+    with pytest.raises(GroupFailed, match="internal error"):
+        await goes_wrong(group, lambda: group._engine.post(object()))  # type: ignore[arg-type]
+
+
+async def test_a_defect_on_the_event_loop_ends_the_member(make: Callable[..., Group]) -> None:
+    """Nobody carries out what the session decides, so nobody may wait for it either."""
+    group = make()
+
+    def defect() -> None:
+        raise ValueError("boo")
+
+    def strike() -> None:
+        group._commands.append(defect)
+        group._wakeup.notify()
+
+    with pytest.raises(ValueError, match="boo"):
+        await goes_wrong(group, strike)
+
+
+async def test_threads_that_cannot_be_started_are_told_of(
+    make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process at its limit gets an error on entering, and does not wait."""
+    group = make()
+
+    async def enter() -> None:
+        with anyio.fail_after(WITHIN_S):
+            await group.__aenter__()
+
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    prepare = group._prepare
+
+    async def prepared() -> None:
+        await prepare()
+        monkeypatch.setattr(group._engine._threads[1], "start", refuse)
+
+    monkeypatch.setattr(group, "_prepare", prepared)
+    with pytest.raises(RuntimeError, match="can't start"):
+        await enter()
+
+
+async def test_who_waits_hears_of_a_leave_that_was_cut_short(make: Callable[..., Group], way: Way) -> None:
+    """A commit under way, or somebody who waits for the end, does not wait for ever."""
+    begun: list[Tenure] = []
+    refused: list[Tenure] = []
+
+    async def work(tenure: Tenure) -> None:
+        begun.append(tenure)
+        try:
+            await tenure.wait_draining()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                with pytest.raises(Fenced):
+                    await tenure.commit(1)
+                refused.append(tenure)
+
+    with anyio.fail_after(WITHIN_S):
+        group = make(work=work)
+        await group.__aenter__()
+        await until(lambda: len(begun) == 2)
+        way.away = True
+        group._abandon()
+        await group.__aexit__(None, None, None)
+        await group.wait_left()
+    assert len(refused) == 2
+
+
+async def test_nobody_waits_for_what_a_membership_that_is_over_will_never_hold(make: Callable[..., Group]) -> None:
+    """Another task has left the group."""
+    with anyio.fail_after(WITHIN_S):
+        async with make() as group, anyio.create_task_group() as tasks:
+            tasks.start_soon(group.leave)
+            with pytest.raises(NotHeld, match="is over"):
+                await group.wait_held("r2")
+
+
+def test_a_failure_beside_a_program_that_goes_on_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A thread that waits for nothing of the group would hear of it only at the end of its ``with``."""
+
+    def work(_: object) -> None:
+        raise ValueError("a secret")
+
+    def wait() -> None:
+        url = f"memory://late-{next(_count)}"
+        with BlockingGroup("g", ("r0",), redis_url=url, settings=FAST, member=MEMBER, work=work) as group:
+            group.wait_left(WITHIN_S)
+
+    with pytest.raises(ValueError, match="a secret"):
+        wait()
+    assert "a ValueError in the program's code" in caplog.text
+    assert "a secret" not in caplog.text
