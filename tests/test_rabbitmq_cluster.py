@@ -19,7 +19,9 @@ from cobalance.rabbitmq import create_topic
 
 pytestmark = [pytest.mark.anyio, pytest.mark.campaign, pytest.mark.long_campaign, pytest.mark.timeout(900)]
 
-REPLICAS = "[P || P <- processes(), {osiris_replica, _, _} <- [proc_lib:translate_initial_call(P)]]"
+FEEDERS = """[P || P <- processes(), {osiris_replica_reader, _, _} <- [proc_lib:translate_initial_call(P)],
+    lists:any(fun(It) -> is_pid(It) andalso node(It) =:= '%s' end, tuple_to_list(sys:get_state(P)))]"""
+"""What on a stream's leader sends it to the replica on a node."""
 
 
 @pytest.fixture
@@ -45,7 +47,8 @@ async def test_a_node_that_lags_behind_is_waited_for(
     leader = cluster.leader_of(stream)
     node = next(it for it in cluster.nodes if it is not leader)
     await anyio.to_thread.run_sync(publish, cluster.url, topic, 100)
-    node.evaluate(f"[sys:suspend(P) || P <- {REPLICAS}].")
+    feeders = leader.evaluate(f"[begin sys:suspend(P), pid_to_list(P) end || P <- {FEEDERS % node.name}].")
+    assert feeders != "[]"
     await anyio.to_thread.run_sync(publish, cluster.url, topic, 100)
     name, received = messages.create_group(redis_url), messages.Received()
     transport = open_transport(redis_url)
@@ -60,7 +63,7 @@ async def test_a_node_that_lags_behind_is_waited_for(
         streams=StreamSettings(start="first"),
     ):
         await eventually(lambda: "has not got offset 150 yet" in caplog.text)
-        node.evaluate(f"[sys:resume(P) || P <- {REPLICAS}].")
+        leader.evaluate(f"[sys:resume(list_to_pid(P)) || P <- {feeders}].")
         await eventually(lambda: received.deliveries)
         assert received.deliveries[0].offset == 151
     assert not [it for it in Journal(transport, name).entries() if it.kind == "halted"]
