@@ -31,6 +31,8 @@ from cobalance.rabbitmq.topic import Topic
 GROUP = "chaos"
 ROOT = Path(__file__).parents[2]
 LEAVE_S = 40.0
+CALL_MS = 10_000
+"""Who looks on has patience: a busy machine is no anomaly."""
 
 
 class MemberProcess:
@@ -157,7 +159,7 @@ class Stage:
             self.rabbitmq = start_rabbitmq(options, self._servers)
             self.topic = Topic("chaos", options.partitions, options.kind)
             create_topic(self.rabbitmq.url, self.topic)
-            self._transport: Transport = open_transport(self.redis.url)
+            self._transport: Transport = open_transport(self.redis.url, call_timeout_ms=CALL_MS)
             self.coordinator = Coordinator(self._transport, GROUP)
             self.coordinator.create(SETTINGS)
         except BaseException:
