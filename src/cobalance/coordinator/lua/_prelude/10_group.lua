@@ -41,7 +41,7 @@ local saved = {}   -- the same as they are stored, so that only differences are 
 --   request that is repeated either finds them, or is executed as if it had never come
 local TORN = 'torn 1 0' -- why, and which page a repair does next
 local WRITES = {
-  HSET = true, HDEL = true, ZADD = true, ZREM = true, ZINCRBY = true, ZREMRANGEBYLEX = true, XADD = true, UNLINK = true,
+  HSET = true, HDEL = true, ZADD = true, ZREM = true, ZREMRANGEBYLEX = true, XADD = true, UNLINK = true,
 }
 local is_writing = false
 
