@@ -1,4 +1,4 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec | chaos | lock, each with ARGS="..." to pass arguments on.
+# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
 # No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
@@ -7,7 +7,7 @@ ARGS =
 # are shared, and one process runs them all.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos lock
+.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos lock fresh test-servers
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -55,6 +55,20 @@ chaos: .venv/.up-to-date
 lock: .venv/.up-to-date
 	.venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev \
 		--custom-compile-command "make lock" --output-file requirements-dev.lock $(ARGS) pyproject.toml
+
+# The README's two commands, or ARGS='"make test"' and the like, in the root of a Debian that has nothing; RELEASE=bookworm takes
+# another Debian than trixie, WITH=valkey-server installs packages first. As root, with debootstrap.
+fresh:
+	.ci/fresh $(ARGS)
+
+# The tests on the servers that people run, one after the other: Redis 7.0 and RabbitMQ 3.10, Redis 8 and RabbitMQ 4, Valkey 8 and
+# RabbitMQ 4, as Debian 12 and 13 have them.
+test-servers:
+	code=0; \
+	RELEASE=bookworm .ci/fresh "make test" || code=1; \
+	RELEASE=trixie .ci/fresh "make test" || code=1; \
+	RELEASE=trixie WITH=valkey-server .ci/fresh "make test" || code=1; \
+	exit $$code
 
 .venv/.up-to-date: pyproject.toml requirements-dev.lock .ci/venv
 	.ci/venv

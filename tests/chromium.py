@@ -131,9 +131,8 @@ class Page:
 
 
 @contextmanager
-def browser() -> Iterator[Page]:
+def browser(program: str) -> Iterator[Page]:
     """A page of a Chromium of our own, which is gone afterwards."""
-    program = find_chromium()
     alone = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
     to_browser, from_browser = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(prefix="cobalance-chromium-", ignore_cleanup_errors=True) as profile:

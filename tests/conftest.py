@@ -2,12 +2,33 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+from tests.chromium import find_chromium
 from tests.faults.secured import Secured
 from tests.redis_user import as_published_user, published_user
 
 from cobalance import servers
+from cobalance.servers.find import find_rabbitmq, find_redis
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What the chosen tests need is installed before the first of them begins: no test's time-out is for that."""
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    with suppress(servers.ServerUnavailable):  # The fixture will say so, of each test that needs it.
+        if needed & {"redis_server", "private_redis"} and find_redis() is None:
+            servers.private_redis().close()
+        if needed & {"rabbitmq_server", "private_rabbitmq", "secured_rabbitmq"} and find_rabbitmq() is None:
+            servers.private_rabbitmq().close()
+        if "chromium" in needed:
+            find_chromium()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """A browser's program."""
+    return find_chromium()
 
 
 @pytest.fixture(scope="session")

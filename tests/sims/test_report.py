@@ -127,9 +127,9 @@ def html(sweep: Path, tuned: dict[str, Any], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def page(html: Path) -> Iterator[Page]:
+def page(html: Path, chromium: str) -> Iterator[Page]:
     """The report in a browser."""
-    with browser() as found:
+    with browser(chromium) as found:
         found.open(html.as_uri())
         yield found
 
