@@ -53,9 +53,12 @@ def roll_back(admin: redis_py.Redis, backup: dict[Any, Any]) -> None:
     assert after["master_replid"] != before["master_replid"]
 
 
-def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(connect: Connect, admin: redis_py.Redis) -> None:
-    """It is the first to call, and cannot know by itself that the data is old. The member that can has its connection from
-    before: it is asked to look again, and starts no incarnation of its own.
+@pytest.mark.parametrize("connected", ["after", "before"])
+def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(
+    connect: Connect, admin: redis_py.Redis, connected: str
+) -> None:
+    """It is the first to call, and cannot know by itself that the data is old, be its connection newer or older than that. The member
+    that can has its connection from before: it is asked to look again, and starts no incarnation of its own.
     """
     standby, worker = connect(), connect()
     standby.create(SETTINGS)
@@ -66,8 +69,11 @@ def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(connect: Co
     (held,) = join(worker, "worker").changes
     assert held.kind == "hold"
 
+    coordinator = connect()
+    if connected == "before":
+        coordinator.settings()
     roll_back(admin, backup)
-    newcomer = join(connect(), "newcomer")
+    newcomer = join(coordinator, "newcomer")
     assert newcomer.changes == ()
     assert newcomer.recovering_ms > 0
     beat = worker.execute(Request(Header("worker", 2, founded.incarnation), Heartbeat()))

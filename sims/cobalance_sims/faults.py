@@ -330,19 +330,22 @@ class Remember:
 
 @attrs.frozen
 class Stale:
-    """The lagging replica takes over."""
+    """The lagging replica takes over: another server, or one that was made a replica and promoted again, so that its run id is
+    another one, or the id of its replication history. Not ``restarted``, the older data was put back in place: nothing shows it.
+    """
+
+    restarted: bool = True
 
     def strike(self, world: World) -> None:
-        """What came after the last :class:`Remember` never happened. It is another server, or was made a replica and promoted
-        again: its run id is another one, or the id of its replication history.
-        """
+        """What came after the last :class:`Remember` never happened."""
         memory = world.redis.memory
         if memory is None:
             return
         world.log(None, f"Redis comes back as it was at {memory.at} ms")
         world.redis.restore()
+        if self.restarted:
+            world.redis.replace()
         world.watch.data_lost(memory.at)
-        world.redis.replace()
 
 
 @attrs.frozen

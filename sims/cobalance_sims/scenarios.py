@@ -262,6 +262,19 @@ _ALL = (
         ),
     ),
     Scenario(
+        name="rolled_back",
+        summary="a snapshot is put back in place, which no identity shows, while processes come, go and are cut off",
+        plan=(
+            Every(15_000, f.Remember(), start_ms=5_000),
+            Every(15_000, f.Stale(restarted=False), start_ms=9_000, jitter_ms=4_000),
+            Every(5_000, f.Join(), jitter_ms=3_000),
+            Every(6_000, f.Leave(), start_ms=3_000, jitter_ms=3_000),
+            Every(19_000, f.Crash(), jitter_ms=5_000),
+            Every(23_000, f.CutOff(7_000), start_ms=8_000, jitter_ms=5_000),
+            COMMITS,
+        ),
+    ),
+    Scenario(
         name="stale_static",
         summary="the same with instance ids and their grace",
         plan=(

@@ -74,6 +74,11 @@ class RedisServer:
         """When a recovery that its last loss of data calls for must have ended."""
         self.stood_still_ms = 0
         """For how long the group's clock may have stood still altogether: a step back hides the time since the last call."""
+        self.unnoticed_until = -1
+        """Until when a rollback that no identity shows may go unnoticed: by then each member's next call has contradicted the data, or
+        its lease is over. Two may work one resource until then.
+        """
+        self._longest_unnoticed_ms = settings.session_timeout_ms + 2 * settings.heartbeat_interval_ms
         self.ledger = Ledger()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
@@ -170,13 +175,20 @@ class RedisServer:
             return
         self.store.restore(self.memory.store)
         self.ledger, self._read_to = self.memory.ledger.copy(), self.memory.read_to
+        self.unnoticed_until = self.clock.now + self._longest_unnoticed_ms
         self._forgot()
 
     def replace(self) -> None:
         """Another server answers from now on: another run id."""
         self._identities += 1
         self.store.identity = f"redis-{self._identities}"
+        self.unnoticed_until = -1
         self._lose_certainty()
+
+    @property
+    def may_be_unnoticed(self) -> bool:
+        """Whether data may be older than anybody has noticed."""
+        return self.clock.now < self.unnoticed_until
 
     def _forgot(self) -> None:
         self._version = -1

@@ -120,6 +120,8 @@ class Holding:
     token: int
     committed: int | None = None
     state: State = State.HELD
+    on_record: bool = True
+    """Not once it was left out of the claims to a coordinator that lost its state: it is only waited for."""
     abort_at: int | None = None
     stop_by: int = 0
     """Once aborted: when work that has not stopped is waited for no longer."""

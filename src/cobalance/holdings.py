@@ -31,6 +31,8 @@ class Holdings:
         self._known_restless: list[Holding] | None = []
         """Those that are not quiet, in the order of all; ``None`` once something may have changed."""
         self._drain_by: int | None = None
+        self._tokens: tuple[int, ...] | None = ()
+        """Of what is on record, in order; ``None`` once there may be others."""
         self.highest_token = 0
         self.out: list[act.Action] = []
 
@@ -69,6 +71,12 @@ class Holdings:
         """Whether user code may still touch anything."""
         return any(it.working or it.state is State.ABORTED for it in self._by_name.values())
 
+    def tokens(self) -> tuple[int, ...]:
+        """Of all that is on record as held here."""
+        if self._tokens is None:
+            self._tokens = tuple(sorted(it.token for it in self._by_name.values() if it.on_record))
+        return self._tokens
+
     def snapshot(self) -> dict[str, tuple[int, str]]:
         """Resource → (token, state), for people."""
         return {name: (it.token, it.state.value) for name, it in self._by_name.items()}
@@ -78,14 +86,15 @@ class Holdings:
         is still waited for.
         """
         kept = {name: it for name, it in self._by_name.items() if it.state is State.ABORTED or not it.reason}
-        self._by_name, self._known_restless = kept, None
+        self._by_name, self._known_restless, self._tokens = kept, None, None
         for it in kept.values():
+            it.on_record = it.state is not State.ABORTED
             if it.state is State.RELEASING:
                 it.step(Step.RETRY)
         return [
             Claim(it.resource, it.token, it.offset if it.offset is not None else it.committed)
             for _, it in sorted(kept.items())
-            if it.state is not State.ABORTED
+            if it.on_record
         ]
 
     # -- what replies say ------------------------------------------------------------------------------------------
@@ -102,10 +111,9 @@ class Holdings:
             held.abort_at = None
             self.out.append(act.Resume(held.resource, held.token))
 
-    def decline(self, change: Change, *, keep: bool) -> None:
-        """A grant that crossed our leaving: nothing was started, so it ends at once (or is kept for the grace)."""
-        held = self._present(change)
-        if held is None and not keep:
+    def decline(self, change: Change) -> None:
+        """A grant that crossed our leaving: nothing was started, so it has ended."""
+        if self._present(change) is None:
             self._add(change, State.ENDED)
 
     def revoke(self, change: Change, deadline: int, now: int) -> None:
@@ -146,7 +154,7 @@ class Holdings:
             return
         if result in ("OK", "FENCED"):
             held.step(Step.ANSWER)
-            del self._by_name[resource]
+            self._forget(held)
             return
         held.step(Step.RETRY)
         held.reason, held.offset = "uncommitted" if result == "UNCOMMITTED" else "regressed", None
@@ -161,13 +169,17 @@ class Holdings:
 
     def _add(self, change: Change, state: State) -> None:
         self.highest_token = max(self.highest_token, change.token)
+        self._tokens = None
         self._by_name[change.resource] = Holding(change.resource, change.token, change.committed, state)
+
+    def _forget(self, held: Holding) -> None:
+        self._known_restless = self._tokens = None
+        del self._by_name[held.resource]
 
     def _lose(self, held: Holding) -> None:
         working = held.working
         held.step(Step.LOSE)
-        self._known_restless = None
-        del self._by_name[held.resource]
+        self._forget(held)
         if working:
             self.out.append(act.Abort(held.resource, held.token, "lost"))
 

@@ -36,12 +36,12 @@ class Line:
         self.outstanding = None
         return self.member
 
-    def send(self, payload: Payload) -> Request:
-        """A new request. Its answer will tell whatever every earlier hint was about."""
+    def send(self, payload: Payload, held: tuple[int, ...] | None = None) -> Request:
+        """A new request, with the tokens of all that is held. Its answer will tell whatever every earlier hint was about."""
         self._number += 1
         self._hinted, self._resync, self._more = 0, False, False
         self.outstanding = Request(
-            Header(self.member, self._number, self.incarnation, self._seen, self._cursor), payload
+            Header(self.member, self._number, self.incarnation, self._seen, self._cursor, held), payload
         )
         return self.outstanding
 

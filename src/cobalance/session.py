@@ -235,7 +235,7 @@ class Session:
             elif self.phase is not Phase.LEAVING:
                 self.holdings.hold(change)
             else:
-                self.holdings.decline(change, keep=self.leaving.remain)
+                self.holdings.decline(change)
 
     def _released(self, resource: str, token: int, result: str) -> None:
         if result in ("UNCOMMITTED", "REGRESSED"):
@@ -378,7 +378,8 @@ class Session:
     def _send(self, payload: Payload) -> None:
         self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
-        self._out.append(act.Call(self.line.send(payload)))
+        held = None if self.phase is Phase.JOINING else self.holdings.tokens()  # which it claims page by page
+        self._out.append(act.Call(self.line.send(payload, held)))
 
     # -- which event is whose --------------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ from collections import Counter
 
 from tests.coordinator.records import Records, ResourceRecord
 
+from cobalance.coordinator.requests import TOKEN_SUMS
+
 SCALE, TOP = 2**35, 2**53
-MEMBER_FIELDS = ("r", "c", "a")
+MEMBER_FIELDS = ("r", "c", "k", "a")
 
 
 def check(records: Records) -> None:
@@ -89,6 +91,12 @@ def _deadlines(records: Records) -> None:
     expected = {name: it.deadline for name, it in records.resources.items() if it.deadline > 0}
     assert records.zsets["deadlines"] == expected, "deadlines do not agree with the records"
     assert all(records.resources[name].status == "pending" for name in expected), "a deadline, but no revocation"
+
+
+def _sums(records: Records) -> None:
+    for id_, member in records.members.items():
+        held = sum(it.token for it in records.owned_by(id_).values()) % TOKEN_SUMS
+        assert records.number(f"k:{id_}") == (held if member.is_live else 0), f"{id_} has another sum of tokens"
 
 
 def _counters(records: Records) -> None:
@@ -175,6 +183,7 @@ RULES = (
     _load,
     _revoking,
     _deadlines,
+    _sums,
     _counters,
     _timers,
     _sessions,

@@ -227,7 +227,8 @@ class Member:
         """Sends the next request; its reply can be lost on the way."""
         self._fence()
         self.number += 1
-        header = Header(self.id, self.number, self.incarnation, self.seen, self.cursor)
+        held = tuple(it.token for it in self.holds.values()) if isinstance(payload, Heartbeat) else None
+        header = Header(self.id, self.number, self.incarnation, self.seen, self.cursor, held)
         self._last_request = Request(header, payload)
         reply = self.group.execute(self._last_request)
         if not lose_reply:

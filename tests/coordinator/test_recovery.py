@@ -168,6 +168,67 @@ def test_a_lower_incarnation_than_known_starts_another(group: Group) -> None:
     assert b2.heartbeat().status == "REJOIN"
 
 
+def rolled_back(group: Group) -> tuple[Member, Member, str]:
+    """A snapshot is put back in place, and written to until it is as far on as what anybody has seen: nothing shows the loss but
+    what the members hold. In the snapshot the first one has both resources; since then the second one has been granted one of them.
+    """
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    old = group.backend.dump()
+    c = group.join("c")
+    group.drain()
+    (given,) = c.holds
+    group.restore(old)
+    group.forget_tokens()
+    while group.records().number("version") < max(a.seen, c.seen):
+        group.execute(Request(Header("-", 0), Configure(create=False, values=(("gather_ms", "5"),))))
+    return a, c, given
+
+
+def test_who_has_something_else_on_record_than_it_holds_proves_a_loss(group: Group) -> None:
+    """It released what its record says it has, and nobody would work that any more."""
+    a, _, given = rolled_back(group)
+    assert given not in a.holds
+    assert group.records().resources[given].owner == "a"
+    assert a.heartbeat().status == "REJOIN"
+    assert group.records().number("recovering") > 0
+    a2 = a.rejoin("a2")
+    group.run(SESSION_MS + 1000, a2)
+    assert len(a2.holds) == 2
+
+
+def test_whose_resources_are_granted_again_loses_them_to_the_later_token(group: Group) -> None:
+    """Nobody knows of the second one. The first call of the first one has everybody claim what it holds."""
+    a, c, given = rolled_back(group)
+    token = c.holds[given].token
+    assert c.heartbeat().status == "UNKNOWN"
+    assert a.heartbeat().status == "REJOIN"
+    a2 = a.rejoin("a2")
+    c2 = c.rejoin("c2")
+    assert c2.last.results == ("KEPT",)
+    assert group.records().resources[given].token == token
+    assert len(a2.holds) == len(c2.holds) == 1
+
+
+def test_news_on_their_way_prove_nothing(group: Group) -> None:
+    """A member that has not heard of a grant says less than its record; that is why it asks."""
+    a = group.join("a")
+    group.set_resources(a, names(4))
+    a.hear()
+    b = group.join("b")
+    incarnation = group.records().number("incarnation")
+    a.release_pending()
+    group.drain()
+    assert b.heartbeat(lose_reply=True).status == "OK"
+    a.leave()
+    a.hear()
+    a.release_pending()
+    assert b.heartbeat().status == "OK"
+    assert len(b.holds) == 4
+    assert group.records().number("incarnation") == incarnation
+
+
 def test_two_losses_are_two_incarnations(group: Group) -> None:
     """Emptied again in the middle of the recovery: those who were back already have to come again."""
     a, b = working_group(group)

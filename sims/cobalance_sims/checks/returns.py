@@ -42,8 +42,9 @@ class S6Returns(Check):
         self._list_version = 0
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""
-        self._is_unaware = self._is_stopping = False
-        """Whether data was lost and nobody has noticed; whether an eager barrier stands."""
+        self._is_unaware = self._is_lost = self._is_stopping = False
+        """Whether data was lost and nobody has noticed although it shows; whether it was lost since everybody claimed what it
+        holds; whether an eager barrier stands."""
         self._asked: dict[str, Process] = {}
         """Those who were asked for something back, and may still drain it."""
         self._draining: dict[tuple[str, int], int] = {}
@@ -55,7 +56,7 @@ class S6Returns(Check):
         self._givers.clear()
         self._draining.clear()
         self._list_version = 0
-        self._is_unaware, self._is_stopping = True, False
+        self._is_unaware, self._is_stopping, self._is_lost = not self.world.redis.may_be_unnoticed, False, True
 
     def journal(self, entry: JournalEntry) -> None:
         """Ends of members and of tenures, and what must not happen at certain times."""
@@ -81,7 +82,7 @@ class S6Returns(Check):
     def _check_time(self, entry: JournalEntry) -> None:
         if entry.kind == "incarnation" and entry.reason != "seen":
             self._check_loss(entry)
-            self._is_unaware = False
+            self._is_unaware = self._is_lost = False
         elif entry.kind == "barrier":
             self._is_stopping = True
         elif entry.kind in _MOVED and (self._is_unaware or self.world.redis.ledger.recovering):
@@ -91,7 +92,7 @@ class S6Returns(Check):
 
     def _check_loss(self, entry: JournalEntry) -> None:
         """Where the clock of Redis was set back, an incarnation from before the loss may have the higher number."""
-        if entry.reason == "recovering" and not self._is_unaware and self.world.redis.skew_ms >= 0:
+        if entry.reason == "recovering" and not self._is_lost and self.world.redis.skew_ms >= 0:
             self.broken("everybody has to claim what it holds once more, although nothing was lost since the last time")
 
     def _note_loser(self, resource: str, claimer: str) -> None:

@@ -169,7 +169,7 @@ def _holdings(_holdings_of_it: Holdings, fields: dict[str, Any]) -> None:
     fields["out"] = []
     fields["highest_token"] = HIGHEST_TOKEN if fields["highest_token"] else 0
     fields["_by_name"] = dict(sorted(fields["_by_name"].items()))
-    fields["_known_restless"] = None  # found again when it is asked for
+    fields["_known_restless"] = fields["_tokens"] = None  # found again when they are asked for
 
 
 def _holding(holding: Holding, fields: dict[str, Any]) -> None:

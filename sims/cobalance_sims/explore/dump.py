@@ -7,13 +7,14 @@ member joined, since when a resource is held, the journal) becomes a constant or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from sys import intern
 
 import attrs
 
 from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.requests import TOKEN_SUMS
 from cobalance.coordinator.state import KeyState, State
 from cobalance.settings import GroupSettings
 from cobalance_sims.explore.codec import (
@@ -46,6 +47,9 @@ _OWNED = re.compile(r"^(\S+ )(k\d|p|r)(\d{16})( \S+)$")
 _FEED = re.compile(r"^(\S+ )(\d{16})( \S+)$")
 _TIMES = ("recovering", "quiet_until", "calm_at", "barrier", "due", "walk_until")
 
+_SUM = "sum"
+"""Before the terms of a sum: it is taken when the data is written again."""
+
 Word = tuple[str, tuple[tuple[str, int], ...]]
 """A text with a slot (``%d``) for each of the numbers that follow, with their kinds."""
 
@@ -73,14 +77,29 @@ class Around:
 
     highest_token: int
     first_deadline: int
+    held: tuple[tuple[str, int], ...]
+    """Owner and token of what is owned."""
 
     @classmethod
     def of(cls, state: State) -> Around:
         """From a dump."""
         parts = {key.key: key.contents for key in state}
-        tokens = [int(packed.split(b" ")[2]) for packed in parts.get(_RESOURCES, ())[1::2]]
+        records = [packed.decode().split(" ") for packed in parts.get(_RESOURCES, ())[1::2]]
         deadlines = [int(at) for at in parts.get(_DEADLINES, ())[1::2]]
-        return cls(max(tokens, default=1), min(deadlines, default=_FAR_MS))
+        held = sorted((owner, int(token)) for _, owner, token, *_ in records if owner != "-")
+        highest = max((int(record[2]) for record in records), default=1)
+        return cls(highest, min(deadlines, default=_FAR_MS), tuple(held))
+
+    def sum(self, member: str, written: str) -> Word:
+        """The sum of a member's tokens as its terms, which are renamed; as it is written, where it is another."""
+        tokens = [token for owner, token in self.held if owner == member]
+        if _summed(tokens) != written:
+            return plain(written)
+        return _SUM + "+%d" * len(tokens), tuple((TOKEN, token) for token in tokens)
+
+
+def _summed(tokens: Iterable[int]) -> str:
+    return str(sum(tokens) % TOKEN_SUMS)
 
 
 Skeleton = tuple[str, ...]
@@ -157,7 +176,7 @@ class Canonical:
         for field, value in sorted(fields.items()):
             if value not in ("0", ""):  # the scripts read a missing field as such
                 yield plain(field)
-                yield _scalar(field, value)
+                yield around.sum(field[2:], value) if field[:2] == "k:" else _scalar(field, value)
 
     def _drop_dead(self, fields: dict[str, str], around: Around) -> None:
         """Of silences and gatherings that are over nothing is read any more, and what is not there is counted again."""
@@ -323,7 +342,8 @@ def _key(text: str) -> KeyState:
         last = f"{GROUP_MS - 1}-{len(words)}".encode()
         rows = [(f"{GROUP_MS - 1}-{at}".encode(), tuple(line.encode().split(b" "))) for at, line in enumerate(words, 1)]
         return KeyState((PREFIX + name).encode(), kind, None, (last, *(part for row in rows for part in row)))
-    return KeyState((PREFIX + name).encode(), kind, None, tuple(word.encode() for word in words))
+    contents = [_summed(map(int, word.split("+")[1:])) if word.startswith(_SUM) else word for word in words]
+    return KeyState((PREFIX + name).encode(), kind, None, tuple(word.encode() for word in contents))
 
 
 def without_heard(state: State, member: str, cursor: int) -> State:

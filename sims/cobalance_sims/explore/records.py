@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
+from cobalance.coordinator.requests import TOKEN_SUMS
 from cobalance.coordinator.state import State
 from cobalance_sims.explore.codec import HIGHEST_TOKEN
 
@@ -222,6 +223,15 @@ def _timers(records: Records) -> bool:
     )
 
 
+def _sums(records: Records) -> bool:
+    live = [name for name, it in records.members.items() if it.is_live]
+    for name in live:
+        tokens = [it.token for it in records.resources.values() if it.owner == name]
+        if records.number(f"k:{name}") != sum(tokens) % TOKEN_SUMS:
+            return False
+    return {field[2:] for field in records.scalars if field[:2] == "k:"} <= set(live)
+
+
 def _sessions(records: Records) -> bool:
     live = {name for name, it in records.members.items() if it.is_live}
     known = {field[2:] for field in records.scalars if field[:2] == "r:"}
@@ -239,6 +249,7 @@ _RULES: tuple[tuple[str, Callable[[Records], bool]], ...] = (
     ("revoking does not agree with what could be cancelled", _revoking),
     ("deadlines do not agree with the records", _deadlines),
     ("a counter is wrong", _counters),
+    ("a sum of tokens is not that of what is held", _sums),
     ("something that must end has no timer", _timers),
     ("sessions are not those of the living", _sessions),
 )

@@ -88,8 +88,8 @@ LINE: tuple[Mutant, ...] = (
     python(
         "cursor-runs-ahead",
         "line",
-        "self._seen, self._cursor)",
-        "self._seen, self._cursor + 1)",
+        "self._cursor, held)",
+        "self._cursor + 1, held)",
         "A member confirms to have heard what it has not.",
         "2x1",
     ),
@@ -131,8 +131,8 @@ JOINS: tuple[Mutant, ...] = (
     python(
         "claims-what-was-aborted",
         "holdings",
-        "            if it.state is not State.ABORTED\n",
-        "",
+        "it.on_record = it.state is not State.ABORTED",
+        "it.on_record = True",
         "A member that fenced itself claims the tenure all the same.",
         "1x1-lost",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cobalance_sims.mutants.mutant import Mutant, lua
+from cobalance_sims.mutants.mutant import Mutant, lua, python
 
 FENCING: tuple[Mutant, ...] = (
     lua(
@@ -155,10 +155,26 @@ REQUESTS: tuple[Mutant, ...] = (
     lua(
         "straggler-restarts",
         "90_request",
-        "(KNOWN == G.incarnation and G.version < SEEN)",
-        "(G.recovering == 0 and G.version < SEEN)",
+        "(KNOWN == G.incarnation and (",
+        "(G.recovering == 0 and (",
         "Who comes back from before a loss that everybody has recovered from has them recover once more.",
         "late_witness@1..3",
+    ),
+    lua(
+        "contradictions-unnoticed",
+        "90_request",
+        "(own[3] or '0') ~= HELD",
+        "false",
+        "After a rollback that no identity shows, two members work one resource for good.",
+        "rolled_back@26..28",
+    ),
+    python(
+        "grants-forgotten",
+        "holdings",
+        "        self._tokens = None\n        self._by_name[change.resource]",
+        "        self._by_name[change.resource]",
+        "A member leaves out of its sum what it was granted since, and everybody has to claim what it holds.",
+        "2x1",
     ),
 )
 

@@ -89,7 +89,7 @@ TENURES: tuple[Mutant, ...] = (
     python(
         "released-is-still-known",
         "holdings",
-        "            held.step(Step.ANSWER)\n            del self._by_name[resource]\n",
+        "            held.step(Step.ANSWER)\n            self._forget(held)\n",
         "",
         "A tenure whose release was answered is not forgotten, and claimed later on.",
         "tiny",

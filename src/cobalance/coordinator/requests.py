@@ -10,6 +10,9 @@ from cobalance.settings import STORED_NAMES, GroupSettings
 
 PROTOCOL = 1
 
+TOKEN_SUMS = 2**52
+"""Sums of tokens are taken modulo this, as in the scripts."""
+
 
 def _digits(value: int | None) -> str:
     return "" if value is None else str(value)
@@ -27,10 +30,14 @@ class Header:
     """Highest version it has seen in any reply: a group of the same incarnation whose version is lower has lost data."""
     cursor: int = 0
     """How far the member has heard its changes."""
+    held: tuple[int, ...] | None = None
+    """The tokens of all that it holds by then: a group that has others on record has lost data. ``None`` does not say."""
 
     def args(self) -> list[str]:
         """The arguments common to every verb, after the server identity that the transport puts first."""
-        return [str(PROTOCOL), self.member, str(self.number), str(self.incarnation), str(self.seen), str(self.cursor)]
+        held = "" if self.held is None else str(sum(self.held) % TOKEN_SUMS)
+        numbers = (self.number, self.incarnation, self.seen, self.cursor)
+        return [str(PROTOCOL), self.member, *map(str, numbers), held]
 
 
 @attrs.frozen

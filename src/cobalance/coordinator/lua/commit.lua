@@ -1,7 +1,7 @@
 -- commit: stores offsets that outlive their tenure. Only the current token of the current member may, and none falls.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; 8… three a resource: resource, token, offset
+-- ARGV     1-8 as every verb; 9… three a resource: resource, token, offset
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | REGRESSED
 --- @prelude
 

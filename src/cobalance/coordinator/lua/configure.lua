@@ -2,7 +2,7 @@
 -- needs no recovery. Absolute values, so repeating it is harmless. Validated by settings.py before it comes here.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb (member "-"); 8 create | update; 9… pairs: setting, value
+-- ARGV     1-8 as every verb (member "-"); 9 create | update; 10… pairs: setting, value
 -- Returns  as heartbeat; results: OK | EXISTS | INVALID setting
 --- @prelude
 

@@ -1,7 +1,7 @@
 -- describe: what the group looks like now, in pages.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb (member "-"); 8 state | members | resources, 9 cursor ("" begins), 10 page size
+-- ARGV     1-8 as every verb (member "-"); 9 state | members | resources, 10 cursor ("" begins), 11 page size
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
 --          state      name, value, …
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil}

@@ -2,26 +2,32 @@
 -- group from a lost one, so it recovers for one session timeout first (unless `configure` created it).
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; 8 highest token ever seen, 9 capacity, 10 instance id ("-" none), 11 previous member id of the
---          same process ("-" none), 12 label, 13 more | last (page of claims), 14 mode, 15 session_ms, 16 heartbeat_ms,
---          17 revocation_ms, 18 grace_ms, 19 gather_ms, 20 moves, 21 journal_length (used when the group has no settings
---          yet); 22… three a claim: resource, token, committed offset ("" none)
+-- ARGV     1-8 as every verb; 9 highest token ever seen, 10 capacity, 11 instance id ("-" none), 12 previous member id of the
+--          same process ("-" none), 13 label, 14 more | last (page of claims), 15 mode, 16 session_ms, 17 heartbeat_ms,
+--          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length (used when the group has no settings
+--          yet); 23… three a claim: resource, token, committed offset ("" none)
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended;
 --          REJOIN: the pages before this one were lost, begin anew under another id
+
+-- The connection may be older than a rollback: who becomes a member hears anew which server it talks to.
+if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
+  return redis.error_reply('IDENTITY read INFO again')
+end
+
 --- @prelude
 
 local wrong = malformed('nnwwwwwnnnnnnn', 'wno')
 if wrong then return wrong end
 
-local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local LABEL, PAGE, CLAIMS = ARGV[12], ARGV[13], 22
+local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
+local LABEL, PAGE, CLAIMS = ARGV[13], ARGV[14], 23
 
 local function adopt_settings()
   if G.session_ms > 0 then return end
-  G.mode = ARGV[14]
-  G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
-  G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
-  G.journal_length = tonumber(ARGV[21])
+  G.mode = ARGV[15]
+  G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
+  G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
+  G.journal_length = tonumber(ARGV[22])
   G.budget = G.moves
 end
 

@@ -2,7 +2,7 @@
 -- member. With "remain" (an instance id, everything drained by the caller) what is held is kept for the rejoin grace.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; 8 leave | remain
+-- ARGV     1-8 as every verb; 9 leave | remain
 -- Returns  as heartbeat; results: LEFT | DRAINING
 --- @prelude
 

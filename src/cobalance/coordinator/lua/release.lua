@@ -1,7 +1,7 @@
 -- release: commits and frees, in one step. Refused while something delivered is not committed (design: handover).
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; 8… seven a resource: resource, token, delivered, committed (counts of this tenure, or
+-- ARGV     1-8 as every verb; 9… seven a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
 --          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; the second
 --          time in a row it is paused; "halted:" and a word keeps it from everybody, until it is resumed), effort

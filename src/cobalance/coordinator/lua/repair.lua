@@ -2,7 +2,7 @@
 -- without being asked.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb (member "-")
+-- ARGV     1-8 as every verb (member "-")
 -- Returns  as heartbeat. Status REPAIRING, of any verb: call again, it goes on page by page (this one would begin anew: use tick)
 --- @prelude
 

@@ -3,7 +3,7 @@
 -- can neither commit nor claim.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb (member "-"); 8… two a resource: resource, offset (-1 is before the first)
+-- ARGV     1-8 as every verb (member "-"); 9… two a resource: resource, offset (-1 is before the first)
 -- Returns  as heartbeat; results: OK | ACTIVE (somebody is a member, or kept for the rejoin grace) | RECOVERING
 --- @prelude
 

@@ -1,7 +1,7 @@
 -- resume: an administrator's word that halted resources can be worked again. Repeating it is harmless.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb (member "-"); 8… resources
+-- ARGV     1-8 as every verb (member "-"); 9… resources
 -- Returns  as heartbeat; results: one a resource, OK | NOT_HALTED | UNKNOWN
 --- @prelude
 

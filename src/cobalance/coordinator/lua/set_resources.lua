@@ -3,7 +3,7 @@
 -- member walks through the list, from its beginning; the others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; 8 list version, 9 list hash, 10 from ("" is the beginning), 11 to ("" is the end), 12… names
+-- ARGV     1-8 as every verb; 9 list version, 10 list hash, 11 from ("" is the beginning), 12 to ("" is the end), 13… names
 -- Returns  as heartbeat; results: CURRENT | IGNORED | DISAGREE | DONE | RECOVERING (all are added; send the list again when
 --          recovering_ms is over, nothing is removed before) | NEXT and the name to go on after | WAIT (another one walks: send the
 --          list again a little later) | AGAIN (another one has walked meanwhile: begin again)
@@ -12,7 +12,7 @@
 local wrong = malformed('nwtt', 'w')
 if wrong then return wrong end
 
-local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11], 12
+local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], 13
 
 local function add(name)
   G.budget = G.budget - 1

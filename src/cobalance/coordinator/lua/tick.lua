@@ -1,7 +1,7 @@
 -- tick: settles what is due, for whoever asks: the elected coordinator at the next deadline, or an administrator.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-7 as every verb; a member "-" is nobody in particular
+-- ARGV     1-8 as every verb; a member "-" is nobody in particular
 -- Returns  as heartbeat
 --- @prelude
 

@@ -56,7 +56,7 @@ end
 local kept, kept_fields = {}, {} -- fields of the state hash that are written with the scalars
 
 local function keep(field, value)
-  kept_fields[#kept_fields + 1] = field
+  if not kept[field] then kept_fields[#kept_fields + 1] = field end
   kept[field] = value
 end
 

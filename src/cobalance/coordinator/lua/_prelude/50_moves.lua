@@ -25,6 +25,17 @@ local function new_resource(name)
   return r
 end
 
+-- What a live member has on record, as the sum of its tokens: it says the same of what it holds, or one of the two is of a history
+-- that Redis has lost. Modulo 2^52, so that it stays exact.
+local SUM = 4503599627370496
+
+local function add_token(m, token)
+  if not is_live(m) then return end
+  local field = 'k:' .. m.id
+  local sum = tonumber(kept[field] or call('HGET', STATE, field) or '0')
+  keep(field, int((sum + token % SUM) % SUM))
+end
+
 -- Takes a resource from wherever it is. Afterwards it is in no index, and counts.
 local function detach(r)
   if r.status == 'halted' then
@@ -38,6 +49,7 @@ local function detach(r)
   end
   local m = member(r.owner)
   call('ZREM', OWNED, owned_entry(r))
+  add_token(m, -r.token)
   if r.status == 'pending' then
     if r.deadline > 0 then call('ZREM', DEADLINES, r.name) end
     if m and m.status == 'active' and not has_cancellable(m.id) then leave_revoking(m) end
@@ -50,6 +62,7 @@ local function attach(r, m, status)
   r.status, r.owner, r.since, r.deadline = status, m.id, now, 0
   put_resource(r)
   call('ZADD', OWNED, '0', owned_entry(r))
+  add_token(m, r.token)
   shift(m, 1)
 end
 

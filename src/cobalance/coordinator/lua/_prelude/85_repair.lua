@@ -37,6 +37,7 @@ function mend_member.active(m)
     call('HSET', STATE, 'r:' .. m.id, int(m.request) .. ' ' .. int(ends))
   end
   call('HSET', STATE, 'c:' .. m.id, int(G.version)) -- everybody asks what there is to hear
+  keep('k:' .. m.id, '0')
   ensure_timer('s:' .. m.id, ends)
 end
 
@@ -73,6 +74,7 @@ end
 local function mend_owned(r)
   local m = member(r.owner)
   call('ZADD', OWNED, '0', owned_entry(r))
+  add_token(m, r.token)
   if r.deadline > 0 then call('ZADD', DEADLINES, int(r.deadline), r.name) end
   if r.status ~= 'pending' then
     if m.status ~= 'dead' then shift(m, 1) end
@@ -158,6 +160,7 @@ local function end_repair(reason, seq)
 end
 
 local function pause_repair(reason, page, cursor)
+  for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
   redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes,
     'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end

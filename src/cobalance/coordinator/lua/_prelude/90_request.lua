@@ -2,13 +2,15 @@
 --
 -- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
 -- call), 2 protocol, 3 member, 4 request, 5 highest incarnation the caller's process has heard of, 6 highest version it has seen,
--- 7 cursor (how far the member has heard its changes); the verb's own arguments follow.
+-- 7 cursor (how far the member has heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments
+-- follow.
 local PROTOCOL = '1'
 local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
 local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, HEADER = 8, 'wnnnn' -- of the verb's own arguments; the forms of those before, the first two aside
+local HELD = ARGV[8]
+local FIRST, HEADER = 9, 'wnnnno' -- of the verb's own arguments; the forms of those before, the first two aside
 
 local results = {}
 
@@ -48,13 +50,20 @@ local function start_incarnation()
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
 
+-- The caller has heard all that happened to it, and holds something else than it has on record.
+local function contradicts()
+  if HELD == '' then return false end
+  local own = call('HMGET', STATE, 'r:' .. CALLER, 'c:' .. CALLER, 'k:' .. CALLER)
+  return own[1] and REQUEST > last_request(CALLER) and tonumber(own[2] or '0') <= CURSOR and (own[3] or '0') ~= HELD
+end
+
 -- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. A straggler
 -- of an earlier incarnation proves no loss but that which is known already; the version only has to pass what it saw.
 local function check_server()
   local moved = IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server
   if IDENTITY ~= '' then G.server = IDENTITY end
   if G.incarnation == 0 then return end
-  if moved or KNOWN > G.incarnation or (KNOWN == G.incarnation and G.version < SEEN) then
+  if moved or KNOWN > G.incarnation or (KNOWN == G.incarnation and (G.version < SEEN or contradicts())) then
     start_incarnation()
   elseif G.version < SEEN then
     G.version = SEEN
