@@ -10,6 +10,7 @@ from cobalance_sims.habits import QUICK, Habits
 from cobalance_sims.network import BAD, DEAF, LAGGING, SOUND, Network
 
 if TYPE_CHECKING:
+    from cobalance.settings import GroupSettings
     from cobalance_sims.process import Process
     from cobalance_sims.world import World
 
@@ -32,12 +33,14 @@ class Join:
     instances: tuple[str, ...] = ()
     """Instance ids for them, one each; a living one that has it already is not asked."""
     capacity: int = 1
+    settings: GroupSettings | None = None
+    """What they take the group's settings to be; by default they know them."""
 
     def strike(self, world: World) -> None:
         """They start."""
         for number in range(self.count):
             instance = self.instances[number % len(self.instances)] if self.instances else None
-            world.start(instance=instance, capacity=self.capacity)
+            world.start(instance=instance, capacity=self.capacity, settings=self.settings)
 
 
 @attrs.frozen

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from cobalance import actions as act
 from cobalance import events as ev
-from cobalance.coordinator.keys import hint_channel
+from cobalance.coordinator.keys import EVERYBODY, hint_channel
 from cobalance.engine import call_timeout_ms
 from cobalance.errors import ScriptFailed
 from cobalance.lateness import Lateness
 from cobalance.session import Session
-from cobalance_sims.habits import Habits
 from cobalance_sims.network import Network
 from cobalance_sims.server import GROUP
 from cobalance_sims.work import Work
@@ -21,21 +20,22 @@ from cobalance_sims.work import Work
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
-    from cobalance.settings import MemberSettings
+    from cobalance.settings import GroupSettings, MemberSettings
     from cobalance_sims.world import World
 
 HINT_LATE_MS = 1_000
 SAMPLE_MS = 1_000
+_EVERYBODY = hint_channel(GROUP, EVERYBODY)
 
 
 class Process:
     """What happens to it is called by the world; what it does comes out of its session, as in the engine."""
 
     def __init__(
-        self, world: World, name: str, member: MemberSettings, habits: Habits, work: Callable[[Process], Work]
+        self, world: World, name: str, member: MemberSettings, settings: GroupSettings, work: Callable[[Process], Work]
     ) -> None:
-        self.world, self.name, self.member_settings, self.habits = world, name, member, habits
-        self.session = Session(name, f"host/{name}", world.settings, member)
+        self.world, self.name, self.member_settings, self.habits = world, name, member, world.habits
+        self.session = Session(name, f"host/{name}", settings, member)
         self.offset_ms = world.random.randrange(1_000_000)
         self.network: Network = world.network
         self.reaches_redis = True
@@ -44,7 +44,7 @@ class Process:
         """When it died, froze, or stopped because it was cut off; ``None`` while it works."""
         self._lateness = Lateness()
         self.tickets: dict[int, tuple[str, int, int]] = {}
-        self._timeout_ms = call_timeout_ms(world.settings.session_timeout_ms)
+        self._timeout_ms = call_timeout_ms(settings.session_timeout_ms)
         self._clock = world.clock
         self._inbox: deque[ev.Event] = deque()
         self._deferred: list[tuple[Callable[[Any], None], Any]] = []
@@ -293,17 +293,19 @@ class Process:
     def _listen(self, member: str) -> None:
         self._unsubscribe()
         self._channel = hint_channel(GROUP, member)
-        self.world.redis.store.subscribe(self._channel, self._hinted)
+        for channel in (self._channel, _EVERYBODY):
+            self.world.redis.store.subscribe(channel, self._hinted)
         self._clock.after(1, self.deliver, ev.Hinted(-1))
 
     def _unsubscribe(self) -> None:
         if self._channel:
-            self.world.redis.store.unsubscribe(self._channel, self._hinted)
+            for channel in (self._channel, _EVERYBODY):
+                self.world.redis.store.unsubscribe(channel, self._hinted)
         self._channel = ""
 
     def _hinted(self, channel: str, message: bytes) -> None:
         world, network = self.world, self.network
-        if channel != self._channel or not (world.redis.up and self.reaches_redis):
+        if channel not in (self._channel, _EVERYBODY) or not (world.redis.up and self.reaches_redis):
             return
         roll = world.random.random()
         if roll < network.hint_lost:

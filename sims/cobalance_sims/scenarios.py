@@ -13,6 +13,9 @@ from cobalance_sims.scenario import QUICKENED, At, Every, Scenario
 
 GRACE = attrs.evolve(QUICKENED, rejoin_grace_ms=10_000)
 EAGER = attrs.evolve(QUICKENED, mode="eager")
+SLOW_TO_CALL = attrs.evolve(
+    QUICKENED, session_timeout_ms=30_000, heartbeat_interval_ms=9_000, revocation_timeout_ms=30_000
+)
 CAUTIOUS = attrs.evolve(QUICKENED, moves_per_call=1)
 COMMITS = Every(700, f.Commit(2), jitter_ms=300)
 MESSAGES = Every(100, f.Publish(6), jitter_ms=50)
@@ -232,6 +235,20 @@ _ALL = (
             COMMITS,
         ),
         created=False,
+    ),
+    Scenario(
+        name="hasty_newcomer",
+        summary="Redis forgets a group that is slow to call; the first to come knows neither it nor how long its sessions are",
+        plan=(
+            Every(9_500, f.Commit(1), jitter_ms=5_000),
+            At(29_000, f.Empty(restarted=False), jitter_ms=800),
+            At(30_000, f.Join(2, settings=QUICKENED), jitter_ms=200),
+            At(34_000, f.CutOff(4_000), jitter_ms=2_000),
+            At(109_000, f.Empty(), jitter_ms=800),
+            At(110_000, f.Join(1, settings=QUICKENED), jitter_ms=200),
+        ),
+        settings=SLOW_TO_CALL,
+        length_ms=170_000,
     ),
     Scenario(
         name="amnesia",

@@ -95,8 +95,15 @@ class World:
 
     # -- what faults and scenarios do ------------------------------------------------------------------------------------
 
-    def start(self, *, instance: str | None = None, capacity: int = 1, drain_timeout_ms: int | None = None) -> Process:
-        """A new process joins, declaring the present resource list."""
+    def start(
+        self,
+        *,
+        instance: str | None = None,
+        capacity: int = 1,
+        drain_timeout_ms: int | None = None,
+        settings: GroupSettings | None = None,
+    ) -> Process:
+        """A new process joins, declaring the present resource list; with the group's settings, or what it takes them to be."""
         self._born += 1
         drain = self.settings.revocation_timeout_ms if drain_timeout_ms is None else drain_timeout_ms
         member = MemberSettings(
@@ -105,7 +112,8 @@ class World:
             drain_timeout_ms=drain,
             max_processing_ms=HUNG_AFTER_SESSIONS * self.settings.session_timeout_ms,
         )
-        process = Process(self, f"p{self._born}", member, self.habits, BrokerWork if self.broker else PlainWork)
+        kind = BrokerWork if self.broker else PlainWork
+        process = Process(self, f"p{self._born}", member, settings or self.settings, kind)
         self.processes[process.name] = self.living[process.name] = process
         self.log(process, "starts" + (f" as {instance}" if instance else ""))
         self.clock.after(0, process.deliver, ev.Started())

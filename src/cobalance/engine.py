@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cobalance import actions as act
 from cobalance import events as ev
-from cobalance.coordinator.keys import hint_channel
+from cobalance.coordinator.keys import EVERYBODY, hint_channel
 from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
 from cobalance.lateness import Lateness
@@ -132,6 +132,7 @@ class Engine:
             self._work.left()
             self._work.flush()
             raise
+        self._listener.subscribe(hint_channel(self._coordinator.group, EVERYBODY))
         self.post(ev.Started())
 
     def discard(self) -> None:
@@ -306,5 +307,5 @@ class Engine:
             log.warning("group %s: %s; trying again", self._coordinator.group, error)
 
     def _hinted(self, channel: str, version: int) -> None:
-        if channel == self._channel:
+        if channel in (self._channel, hint_channel(self._coordinator.group, EVERYBODY)):
             self.post(ev.Hinted(version))

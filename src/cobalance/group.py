@@ -18,6 +18,7 @@ from cobalance.engine import Engine, call_timeout_ms, monotonic_ms
 from cobalance.errors import (
     CommitOutcomeUnknown,
     Fenced,
+    GroupActive,
     GroupExists,
     GroupFailed,
     NotHeld,
@@ -352,7 +353,7 @@ class Group(Pausing):
             return coordinator.settings().session_timeout_ms
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
-                with suppress(GroupExists):  # somebody else was quicker
+                with suppress(GroupExists, GroupActive):  # somebody else was quicker
                     coordinator.create(self.settings)
             return self.settings.session_timeout_ms
 

@@ -7,8 +7,10 @@ import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
+from cobalance.coordinator.keys import EVERYBODY, hint_channel
 from cobalance.coordinator.requests import Claim, Configure, Header, Request, SetResources
 from cobalance.declaration import Declaration
+from cobalance.errors import GroupActive, UnknownGroup
 
 SESSION_MS = SETTINGS.session_timeout_ms
 
@@ -271,6 +273,70 @@ def test_where_the_identity_is_forbidden_the_rest_works(backend: Backend) -> Non
     assert a.heartbeat().status == "OK"
     group.backend.identity = ""
     assert b.heartbeat().status == "OK"
+
+
+# -- who comes first -----------------------------------------------------------------------------------------------------
+
+HASTY = attrs.evolve(SETTINGS, session_timeout_ms=1500, heartbeat_interval_ms=500, revocation_timeout_ms=1500)
+
+
+def test_who_is_new_does_not_shorten_the_recovery(group: Group) -> None:
+    """It takes the group to be another one. The first who knew it brings its settings, and the time in which claims may come."""
+    a, b = working_group(group)
+    group.lose_data()
+    n = group.join("n", settings=HASTY)
+    assert n.last.recovering_ms == 1500
+    a.heartbeat()
+    a2 = a.rejoin("a2")
+    assert a2.last.recovering_ms == SESSION_MS
+    assert a2.last.session_timeout_ms == SESSION_MS
+    group.run(SESSION_MS - 500, n, a2)
+    assert not n.holds
+    b.heartbeat()
+    assert b.rejoin("b2").last.results == ("KEPT",) * 3
+
+
+def test_a_longer_lease_than_the_data_knows_is_waited_for(group: Group) -> None:
+    """Rolled back to before the session timeout was raised: members say what it was."""
+    a, b = working_group(group)
+    a2 = moved(group, a, "a2")
+    assert a2.last.recovering_ms == SESSION_MS
+    b.heartbeat()
+    longer = attrs.evolve(SETTINGS, session_timeout_ms=2 * SESSION_MS, revocation_timeout_ms=2 * SESSION_MS)
+    assert b.rejoin("b2", settings=longer).last.recovering_ms == 2 * SESSION_MS
+
+
+def lost_but_listening(group: Group) -> None:
+    """Somebody listens and does not call; one that is new has come and gone."""
+    working_group(group)
+    group.backend.watch(hint_channel("g", EVERYBODY))
+    group.lose_data()
+    n = group.join("n", settings=HASTY)
+    assert n.leave() == "LEFT"
+
+
+def test_who_listens_is_called_and_waited_for(group: Group) -> None:
+    """Whoever has not joined yet may work something; but not for ever."""
+    lost_but_listening(group)
+    assert group.backend.hints() == [(hint_channel("g", EVERYBODY), -1)]
+    for _ in range(56):
+        group.backend.now_ms += 500
+        assert group.tick().recovering_ms > 0
+    assert (hint_channel("g", EVERYBODY), -1) in group.backend.hints()
+    for _ in range(6):
+        group.backend.now_ms += 500
+        group.tick()
+    assert group.tick().recovering_ms == 0
+
+
+def test_a_group_that_is_listened_for_is_not_created_as_new(backend: Backend) -> None:
+    """Nobody would be asked what it holds."""
+    group = Group(backend, create=False)
+    backend.watch(hint_channel("g", EVERYBODY))
+    with pytest.raises(GroupActive, match="processes listen for it"):
+        group.coordinator.create(SETTINGS)
+    with pytest.raises(UnknownGroup):
+        group.coordinator.state()
 
 
 # -- while recovering --------------------------------------------------------------------------------------------------

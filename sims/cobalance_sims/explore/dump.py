@@ -184,6 +184,8 @@ class Canonical:
         settings = self._settings
         if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)
+        if int(fields.get("recovering", "0")) == 0:
+            fields["began"] = fields["guessed"] = "0"
         self._shorten_silence(fields, GROUP_MS - 2 * settings.session_timeout_ms - int(fields.get("heard", "0")))
         if "gap_at" in fields and self._is_gap_over(fields, around):
             del fields["gap_from"], fields["gap_at"]
@@ -285,6 +287,7 @@ _KINDS = {
     "incarnation": INCARNATION,
     "heard": GROUP_TIME,
     "gap_from": GROUP_TIME,
+    "began": GROUP_TIME,
     "gap_at": GROUP_TIME,
 }
 

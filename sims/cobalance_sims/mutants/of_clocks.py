@@ -124,18 +124,26 @@ CLOCKS: tuple[Mutant, ...] = (
 
 RECOVERY: tuple[Mutant, ...] = (
     lua(
+        "newcomers-settings",
+        "join",
+        "  if G.recovering == 0 or PREVIOUS == '-' then return end",
+        "  if true then return end",
+        "A newcomer with shorter sessions ends the recovery of those who knew the group.",
+        "hasty_newcomer@1..12",
+    ),
+    lua(
         "no-recovery",
         "90_request",
-        "G.recovering = now + G.session_ms",
-        "G.recovering = 0",
+        "G.began, G.recovering = now, now + G.session_ms",
+        "G.began, G.recovering = now, 0",
         "After a loss of data everything is given out at once.",
         "2x1",
     ),
     lua(
         "short-recovery",
         "90_request",
-        "G.recovering = now + G.session_ms",
-        "G.recovering = now + floor(G.session_ms / 3)",
+        "G.began, G.recovering = now, now + G.session_ms",
+        "G.began, G.recovering = now, now + floor(G.session_ms / 3)",
         "After a loss of data members with a live lease come too late with their claims.",
         "2x1",
     ),
@@ -150,7 +158,7 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "recovery-never-ends",
         "70_timers",
-        "    G.recovering = 0\n",
+        "  G.recovering = 0\n",
         "",
         "A group that recovers never gives anything out again.",
         "2x1",

@@ -52,7 +52,8 @@ def list_groups(
 def create(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL, settings: SettingOptions = NO_SETTINGS) -> None:
     """Create a group that is known to be new, so that its first members start at once.
 
-    A group that its first member creates waits for one session timeout first: an empty Redis cannot tell a new group from a lost one.
+    A group that its first member creates waits for one session timeout first: an empty Redis cannot tell a new group from a lost one. Do
+    not create one that Redis has lost while its members work: they recover it by themselves. It is refused while any of them listens.
     """
     validate_name("group", name)
     with connected(redis_url) as transport:

@@ -65,14 +65,22 @@ class Coordinator:
         return decode(self.transport.call(script, self._keys, request.args()))
 
     def create(self, settings: GroupSettings) -> None:
-        """Creates a group that is known to be new, so that its first members need not wait for claims.
+        """Creates a group that is known to be new, so that its first members need not wait for claims. Never for one that Redis has
+        lost while members work: nobody would be asked what it holds.
 
         Raises:
             GroupExists: it is there already.
+            GroupActive: processes listen for it, so it is not new.
         """
         values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
-        if self._configure(Configure(create=True, values=values)) == "EXISTS":
+        outcome = self._configure(Configure(create=True, values=values))
+        if outcome == "EXISTS":
             raise GroupExists(f"group {self.group!r} exists already: use it, or `cobalance group configure` it")
+        if outcome == "HEARD":
+            raise GroupActive(
+                f"group {self.group!r} is not new, since processes listen for it: Redis may have lost it. Its members recover it by "
+                f"themselves; to create it all the same, stop them first"
+            )
 
     def configure(self, **changes: int | str) -> GroupSettings:
         """Changes settings for all members. Names and units are those of :class:`GroupSettings`.

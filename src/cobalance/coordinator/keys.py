@@ -71,6 +71,10 @@ def group_of(state_key: str) -> str | None:
     return state_key[len(before) : -len(after)] if is_state else None
 
 
+EVERYBODY = "-"
+"""Whoever listens for a group hears what is published for this member; it is asked to call when the group begins to recover."""
+
+
 def hint_channel(group: str, member: str) -> str:
     """Where a member is told that something changed for it."""
     return f"cobalance:{SCHEMA}:{{{group}}}:n:{member}"

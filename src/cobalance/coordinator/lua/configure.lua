@@ -3,7 +3,7 @@
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9 create | update; 10… pairs: setting, value
--- Returns  as heartbeat; results: OK | EXISTS | INVALID setting
+-- Returns  as heartbeat; results: OK | EXISTS | HEARD (somebody listens: it is not new) | INVALID setting
 --- @prelude
 
 local wrong = malformed('w', 'ww')
@@ -35,6 +35,8 @@ if not values then
   results[1], results[2] = 'INVALID', invalid
 elseif G.incarnation > 0 and creating then
   results[1] = 'EXISTS'
+elseif creating and call_all() > 0 then
+  results[1] = 'HEARD'
 else
   check_server()
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end

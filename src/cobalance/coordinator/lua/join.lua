@@ -1,5 +1,6 @@
 -- join: makes a member, or one more page of its claims. The first one makes the group: an empty Redis cannot tell a new
--- group from a lost one, so it recovers for one session timeout first (unless `configure` created it).
+-- group from a lost one, so it recovers for one session timeout first (unless `configure` created it). Who is out there is called, and
+-- brings the settings of before and the length of its lease.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9 highest token ever seen, 10 capacity, 11 instance id ("-" none), 12 previous member id of the
@@ -22,13 +23,24 @@ if wrong then return wrong end
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local LABEL, PAGE, CLAIMS = ARGV[13], ARGV[14], 23
 
-local function adopt_settings()
-  if G.session_ms > 0 then return end
+local function take_settings()
   G.mode = ARGV[15]
   G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
   G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
   G.journal_length = tonumber(ARGV[22])
   G.budget = G.moves
+end
+
+-- Of a group that recovers: a process that was a member before knows its settings better than one that is new to it, and leases
+-- of that length may run.
+local function bring_settings()
+  if G.recovering == 0 or PREVIOUS == '-' then return end
+  if G.guessed == 1 and not member(PREVIOUS) then
+    take_settings()
+    G.guessed = 0
+  end
+  G.recovering = max(G.recovering, G.began + tonumber(ARGV[16]))
+  set_timer('r', G.recovering)
 end
 
 -- The member now known under this process's instance id, if its session or grace still runs.
@@ -108,14 +120,16 @@ local function claim(name, token, offset)
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
-adopt_settings()
 if G.incarnation == 0 then
   if IDENTITY ~= '' then G.server = IDENTITY end
+  take_settings()
+  G.guessed = PREVIOUS == '-' and 1 or 0
   start_incarnation()
 else
   check_server()
 end
 if REQUEST > 1 and KNOWN ~= G.incarnation then return refusal('REJOIN') end -- the pages before this one are lost
+bring_settings()
 if now >= G.due then settle() end
 G.token = max(G.token, FLOOR)
 local m = member(CALLER)

@@ -15,6 +15,8 @@ local NUMBERS = {
   'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
+  'began',   -- when the recovery under way began
+  'guessed', -- 1 while the settings are those of a process that is new to the group, and may not know them
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
 }
 

@@ -20,8 +20,11 @@ end
 
 -- Not more than a hint: a user who may not publish goes on without.
 local function publish(id, version)
-  redis.pcall('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
+  return redis.pcall('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
 end
+
+-- Asks everybody who listens to call, members of this data or not. How many they are: in a cluster, on this node only.
+local function call_all() return tonumber(publish('-', -1)) or 0 end
 
 -- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
 -- woken for what the reply itself tells.

@@ -110,21 +110,34 @@ end
 -- The gathering of changes ends; the settling that follows acts on them.
 function fire.q() return true end
 
+do -- as in 80_settle.lua
+
+-- Nobody has joined who knew the group, and more listen than have joined: they are given the time of a long session to call.
+local PATIENCE_MS = 30000
+
+local function awaits_somebody()
+  if G.guessed == 0 or now >= G.began + max(PATIENCE_MS, 3 * G.session_ms) then return false end
+  return call_all() > tonumber(call('ZCARD', LOAD))
+end
+
 -- Recovery ends: what nobody claimed is free from now on.
 function fire.r()
-  if G.recovering > 0 then
-    G.recovering = 0
-    journal('recovered')
+  if G.recovering == 0 then return true end
+  if awaits_somebody() then
+    G.recovering = now + G.heartbeat_ms
+    set_timer('r', G.recovering)
+    return false
   end
+  G.recovering = 0
+  journal('recovered')
   return true
+end
+
 end
 
 local function fire_timers()
   -- First of all: timers put off until then come due at the same moment, and would use up a small budget again and again.
-  if G.recovering > 0 and now >= G.recovering then
-    fire.r()
-    call('ZREM', TIMERS, 'r')
-  end
+  if G.recovering > 0 and now >= G.recovering and fire.r() then call('ZREM', TIMERS, 'r') end
   local due = call('ZRANGEBYSCORE', TIMERS, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #due do
     if G.budget <= 0 then return end

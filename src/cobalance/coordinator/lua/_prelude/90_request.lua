@@ -41,8 +41,9 @@ local function malformed(fixed, repeated)
 end
 
 local function start_incarnation()
+  if G.recovering == 0 then call_all() end -- once: servers that are taken for each other would have it go on without an end
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
-  G.recovering = now + G.session_ms
+  G.began, G.recovering = now, now + G.session_ms
   G.version = max(G.version, SEEN)
   G.offsets_known = 0
   G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
