@@ -135,6 +135,66 @@ def test_a_group_created_as_new_knows_its_offsets_until_redis_loses_data(group: 
     assert not offsets_known(group)
 
 
+def at_another_server(group: Group, *, forget: str = "", seen: int = 0) -> None:
+    """Two members share four resources; the server turns out to be another one, and they claim what they hold, but for one."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    b.seen += seen
+    group.backend.identity = "another-redis"
+    for member in (a, b):
+        member.holds.pop(forget, None)
+        assert member.heartbeat().status == "REJOIN"
+        member.rejoin(f"{member.id}2")
+    assert not offsets_known(group)
+    group.run(SETTINGS.session_timeout_ms + 1000)
+
+
+def test_offsets_are_known_again_once_everything_was_claimed_as_it_stood(group: Group) -> None:
+    """The other server had all there was: whoever has committed something holds it still, or had done so before the grant that is on
+    record.
+    """
+    at_another_server(group)
+    assert offsets_known(group)
+
+
+def test_what_is_not_claimed_leaves_them_unknown(group: Group) -> None:
+    """Whoever had it last may have committed what is lost."""
+    at_another_server(group, forget="r002")
+    assert not offsets_known(group)
+
+
+def test_whoever_has_seen_more_leaves_them_unknown(group: Group) -> None:
+    """The other server lacks what it saw, however little that was, and whatever was written since."""
+    at_another_server(group, seen=1)
+    assert not offsets_known(group)
+
+
+def test_a_claim_counts_once(group: Group) -> None:
+    """However often its process joins again meanwhile."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(4))
+    group.drain()
+    b.silent = True
+    group.backend.identity = "another-redis"
+    a.heartbeat()
+    a.rejoin("a2").rejoin("a3")
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    assert not offsets_known(group)
+
+
+def test_an_administrator_may_vouch_for_the_offsets(group: Group) -> None:
+    """After having looked, or having set them."""
+    idle_group(group)
+    group.backend.identity = "another-redis"
+    group.tick()
+    group.coordinator.trust_offsets()
+    assert offsets_known(group)
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    group.tick()
+    assert offsets_known(group)
+
+
 def test_a_group_made_by_its_first_member_does_not(backend: Backend) -> None:
     """An empty Redis cannot tell a new group from a lost one."""
     group = Group(backend, create=False)

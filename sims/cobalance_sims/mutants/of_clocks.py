@@ -158,7 +158,7 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "recovery-never-ends",
         "70_timers",
-        "  G.recovering = 0\n",
+        "G.recovering, G.known_to = 0, 0",
         "",
         "A group that recovers never gives anything out again.",
         "2x1",

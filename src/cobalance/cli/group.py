@@ -1,4 +1,4 @@
-"""``cobalance group list``, ``create``, ``configure``, ``resume`` and ``repair``."""
+"""``cobalance group list``, ``create``, ``configure``, ``resume``, ``repair`` and ``trust-offsets``."""
 
 from __future__ import annotations
 
@@ -98,6 +98,16 @@ def resume(
         answers = coordinator.resume(*halted) if halted else {}
     print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
     return FAILED if "UNKNOWN" in answers.values() else None
+
+
+def trust_offsets(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL) -> None:
+    """Say that no committed offset was lost with Redis's data, or that those lost were set again.
+
+    A stream without a committed offset begins at its start from then on, and not as on_unknown_offset says.
+    """
+    validate_name("group", name)
+    with connected(redis_url) as transport:
+        Coordinator(transport, name).trust_offsets()
 
 
 _ANSWERS = {"OK": "resumed", "NOT_HALTED": "was not halted", "UNKNOWN": "no such partition"}

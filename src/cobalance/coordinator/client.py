@@ -112,6 +112,15 @@ class Coordinator:
             )
         return reply
 
+    def trust_offsets(self) -> None:
+        """An administrator's word that no committed offset was lost with Redis's data, or that those lost were set again: where there is
+        none, there never was one.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        self._configure(Configure(create=False, values=(("offsets_known", "1"),)))
+
     def settings(self) -> GroupSettings:
         """The settings in force."""
         state = self.state()

@@ -11,7 +11,7 @@ if wrong then return wrong end
 
 local SETTABLE = {
   mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,
-  moves = true, journal_length = true,
+  moves = true, journal_length = true, offsets_known = true,
 }
 
 local function staged()

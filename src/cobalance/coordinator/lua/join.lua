@@ -114,6 +114,8 @@ local function claim(name, token, offset)
   end
   G.token = max(G.token, token)
   journal('claimed', 'resource', name, 'member', CALLER, 'token', int(token), 'committed', offset)
+  if stale then G.known_to = 0 end
+  if G.known_to > 0 and not has_returned(loser) then G.unclaimed = G.unclaimed - 1 end
   if loser ~= '-' then tell(loser, name) end
   if r.removing then revoke(r) else tell(CALLER, name) end
   return 'KEPT'

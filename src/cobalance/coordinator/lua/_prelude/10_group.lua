@@ -18,6 +18,8 @@ local NUMBERS = {
   'began',   -- when the recovery under way began
   'guessed', -- 1 while the settings are those of a process that is new to the group, and may not know them
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
+  'known_to',      -- while claims may yet prove that: the version at which the server was found to be another; else 0
+  'unclaimed',     -- how many of what was on record then have not been claimed as they stood
 }
 
 local now, real_us     -- group clock in ms; server clock in µs

@@ -128,7 +128,8 @@ function fire.r()
     set_timer('r', G.recovering)
     return false
   end
-  G.recovering = 0
+  if G.known_to > 0 and G.unclaimed == 0 then G.offsets_known = 1 end
+  G.recovering, G.known_to = 0, 0
   journal('recovered')
   return true
 end

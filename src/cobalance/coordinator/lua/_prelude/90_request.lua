@@ -40,12 +40,21 @@ local function malformed(fixed, repeated)
   end
 end
 
-local function start_incarnation()
+-- Another server may have all the data. It has, as far as anybody can tell, once everything on record was claimed as it stood, and
+-- nobody had seen more.
+local function doubt_offsets(older)
+  local at = G.known_to > 0 and G.known_to or G.version
+  G.known_to = (not older and G.offsets_known + G.known_to > 0) and at or 0
+  G.unclaimed = G.known_to > 0 and call('ZCARD', OWNED) + call('ZCARD', FREE) or 0
+  G.offsets_known = 0
+end
+
+local function start_incarnation(older)
   if G.recovering == 0 then call_all() end -- once: servers that are taken for each other would have it go on without an end
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
   G.began, G.recovering = now, now + G.session_ms
+  doubt_offsets(older)
   G.version = max(G.version, SEEN)
-  G.offsets_known = 0
   G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
   set_timer('r', G.recovering)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
@@ -64,8 +73,10 @@ local function check_server()
   local moved = IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server
   if IDENTITY ~= '' then G.server = IDENTITY end
   if G.incarnation == 0 then return end
-  if moved or KNOWN > G.incarnation or (KNOWN == G.incarnation and (G.version < SEEN or contradicts())) then
-    start_incarnation()
+  local older = KNOWN > G.incarnation or (KNOWN == G.incarnation and (G.version < SEEN or contradicts()))
+  if KNOWN < G.incarnation and SEEN > G.known_to then G.known_to = 0 end
+  if moved or older then
+    start_incarnation(older)
   elseif G.version < SEEN then
     G.version = SEEN
     journal('incarnation', 'reason', 'seen')
