@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 START_MS = 1_800_000_000_000
 GROUP = "g"
 PAGE = 1_000
+LISTENERS_MS = 30_000
+"""For so long at least, or three sessions, those are waited for who listen for a group that Redis has forgotten, and do not call."""
 
 
 @attrs.frozen
@@ -46,6 +48,13 @@ class Memory:
 
 class RedisServer:
     """Runs requests, and reads after each what its scripts wrote into the journal."""
+
+    unnoticed_until = -1
+    """Until when a rollback that no identity shows may go unnoticed: by then each member's next call has contradicted the data, or its
+    lease is over. Two may work one resource until then.
+    """
+    _recovery_ms = LISTENERS_MS
+    """How long a recovery may last."""
 
     def __init__(
         self,
@@ -74,11 +83,6 @@ class RedisServer:
         """When a recovery that its last loss of data calls for must have ended."""
         self.stood_still_ms = 0
         """For how long the group's clock may have stood still altogether: a step back hides the time since the last call."""
-        self.unnoticed_until = -1
-        """Until when a rollback that no identity shows may go unnoticed: by then each member's next call has contradicted the data, or
-        its lease is over. Two may work one resource until then.
-        """
-        self._longest_unnoticed_ms = settings.session_timeout_ms + 2 * settings.heartbeat_interval_ms
         self.ledger = Ledger()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
@@ -167,6 +171,7 @@ class RedisServer:
         """Everything is forgotten."""
         self.store.flush()
         self.ledger, self._read_to = Ledger(), "0"
+        self._recovery_ms = max(LISTENERS_MS, 3 * self.settings.session_timeout_ms)
         self._forgot()
 
     def restore(self) -> None:
@@ -175,7 +180,9 @@ class RedisServer:
             return
         self.store.restore(self.memory.store)
         self.ledger, self._read_to = self.memory.ledger.copy(), self.memory.read_to
-        self.unnoticed_until = self.clock.now + self._longest_unnoticed_ms
+        settings = self.settings
+        self._recovery_ms = settings.session_timeout_ms
+        self.unnoticed_until = self.clock.now + settings.session_timeout_ms + 2 * settings.heartbeat_interval_ms
         self._forgot()
 
     def replace(self) -> None:
@@ -197,5 +204,5 @@ class RedisServer:
 
     def _lose_certainty(self) -> None:
         """The first call finds out, and begins a recovery."""
-        self._is_unaware, self.recovers_by = True, self.clock.now + self.settings.session_timeout_ms
+        self._is_unaware, self.recovers_by = True, self.clock.now + self._recovery_ms
         self.disturbed()

@@ -190,8 +190,8 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "another-server-unnoticed",
         "90_request",
-        "if moved or KNOWN >",
-        "if KNOWN >",
+        "if moved or older then",
+        "if older then",
         "A Redis that is another one, but looks as far on, is taken for the same.",
         "stale_replica@1..6",
     ),

@@ -103,7 +103,7 @@ end
 
 -- The committed offset of a resource deleted long ago. Should the name come back, nobody may take it for a new one.
 function fire.o(name)
-  if not resource(name) and call('HDEL', OFFSETS, name) == 1 then G.offsets_known = 0 end
+  if not resource(name) and call('HDEL', OFFSETS, name) == 1 then G.offsets_known, G.known_to = 0, 0 end
   return true
 end
 
