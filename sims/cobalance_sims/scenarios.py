@@ -311,13 +311,13 @@ _ALL = (
         plan=(
             *(At(ms, f.Join(4), jitter_ms=1_000) for ms in (4_000, 14_000, 24_000)),
             *(At(ms, f.Leave(4), jitter_ms=1_000) for ms in (9_000, 19_000, 29_000)),
-            At(36_000, f.Pause(16_000)),
+            At(36_000, f.Pause(50_000)),
             At(37_000, f.Empty(restarted=False), jitter_ms=500),
             At(38_000, f.Join(2)),
             COMMITS,
         ),
         members=1,
-        length_ms=70_000,
+        length_ms=110_000,
     ),
     Scenario(
         name="dying_scripts",

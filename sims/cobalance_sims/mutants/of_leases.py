@@ -91,7 +91,7 @@ LINE: tuple[Mutant, ...] = (
         "self._cursor, held)",
         "self._cursor + 1, held)",
         "A member confirms to have heard what it has not.",
-        "2x1",
+        "tiny",
     ),
     python(
         "hints-unheard",

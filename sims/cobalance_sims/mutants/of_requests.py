@@ -166,7 +166,7 @@ REQUESTS: tuple[Mutant, ...] = (
         "(own[3] or '0') ~= HELD",
         "false",
         "After a rollback that no identity shows, two members work one resource for good.",
-        "rolled_back@26..28",
+        "rolled_back@33..33",
     ),
     python(
         "grants-forgotten",
@@ -174,7 +174,7 @@ REQUESTS: tuple[Mutant, ...] = (
         "        self._tokens = None\n        self._by_name[change.resource]",
         "        self._by_name[change.resource]",
         "A member leaves out of its sum what it was granted since, and everybody has to claim what it holds.",
-        "2x1",
+        "autoscale@1..1",
     ),
 )
 

@@ -10,7 +10,7 @@ local repair, go_on_repairing
 
 do -- a block of their own: Lua has room for 200 locals in a script
 
-local PAGE_MOVES = 4 -- a record costs about a quarter of a move
+local PAGE_MOVES = 2 -- a record costs about a quarter of a move, and nobody else works meanwhile
 
 local function ensure_timer(id, at_ms) call('ZADD', TIMERS, 'NX', int(at_ms), id) end
 
