@@ -237,7 +237,7 @@ def test_a_queue_that_is_missing(places: Places, topic: Topic, folder: Path) -> 
     [
         (("--partitions", "4", "--type", "quorum"), ("other arguments", "x-single-active-consumer")),
         (("--partitions", "4", "--no-dead-letter"), ("-0", "other arguments", "x-dead-letter-exchange")),
-        (("--partitions", "2"), ("more than 2 partitions",)),
+        (("--partitions", "2"), ("has 4 partitions, not 2", "topic grow")),
     ],
 )
 def test_queues_with_other_arguments(

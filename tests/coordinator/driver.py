@@ -238,8 +238,10 @@ class Member:
     def repeat(self) -> CoordinatorReply:
         """Sends the last request once more."""
         assert self._last_request is not None
-        reply = self.group.execute(self._last_request)
+        reply, payload = self.group.execute(self._last_request), self._last_request.payload
         self._take(reply)
+        if isinstance(payload, Release) and reply.status == "OK":
+            self._released(payload.items, reply.results)
         return reply
 
     def _take(self, reply: CoordinatorReply) -> None:
@@ -335,11 +337,14 @@ class Member:
         reply = self.ask(Release(items))
         if reply.status != "OK":
             return (reply.status,)
-        for name, result in zip(released, reply.results, strict=True):
-            is_same = name in self.holds and self.holds[name].token == items[released.index(name)].token
-            if result in ("OK", "FENCED") and is_same:
-                del self.holds[name]
+        self._released(items, reply.results)
         return reply.results
+
+    def _released(self, items: tuple[ReleaseItem, ...], results: tuple[str, ...]) -> None:
+        for item, result in zip(items, results, strict=True):
+            held = self.holds.get(item.resource)
+            if result in ("OK", "FENCED") and held is not None and held.token == item.token:
+                del self.holds[item.resource]
 
     def release_pending(self) -> int:
         """Finishes everything it was told to give back; how many that were."""

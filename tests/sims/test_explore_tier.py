@@ -12,7 +12,10 @@ from cobalance_sims.explore.reached import REQUIRED
 from cobalance_sims.explore.scope import SCOPES
 from cobalance_sims.explore.tier import TIERS
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]  # some 210 seconds of CPU, shared by two processes
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.timeout(1_800),
+]  # some 600 seconds of CPU on a slow machine, shared by two processes
 
 SAMPLE = 10
 """Every so manieth execution is replayed, on each engine; all of them, by `make explore ARGS=--replay`."""
