@@ -91,7 +91,9 @@ class Coordinator:
             reply = self.store.run(script, dump.KEYS, args)
         except ScriptFailed as failed:
             if DOUBTED in str(failed) or not dies_at:
-                return Outcome(CoordinatorReply(status="OK"), -1, before, (), wrong=str(failed))
+                words = str(failed).partition(" failed: ")[2].encode()
+                digest = b"" if self._digest is None else self._digest(words, self.store.dump())
+                return Outcome(CoordinatorReply(status="OK"), -1, before, (), digest=digest, wrong=str(failed))
             return self._dead(known)
         state = self.store.dump()
         digest = b"" if self._digest is None else self._digest(reply, state)

@@ -104,6 +104,11 @@ def contents_of(state: State) -> list[Any]:
     return out
 
 
+def refusal(failed: ScriptFailed) -> Reply:
+    """The error that a script answered with, in Redis's words."""
+    return str(failed).partition(" failed: ")[2].encode()
+
+
 class Memory:
     """The in-memory Redis on one of the Luas. It shuffles otherwise than the one that explored."""
 
@@ -118,7 +123,7 @@ class Memory:
             try:
                 reply: Reply = self._store.run(load(it.script), dump.KEYS, it.args)
             except ScriptFailed as failed:
-                reply = str(failed).encode()
+                reply = refusal(failed)
             yield comparable(reply, contents_of(self._store.dump()))
 
 
@@ -141,7 +146,8 @@ class RealRedis:
             pipeline.execute_command("EVALSHA", sha, len(dump.KEYS), *dump.KEYS, *it.args)
             pipeline.execute_command("EVALSHA", self._dump, len(dump.KEYS), *dump.KEYS)
         replies = pipeline.execute(raise_on_error=False)
-        for reply, contents in zip(replies[1::3], replies[2::3], strict=True):
+        for answer, contents in zip(replies[1::3], replies[2::3], strict=True):
+            reply = str(answer).encode() if isinstance(answer, redis.ResponseError) else answer
             yield comparable(reply, [_sorted(name, part) for name, part in zip(dump.KEYS, contents, strict=True)])
 
     def _sha(self, verb: str) -> str:
