@@ -15,7 +15,7 @@ from cobalance_sims.explore.tier import TIERS
 pytestmark = [
     pytest.mark.campaign,
     pytest.mark.timeout(1_800),
-]  # some 600 seconds of CPU on a slow machine, shared by two processes
+]  # some 360 seconds of CPU and the replays, shared by two processes
 
 SAMPLE = 10
 """Every so manieth execution is replayed, on each engine; all of them, by `make explore ARGS=--replay`."""
