@@ -181,15 +181,17 @@ class RedisServer:
         self.store.restore(self.memory.store)
         self.ledger, self._read_to = self.memory.ledger.copy(), self.memory.read_to
         settings = self.settings
-        self._recovery_ms = settings.session_timeout_ms
-        self.unnoticed_until = self.clock.now + settings.session_timeout_ms + 2 * settings.heartbeat_interval_ms
+        unnoticed_ms = settings.session_timeout_ms + 2 * settings.heartbeat_interval_ms
+        self._recovery_ms = unnoticed_ms + settings.session_timeout_ms
+        self.unnoticed_until = self.clock.now + unnoticed_ms
         self._forgot()
 
     def replace(self) -> None:
         """Another server answers from now on: another run id."""
         self._identities += 1
         self.store.identity = f"redis-{self._identities}"
-        self.unnoticed_until = -1
+        if self.may_be_unnoticed:
+            self._recovery_ms, self.unnoticed_until = self.settings.session_timeout_ms, -1
         self._lose_certainty()
 
     @property

@@ -9,7 +9,7 @@ from tests.coordinator.records import Records, ResourceRecord
 from cobalance.coordinator.requests import TOKEN_SUMS
 
 SCALE, TOP = 2**35, 2**53
-MEMBER_FIELDS = ("r", "c", "k", "a")
+MEMBER_FIELDS = ("r", "c", "k", "h", "a")
 
 
 def check(records: Records) -> None:

@@ -200,6 +200,14 @@ def test_who_has_something_else_on_record_than_it_holds_proves_a_loss(group: Gro
     assert len(a2.holds) == 2
 
 
+def test_what_has_happened_since_does_not_hide_it(group: Group) -> None:
+    """Another one joins, and the first one is asked for a resource that it has given back long ago."""
+    a, _, _ = rolled_back(group)
+    group.join("d")
+    assert group.journal("revoking")
+    assert a.heartbeat().status == "REJOIN"
+
+
 def test_whose_resources_are_granted_again_loses_them_to_the_later_token(group: Group) -> None:
     """Nobody knows of the second one. The first call of the first one has everybody claim what it holds."""
     a, c, given = rolled_back(group)

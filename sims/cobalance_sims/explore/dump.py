@@ -174,7 +174,9 @@ class Canonical:
     def _state(self, fields: dict[str, str], around: Around) -> Iterator[Word]:
         self._drop_dead(fields, around)
         for field, value in sorted(fields.items()):
-            if value not in ("0", ""):  # the scripts read a missing field as such
+            if (
+                value not in ("0", "") and field[:2] != "h:"
+            ):  # the scripts read a missing field as such; nothing is rolled back here
                 yield plain(field)
                 yield around.sum(field[2:], value) if field[:2] == "k:" else _scalar(field, value)
 

@@ -163,7 +163,7 @@ REQUESTS: tuple[Mutant, ...] = (
     lua(
         "contradictions-unnoticed",
         "90_request",
-        "(own[3] or '0') ~= HELD",
+        "sum ~= HELD",
         "false",
         "After a rollback that no identity shows, two members work one resource for good.",
         "rolled_back@33..33",

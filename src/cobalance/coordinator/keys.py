@@ -5,8 +5,8 @@ name           type    contents; lifetime is the group's unless it says otherwis
 =============  ======  ==================================================================================================
 ``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` says after a script that died how far the
                        repair is (``85_repair.lua``); per member ``r:<id>`` last request
-                       and session end in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``a:<id>`` last
-                       results
+                       and session end in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>`` cursor and
+                       sum when it was last told everything, ``a:<id>`` last results
 ``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
                        ``=<instance id>`` → member id
 ``resources``  hash    resource → packed record

@@ -29,11 +29,10 @@ end
 -- that Redis has lost. Modulo 2^52, so that it stays exact.
 local SUM = 4503599627370496
 
+local function sum_of(id) return kept['k:' .. id] or call('HGET', STATE, 'k:' .. id) or '0' end
+
 local function add_token(m, token)
-  if not is_live(m) then return end
-  local field = 'k:' .. m.id
-  local sum = tonumber(kept[field] or call('HGET', STATE, field) or '0')
-  keep(field, int((sum + token % SUM) % SUM))
+  if is_live(m) then keep('k:' .. m.id, int((tonumber(sum_of(m.id)) + token % SUM) % SUM)) end
 end
 
 -- Takes a resource from wherever it is. Afterwards it is in no index, and counts.

@@ -7,8 +7,8 @@ local function unelect(id)
 end
 
 local function forget_request(id)
-  kept['r:' .. id], kept['k:' .. id], kept['a:' .. id] = nil, nil, nil
-  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'a:' .. id)
+  kept['r:' .. id], kept['k:' .. id], kept['h:' .. id], kept['a:' .. id] = nil, nil, nil, nil
+  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'h:' .. id, 'a:' .. id)
 end
 
 -- The last request's number, and when the session ends.

@@ -38,6 +38,7 @@ function mend_member.active(m)
   end
   call('HSET', STATE, 'c:' .. m.id, int(G.version)) -- everybody asks what there is to hear
   keep('k:' .. m.id, '0')
+  keep('h:' .. m.id, '')
   ensure_timer('s:' .. m.id, ends)
 end
 

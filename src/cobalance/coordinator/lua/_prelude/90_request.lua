@@ -60,11 +60,11 @@ local function start_incarnation(older)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
 
--- The caller has heard all that happened to it, and holds something else than it has on record.
+-- The caller holds something else than it had on record when it was last told everything, which it has heard.
 local function contradicts()
-  if HELD == '' then return false end
-  local own = call('HMGET', STATE, 'r:' .. CALLER, 'c:' .. CALLER, 'k:' .. CALLER)
-  return own[1] and REQUEST > last_request(CALLER) and tonumber(own[2] or '0') <= CURSOR and (own[3] or '0') ~= HELD
+  if HELD == '' or REQUEST <= last_request(CALLER) then return false end
+  local cursor, sum = string.match(call('HGET', STATE, 'h:' .. CALLER) or '', '^(%d+) (%d+)$')
+  return cursor ~= nil and tonumber(cursor) <= CURSOR and sum ~= HELD
 end
 
 -- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. A straggler
@@ -107,7 +107,10 @@ local function reply(status, fresh)
   local changes, cursor, more = {}, CURSOR, false
   local answered = fresh ~= false and is_live(member(CALLER))
   save_feed()
-  if answered then changes, cursor, more = changes_for(CALLER, CURSOR) end
+  if answered then
+    changes, cursor, more = changes_for(CALLER, CURSOR)
+    keep('h:' .. CALLER, more and '' or int(cursor) .. ' ' .. sum_of(CALLER))
+  end
   save_loads()
   save_resources()
   notify(answered and CALLER)
