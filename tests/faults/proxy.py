@@ -90,9 +90,9 @@ class FaultProxy:
             return
         self.refuse()
         self.reset()
+        self._wait(self._finish_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ANSWER_S)
-        self._finish_tasks()
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -112,11 +112,11 @@ class FaultProxy:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_S)
 
-    def _finish_tasks(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
+    async def _finish_tasks(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                self._loop.run_until_complete(task)
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _listen(self) -> None:
         if self._server is None:
