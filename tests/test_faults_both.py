@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -154,7 +155,9 @@ async def frozen_in_the_middle(
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT) as process:  # noqa: ASYNC220 -- it returns at once
         it = Frozen(process, diary)
         try:
-            process.stdin.close()  # type: ignore[union-attr]  # it may begin
+            begin: Any = process.stdin
+            begin.write(b"!")
+            begin.flush()
             await eventually(lambda: len(it.handlings()) > 5)
             process.send_signal(signal.SIGSTOP)
             yield it

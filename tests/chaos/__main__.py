@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from typing import get_args
@@ -25,6 +26,8 @@ def main(args: Sequence[str] | None = None) -> int:
         "--seconds", type=float, default=0.0, help="of faults, for each kind; every fault strikes once anyway"
     )
     chosen = parser.parse_args(args)
+    for asked_to_stop in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the former
+        signal.signal(asked_to_stop, signal.default_int_handler)
     rows, well = [], True
     for kind in chosen.kind or KINDS.get(chosen.servers, get_args(Kind)):
         options = Options(kind=kind, servers=chosen.servers, seed=chosen.seed, seconds=chosen.seconds)

@@ -1,7 +1,8 @@
 """A member process: ``python -m tests.chaos.member NAME GROUP TOPIC DIARY SETTINGS``.
 
-It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group. Servers are named by the environment, as for every process: they are the
-proxies of this very member.
+It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group; it ends at once when its standard
+input does, since then nobody looks after it. Servers are named by the environment, as for every process: in a chaos run they
+are the proxies of this very member.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -121,13 +123,27 @@ def _let_clock_be_stopped() -> None:
 
 def _take_own_ways() -> None:
     """Sentinels and nodes of a cluster name servers by the ports they know; this member reaches them by proxies of its own."""
-    ways = {int(known): port for known, port in json.loads(os.environ[WAYS]).items()}
+    ways = {int(known): port for known, port in json.loads(os.environ.get(WAYS, "{}")).items()}
     at = RedisAddress.at
 
     def reach(address: RedisAddress, host: str, port: int) -> RedisAddress:
         return at(address, host, ways.get(port, port))
 
     RedisAddress.at = reach  # type: ignore[method-assign, assignment]
+
+
+def _wait_to_begin() -> None:
+    """Until there is a byte; from then on a thread waits for the end of those who wrote it."""
+    stdin = sys.stdin.fileno()
+    if not os.read(stdin, 1):
+        sys.exit("nobody is there any more")
+
+    def outlive_nobody() -> None:
+        while os.read(stdin, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=outlive_nobody, name="whose is it", daemon=True).start()
 
 
 def main(arguments: list[str]) -> int:
@@ -152,7 +168,7 @@ def main(arguments: list[str]) -> int:
     )
     _let_clock_be_stopped()
     member.note("ready", "-", 0, 0)
-    sys.stdin.buffer.read(1)
+    _wait_to_begin()
     try:
         run(member.group)
     except CobalanceError as error:

@@ -85,8 +85,8 @@ class MemberProcess:
 
     def join(self) -> None:
         """Has it begin; until then it only gets ready."""
-        with self._stdin as stdin:
-            stdin.write(b"!")
+        self._stdin.write(b"!")
+        self._stdin.flush()
 
     def kill(self) -> None:
         """SIGKILL."""
