@@ -155,7 +155,7 @@ def test_a_large_group_is_repaired_page_by_page() -> None:
         replies += 1
         return run(*call)
 
-    group.poke("pulse", "torn 1 0")
+    group.poke("pulse", "torn 0 0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group.memory, "call", count)
         group.tick()
@@ -176,7 +176,7 @@ def test_a_repair_that_dies_begins_anew() -> None:
     group.drain()
     store = group.memory.store
     for write in range(1, 400, 13):
-        group.poke("pulse", "torn 1 0")
+        group.poke("pulse", "torn 0 0")
         for again in (0, 7):
             store.die_at(write + again)
             with suppress(ScriptFailed):
@@ -195,7 +195,7 @@ def test_a_repair_is_no_excuse() -> None:
     group.drain()
     b.silent = True
     group.run(1_000)
-    group.poke("pulse", "torn 1 0")
+    group.poke("pulse", "torn 0 0")
     group.run(3 * SETTINGS.session_timeout_ms)
     assert set(group.records().members) == {"a", "b"}
     assert group.records().members["b"].status in {"dead", "ended"}

@@ -133,6 +133,21 @@ def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
     settle_down(group)
 
 
+def test_a_hash_that_redis_shows_as_a_whole_is_repaired_page_by_page(backend: RedisBackend) -> None:
+    """HSCAN does not divide a small hash, whatever COUNT says; no call mends more records than its share all the same."""
+    group = Group(backend)
+    (a,) = group.joined("a")
+    group.set_resources(a, names(300))
+    group.drain()
+    assert backend.admin.object("ENCODING", KEYS["resources"]) in {b"listpack", b"ziplist"}
+    backend.admin.hset(KEYS["state"], "pulse", "torn 0 0")
+    backend.admin.config_resetstat()
+    group.coordinator.tick()
+    calls = backend.admin.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert 2 * 300 // group.settings.moves_per_call <= calls < 20
+    group.check()
+
+
 def test_memory_runs_out(private_redis: servers.OwnRedis) -> None:
     """Redis refuses a script's first write, so nothing is half done; when there is room again all goes on."""
     backend = RedisBackend(private_redis.url)

@@ -10,6 +10,6 @@ local wrong = malformed('')
 if wrong then return wrong end
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then return refuse('UNKNOWN') end
-if not repaired and not repair('asked', 1, '0') then return refuse('REPAIRING') end
+if not repaired and not repair('asked', 0, '0') then return refuse('REPAIRING') end
 check_server()
 return reply('OK')

@@ -43,7 +43,7 @@ local saved = {}   -- the same as they are stored, so that only differences are 
 --   the journal has a line before the record changes that it tells of; FEED has the news before the resource's record
 --   the records of resources come last but for the scalars, and with the scalars the caller's request number and results: a
 --   request that is repeated either finds them, or is executed as if it had never come
-local TORN = 'torn 1 0' -- why, and which page a repair does next
+local TORN = 'torn 0 0' -- why, and which page a repair does next
 local WRITES = {
   HSET = true, HDEL = true, ZADD = true, ZREM = true, ZREMRANGEBYLEX = true, XADD = true, UNLINK = true,
 }

@@ -10,9 +10,10 @@ local repair, go_on_repairing
 
 do -- a block of their own: Lua has room for 200 locals in a script
 
-local PAGE_MOVES = 2 -- a record costs about a quarter of a move, and nobody else works meanwhile
+local SHARE = 0.5 -- of the moves that a call may do: as many records
+local SEEN = 0.1 -- what a record costs that needs nothing, of one that is mended
 
-local function ensure_timer(id, at_ms) call('ZADD', TIMERS, 'NX', int(at_ms), id) end
+local function ensure_timer(id, at_ms) return call('ZADD', TIMERS, 'NX', int(at_ms), id) end
 
 local function is_counted(m) return is_live(m) or (m ~= nil and m.status == 'graced') end
 
@@ -56,20 +57,23 @@ function mend_member.dead(m) ensure_timer('e:' .. m.id, now) end
 
 function mend_member.ended(m) ensure_timer('t:' .. m.id, now + TOMBSTONE_MS) end
 
-local mend = {}
+local mend = {} -- each does one record, and tells whether there was anything to do: a page may show records again
 
 function mend.member(id)
   if string.sub(id, 1, 1) == '=' then
     local m = member(call('HGET', MEMBERS, id) or '')
     if not is_counted(m) or '=' .. m.instance ~= id then call('HDEL', MEMBERS, id) end
-    return
+    return false
   end
+  if call('ZSCORE', LOAD, id) then return false end
   local m = member(id)
   mend_member[m.status](m)
   if not is_live(m) then forget_request(id) end
-  if not is_counted(m) then return end
-  if call('ZADD', LOAD, 'NX', load_score(class_of(m), 0), id) == 1 then enter_shares(m) end
+  if not is_counted(m) then return false end
+  call('ZADD', LOAD, load_score(class_of(m), 0), id)
+  enter_shares(m)
   if m.instance ~= '-' then mend_instance(m) end
+  return true
 end
 
 local function mend_owned(r)
@@ -84,9 +88,8 @@ local function mend_owned(r)
   end
 end
 
--- A page may show a record again that was in one before.
 function mend.resource(name)
-  if call('ZADD', NAMES, '0', name) == 0 then return end
+  if call('ZADD', NAMES, '0', name) == 0 then return false end
   local r = resource(name)
   local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)@%d+$')
   if r.owner ~= '-' and (not owner or owner.status == 'ended') then
@@ -101,10 +104,11 @@ function mend.resource(name)
   elseif r.status == 'free' then
     call('ZADD', FREE, r.removing and '0' or int(G.version), name)
   end
+  return true
 end
 
 function mend.offset(name)
-  if call('HEXISTS', RESOURCES, name) == 0 then ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) end
+  return call('HEXISTS', RESOURCES, name) == 0 and ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) == 1
 end
 
 local PAGES = {{MEMBERS, mend.member}, {RESOURCES, mend.resource}, {OFFSETS, mend.offset}}
@@ -166,19 +170,30 @@ local function pause_repair(reason, page, cursor)
     'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end
 
+-- Mends records from the cursor on. Gives the next one, or the same when there was more than a call may do, since a small hash is
+-- shown as a whole, whatever COUNT says; what is left to do in this call; and whether all records were seen.
+local function mend_some(of, cursor, left)
+  local found, worked = call('HSCAN', of[1], cursor, 'COUNT', int(max(left, 1))), false
+  for i = 1, #found[2], 2 do
+    if left <= 0 and worked then return cursor, 0, false end
+    local mended = of[2](found[2][i])
+    left, worked = left - (mended and 1 or SEEN), worked or mended
+  end
+  return found[1], left - SEEN, found[1] == '0'
+end
+
 -- Does a call's share of it. True when it is done.
 function repair(reason, page, cursor)
-  local seq, left = G.version, max(PAGE_MOVES * G.moves, 100)
+  local seq, left = G.version, max(SHARE * G.moves, 1)
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
-  if page == 1 and cursor == '0' then
+  if page == 0 then
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, REVOKING, FREE, DEADLINES)
-    G.total, G.graced_kept, G.classes, G.live, G.graced = 0, 0, '', 0, 0
+    G.total, G.graced_kept, G.classes, G.live, G.graced, page = 0, 0, '', 0, 0, 1
   end
   while left > 0 and page <= #PAGES do
-    local found = call('HSCAN', PAGES[page][1], cursor, 'COUNT', int(left))
-    for i = 1, #found[2], 2 do PAGES[page][2](found[2][i]) end
-    left, cursor = left - max(#found[2] / 2, 1), found[1]
-    if cursor == '0' then page = page + 1 end
+    local all
+    cursor, left, all = mend_some(PAGES[page], cursor, left)
+    if all then page = page + 1 end
   end
   save_resources()
   save_loads()
