@@ -23,7 +23,7 @@ from cobalance.coordinator.requests import (
     Tick,
 )
 from cobalance.coordinator.scripts import VERBS, load
-from cobalance.coordinator.transport import Script
+from cobalance.coordinator.transport import CERTAIN, Script
 from cobalance.settings import GroupSettings
 
 IDENTITY = "bench"
@@ -45,7 +45,7 @@ class BenchGroup:
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> object:
         """As a transport."""
-        return self.server.command("EVALSHA", script.sha, len(keys), *keys, IDENTITY, *args)
+        return self.server.command("EVALSHA", script.sha, len(keys), *keys, CERTAIN + IDENTITY, *args)
 
     def ask(self, member: str, payload: Payload) -> CoordinatorReply:
         """One measured call of a member."""
