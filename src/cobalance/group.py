@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import anyio
-import anyio.to_thread
 import attrs
 
 from cobalance.coordinator.client import Coordinator
@@ -24,6 +23,7 @@ from cobalance.errors import (
     NotHeld,
     OffsetRegressed,
     UnknownGroup,
+    UsageError,
 )
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.limits import check_integer, check_members, check_resources
@@ -31,7 +31,7 @@ from cobalance.names import validate_name
 from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
-from cobalance.wakeup import Wakeup
+from cobalance.wakeup import Wakeup, in_thread
 
 log = logging.getLogger("cobalance")
 
@@ -112,6 +112,7 @@ class Group(Pausing):
         check_integer("resources_version", resources_version)
         self._version = resources_version
         self._redis_url, self._transport = redis_url, transport
+        self._entered = False
         self._remain: bool | None = None
         self._stop_asked_at = 0
         self._given_up: list[str] = []
@@ -120,7 +121,17 @@ class Group(Pausing):
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._coordinator = await anyio.to_thread.run_sync(self._connect)
+        if self._entered:
+            raise UsageError(f"this member of group {self.name} is entered already: make another one")
+        self._entered = True
+        try:
+            return await self._enter()
+        except BaseException:
+            self._entered = False
+            raise
+
+    async def _enter(self) -> Self:
+        self._coordinator = await in_thread(self._connect, lambda made: self._close_transport(made.transport))
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
         self._changed, self._settled = anyio.Event(), anyio.Event()
         self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
@@ -128,8 +139,9 @@ class Group(Pausing):
             await self._prepare()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._engine.discard)
-                await anyio.to_thread.run_sync(self._close)
+                await in_thread(self._engine.discard)
+                await self._release_servers()
+                await in_thread(self._close)
             raise
         self._tasks = await anyio.create_task_group().__aenter__()
         try:
@@ -160,7 +172,8 @@ class Group(Pausing):
             self._abandon()
         swallowed, raised = await self._join_tasks(kind, error, trace)
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close)
+            await in_thread(self._close)
+        self._entered = False
         if raised is not None:
             raise raised
         return swallowed
@@ -327,7 +340,7 @@ class Group(Pausing):
 
     async def describe(self) -> dict[str, str]:
         """The group's state by name; see ``cobalance group describe``."""
-        return await anyio.to_thread.run_sync(self._coordinator.state)
+        return await in_thread(self._coordinator.state)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -361,7 +374,7 @@ class Group(Pausing):
         """For groups that need more than Redis: before joining."""
 
     async def _release_servers(self) -> None:
-        """Undoes :meth:`_prepare`, when nothing is held any more."""
+        """Undoes :meth:`_prepare`, however far it came, when nothing is held any more."""
 
     def _close(self) -> None:
         self._engine.wait_left(5)

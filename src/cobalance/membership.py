@@ -7,6 +7,7 @@ drained and handed over.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,7 +22,7 @@ from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
 from cobalance.tenure import Tenure
-from cobalance.worker import FunctionWorker, Worker
+from cobalance.worker import FunctionWorker, Worker, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cobalance.actions import AbortReason, Problem
     from cobalance.engine import Engine
     from cobalance.events import CommitOutcome
+    from cobalance.settings import MemberSettings
     from cobalance.wakeup import Wakeup
 
     Listener = Callable[[list[Tenure]], Awaitable[None]]
@@ -43,6 +45,7 @@ class Membership(ABC):
     """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
 
     name: str
+    own: MemberSettings
     _engine: Engine
     _tasks: TaskGroup
     _wakeup: Wakeup
@@ -62,6 +65,8 @@ class Membership(ABC):
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
         self._services: list[anyio.CancelScope] = []
+        self._telling: dict[anyio.CancelScope, list[Assignment]] = {}
+        """The calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
         self._declares = False
@@ -69,25 +74,35 @@ class Membership(ABC):
     # -- the event loop's side ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def _service_scope(self) -> Iterator[None]:
+    def _service_scope(self) -> Iterator[anyio.CancelScope]:
         """For what may go on until the membership is over, but no longer."""
         with anyio.CancelScope(shield=True) as scope:
             self._services.append(scope)
             try:
-                yield
+                yield scope
             finally:
                 self._services.remove(scope)
 
     async def _dispatch(self) -> None:
-        with self._service_scope():
+        with self._service_scope() as ours:
             try:
                 while True:
                     while self._commands:
                         self._commands.popleft()()
-                    await self._wakeup.wait()
+                    await self._wait_for_commands(ours)
             except Exception:  # a defect of ours: nobody carries out what the session decides any more
                 self._abandon()
                 raise
+
+    async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
+        """Asyncio cancels every task when its loop ends. This one goes on, since the others can end only when all is given back."""
+        try:
+            await self._wakeup.wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if ours.cancel_called or task is None:
+                raise
+            task.uncancel()
 
     def _abandon(self) -> None:
         """Nothing is finished any more, and nobody is told but who waits for us."""
@@ -137,7 +152,7 @@ class Membership(ABC):
             now = [it for it in batch if it.current]
             try:
                 if self._on_assigned is not None and now:
-                    await self._on_assigned([it.tenure for it in now if it.tenure is not None])
+                    await self._tell_assigned(self._on_assigned, now)
             except BaseException as error:
                 self._note_error(error)
                 for it in now:
@@ -149,6 +164,24 @@ class Membership(ABC):
                 self._tasks.start_soon(self._run, it)
             else:  # gone before anybody heard of it
                 self._conclude(it)
+
+    async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
+        """It counts as work on each of them, and is cancelled when all of them have to be let go."""
+        with anyio.CancelScope() as scope:
+            self._telling[scope] = batch
+            for it in batch:
+                it.waiting_since = monotonic_ms()
+            try:
+                await outcome(listener([it.tenure for it in batch if it.tenure is not None]))
+            finally:
+                del self._telling[scope]
+                for it in batch:
+                    it.waiting_since = None
+
+    def _stop_telling(self) -> None:
+        for scope, batch in self._telling.items():
+            if not any(it.current for it in batch):
+                scope.cancel()
 
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
@@ -169,19 +202,29 @@ class Membership(ABC):
             finally:
                 self._conclude(it)
             if end is None and self._on_lost is not None:
-                await self._on_lost([it.tenure])
+                await self._tell_lost(self._on_lost, it.tenure)
+
+    async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
+        with anyio.move_on_after(self.own.drain_timeout_ms / 1000) as scope:
+            try:
+                await outcome(listener([tenure]))
+            except BaseException as error:
+                self._note_error(error)
+                raise
+        if scope.cancelled_caught:
+            log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
 
     async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
         worker = it.worker
         if worker is None:
             return None
         while tenure.active:  # again when a revocation was cancelled in time
-            await worker.run()
+            await outcome(worker.run())
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
         if self._on_revoked is not None:
-            await self._on_revoked([tenure])
-        return await worker.finish()
+            await outcome(self._on_revoked([tenure]))
+        return await outcome(worker.finish())
 
     def _note_error(self, error: BaseException) -> None:
         if self._first_error is None and isinstance(error, Exception):  # by its type only: messages may quote anything
@@ -240,7 +283,7 @@ class Membership(ABC):
         if it is not None:
             it.abort(reason)
             self._to(resource, token, lambda tenure: tenure.stop_now())
-            self._commands.append(self._notice)
+            self._commands += (self._stop_telling, self._notice)
 
     def _find(self, resource: str, token: int) -> Assignment | None:
         self._announce()

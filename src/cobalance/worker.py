@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cobalance.errors import UsageError
 from cobalance.events import Abandoned, Drained
 
 if TYPE_CHECKING:
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 
     from cobalance.actions import AbortReason
     from cobalance.tenure import Tenure
+
+T = TypeVar("T")
 
 
 class Worker(Protocol):
@@ -61,3 +65,29 @@ class FunctionWorker:
     def busy_since(self) -> int | None:
         """As marked by :meth:`Tenure.processing`."""
         return self._tenure.busy_since
+
+
+async def outcome(call: Awaitable[T]) -> T:
+    """What a call of the program's code returns.
+
+    Raises:
+        UsageError: it let out the cancellation of something it awaited, which is a failure of its own, and not the end of the task
+            that called it.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise UsageError(
+            "the program's code awaited something that was cancelled: catch asyncio.CancelledError where it awaits it"
+        ) from error
+
+
+def is_cancelled() -> bool:
+    """Whether it is this task that asyncio cancels. On trio nobody else's cancellation comes out of code."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # trio's
+        return True
+    return task is None or bool(task.cancelling())

@@ -45,7 +45,9 @@ class BenchGroup:
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> object:
         """As a transport."""
-        identity = CERTAIN + IDENTITY if script.name == "join" else IDENTITY  # a first join is for one that was read anew
+        identity = (
+            CERTAIN + IDENTITY if script.name == "join" else IDENTITY
+        )  # a first join is for one that was read anew
         return self.server.command("EVALSHA", script.sha, len(keys), *keys, identity, *args)
 
     def ask(self, member: str, payload: Payload) -> CoordinatorReply:

@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import anyio
-import anyio.to_thread
 
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
@@ -34,6 +33,7 @@ from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.stream_worker import StreamWorker
 from cobalance.rabbitmq.streaming import Streaming
 from cobalance.rabbitmq.topic import Topic
+from cobalance.wakeup import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -214,7 +214,7 @@ class ConsumerGroup(Streaming):
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        queues = await anyio.to_thread.run_sync(self._find_queues)
+        queues = await in_thread(self._find_queues)
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
         self._limiter = anyio.CapacityLimiter(math.inf)  # each partition has a thread of its own
@@ -287,8 +287,9 @@ class ConsumerGroup(Streaming):
             )
 
     async def _release_servers(self) -> None:
-        await self._reconnection.wait_idle()
-        await anyio.to_thread.run_sync(self.connection.close)
+        if hasattr(self, "_reconnection"):
+            await self._reconnection.wait_idle()
+            await in_thread(self.connection.close)
 
     # -- the connection ------------------------------------------------------------------------------------------------
 

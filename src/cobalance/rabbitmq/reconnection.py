@@ -8,13 +8,14 @@ was aborted before.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from cobalance.errors import CobalanceError
+from cobalance.wakeup import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +49,7 @@ class Reconnection:
 
     async def open(self) -> None:
         """The first connection, with nothing held yet. Raises what is wrong."""
-        await anyio.to_thread.run_sync(self._connection.connect)
+        await in_thread(self._connection.connect, lambda _: self._connection.close())
         self._ready.set()
 
     async def wait_ready(self) -> None:
@@ -84,7 +85,8 @@ class Reconnection:
             await anyio.sleep(delay_ms * _random.uniform(0.5, 1.0) / 1000)
             self._attempted = anyio.Event()
             try:
-                await anyio.to_thread.run_sync(self._connection.connect, CONNECT_TIMEOUT_MS)
+                with anyio.CancelScope(shield=True):  # who leaves waits for it, and closes what it has opened
+                    await in_thread(partial(self._connection.connect, CONNECT_TIMEOUT_MS))
             except CobalanceError as error:
                 log.warning("group %s: %s; trying again", self._group, error)
                 delay_ms = min(2 * delay_ms, LAST_MS)

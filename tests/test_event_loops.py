@@ -1,0 +1,164 @@
+"""The event loop ends, tasks are cancelled from outside, callbacks hang: a member gives back what it has, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import anyio
+import pytest
+from tests.names import unique
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import UsageError
+from cobalance.group import Group
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
+
+SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
+WITHIN_S = 30.0
+
+_count = itertools.count()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make() -> Callable[..., Group]:
+    """Members of one group with one resource."""
+    place = f"memory://event-loops-{next(_count)}"
+    return lambda **options: Group("g", ["r0"], redis_url=place, settings=SETTINGS, **options)
+
+
+async def cancel_everything() -> None:
+    """What a program does that ends its loop by hand."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        other.cancel()
+    await asyncio.wait(others)
+
+
+@pytest.mark.parametrize("ending", ["main returns", "everything is cancelled", "sys.exit"])
+def test_an_event_loop_that_ends_ends_the_membership(redis_url: str, ending: str) -> None:
+    """Every task is cancelled then, ours too: all that is held is given back at once, and nobody waits for ever."""
+    name, held = unique("ends"), threading.Event()
+
+    async def work(tenure: Tenure) -> None:
+        held.set()
+        if ending == "sys.exit":
+            sys.exit(3)
+        await tenure.wait_draining()
+
+    async def member() -> None:
+        async with Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS, work=work):
+            await asyncio.sleep(3_600)
+
+    async def main() -> None:
+        task = asyncio.create_task(member())
+        await asyncio.to_thread(held.wait)
+        if ending == "everything is cancelled":
+            await cancel_everything()
+            assert task.cancelled()
+        elif ending == "sys.exit":
+            await task
+
+    with pytest.raises(SystemExit) if ending == "sys.exit" else nullcontext():
+        asyncio.run(main())
+    transport = open_transport(redis_url)
+    assert Coordinator(transport, name).state()["members"] == "0"
+    transport.close()
+
+
+@pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
+def test_code_that_awaits_something_cancelled_has_failed(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The CancelledError is that of a task of its own, and no end of the membership without a word."""
+
+    async def fail(_: object) -> None:
+        if where == "on_lost":
+            assert group.tenures == {}
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+
+    async def work(tenure: Tenure) -> None:
+        tenure.scope.cancel()
+
+    options: dict[str, Any] = {where: fail} | ({"work": work} if where == "on_lost" else {})
+    group = Group("cancelled", ["r0"], redis_url=f"memory://cancelled-{where}", settings=SETTINGS, **options)
+
+    async def member() -> None:
+        async with group:
+            if where == "on_revoked":
+                (tenure,) = await group.wait_held()
+                tenure.ask_back()
+            await asyncio.sleep(3_600)
+
+    with pytest.raises(UsageError, match="cancelled"):
+        asyncio.run(member())
+    assert "ends the membership" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_an_on_assigned_that_hangs_costs_its_resource(make: Callable[..., Group]) -> None:
+    """As a handler that hangs does: it is cancelled, given up, and somebody else has it."""
+    lost, cancelled = anyio.Event(), anyio.Event()
+
+    async def hang(_: list[Tenure]) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async def note(_: list[Tenure]) -> None:
+        lost.set()
+
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=60_000)
+    async with make(on_assigned=hang, on_lost=note, member=own), make() as b:
+        with anyio.fail_after(WITHIN_S):
+            await cancelled.wait()
+            await b.wait_held("r0")
+            await lost.wait()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("where", ["on_assigned", "on_lost"])
+async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
+    make: Callable[..., Group], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is cancelled when the drain timeout has passed."""
+    hangs = anyio.Event()
+
+    async def hang(_: list[Tenure]) -> None:
+        hangs.set()
+        await anyio.sleep_forever()
+
+    async def work(tenure: Tenure) -> None:
+        if not hangs.is_set():
+            tenure.scope.cancel()
+        await tenure.wait_draining()
+
+    options: dict[str, Any] = {where: hang} | ({"work": work} if where == "on_lost" else {})
+    with anyio.fail_after(WITHIN_S):
+        async with make(**options, member=MemberSettings(drain_timeout_ms=300)):
+            await hangs.wait()
+    if where == "on_lost":
+        assert "on_lost" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_group_is_entered_once_at_a_time(make: Callable[..., Group]) -> None:
+    """What is refused does not disturb what is."""
+    async with make() as group:
+        with pytest.raises(UsageError, match="make another"):
+            await group.__aenter__()
+        await group.wait_held("r0")
