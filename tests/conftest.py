@@ -1,6 +1,7 @@
 """Real servers for the tests. One that cannot be found or started is an error, never a skip."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -11,6 +12,12 @@ from tests.redis_user import as_published_user, published_user
 
 from cobalance import servers
 from cobalance.servers.find import find_rabbitmq, find_redis
+
+
+def pytest_configure() -> None:
+    """A shell has what it runs in the background ignore Ctrl-C, and who ignores a signal passes that on to its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

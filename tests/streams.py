@@ -70,7 +70,7 @@ class Stream:
         last = self._published - 1
         channel.basic_qos(prefetch_count=100)
         arguments = {"x-stream-offset": last}  # its own offset, or a lower one
-        for method, _, body in channel.consume(self.name, arguments=arguments, inactivity_timeout=20):
+        for method, _, body in channel.consume(self.name, arguments=arguments, inactivity_timeout=60):
             assert method is not None, "the last message never came"
             channel.basic_ack(method.delivery_tag or 0)
             if int(body or b"-1") == last:

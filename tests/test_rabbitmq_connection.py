@@ -25,7 +25,7 @@ from cobalance.errors import (
 from cobalance.rabbitmq.connection import BrokerConnection
 
 SECRET = "s3cret-p4ssword"
-WAIT_S = 20
+WAIT_S = 60
 
 
 @contextmanager

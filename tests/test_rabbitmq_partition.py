@@ -19,7 +19,7 @@ from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
 
-WAIT_S = 20
+WAIT_S = 60
 
 CLASSIC = Queue("partition.classic", {"x-queue-type": "classic"})
 QUORUM = Queue("partition.quorum", {"x-queue-type": "quorum", "x-single-active-consumer": True})

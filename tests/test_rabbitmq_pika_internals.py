@@ -17,7 +17,7 @@ from pika.frame import Body, Frame, Header, Heartbeat, Method
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close
 
-WAIT_S = 20
+WAIT_S = 60
 QUEUE = "internals"
 
 

@@ -20,7 +20,7 @@ from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreach
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

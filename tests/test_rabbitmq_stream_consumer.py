@@ -18,7 +18,7 @@ from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.partition import Event, State
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Reader:

@@ -17,7 +17,7 @@ from cobalance.rabbitmq.start import offset_before
 from cobalance.rabbitmq.stream_probe import first_offset, last_chunk, last_offset, offset_at
 from cobalance.rabbitmq.stream_settings import Start
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from cobalance.wakeup import Wakeup, result_of
 
 pytestmark = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-WAIT_S = 20
+WAIT_S = 60
 
 
 def in_thread(action: Callable[[], object]) -> None:
