@@ -202,6 +202,25 @@ def test_a_repair_is_no_excuse() -> None:
     assert len(a.holds) == 4
 
 
+def test_a_grace_ends_once() -> None:
+    """Whichever write the script dies at that ends it: a repair does not begin it anew."""
+    for write in range(1, 20):
+        group = TornGroup()
+        a, _ = group.join("a", instance_id="ia"), group.join("b")
+        group.set_resources(a, names(2))
+        group.drain()
+        a.leave(remain=True)
+        group.run(SETTINGS.rejoin_grace_ms - SETTINGS.heartbeat_interval_ms)
+        assert group.records().members["a"].status == "graced"
+        group.memory.now_ms += SETTINGS.heartbeat_interval_ms
+        group.memory.store.die_at(write)
+        with suppress(ScriptFailed):
+            group.coordinator.tick()
+        group.memory.store.die_at(0)
+        group.tick()
+        assert group.records().members["a"].status in {"dead", "ended"}, write
+
+
 def test_everything_derived_is_made_anew_on_demand() -> None:
     """Whatever happened to the indices and totals."""
     group = TornGroup()

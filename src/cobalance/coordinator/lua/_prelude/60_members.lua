@@ -46,14 +46,15 @@ local function end_member(m, kind, reason)
   if m.status == 'dead' or m.status == 'ended' then return end
   journal(kind, 'member', m.id, 'reason', reason)
   leave_shares(m)
-  kept['g:' .. m.id] = nil
-  if m.status == 'graced' then call('HDEL', STATE, 'g:' .. m.id) end
   call('ZREM', TIMERS, 's:' .. m.id, 'g:' .. m.id)
   unelect(m.id)
   release_instance(m)
+  local was_graced = m.status == 'graced'
   m.status, m.reason, m.request = 'dead', reason, last_request(m.id)
   put_member(m)
   forget_request(m.id)
+  kept['g:' .. m.id] = nil
+  if was_graced then call('HDEL', STATE, 'g:' .. m.id) end -- after the record, or a repair would begin the grace anew
   set_timer('e:' .. m.id, now)
 end
 

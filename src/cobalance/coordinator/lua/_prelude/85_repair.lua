@@ -69,6 +69,7 @@ function mend.member(id)
   local m = member(id)
   mend_member[m.status](m)
   if not is_live(m) then forget_request(id) end
+  if m.status ~= 'graced' then call('HDEL', STATE, 'g:' .. id) end
   if not is_counted(m) then return false end
   call('ZADD', LOAD, load_score(class_of(m), 0), id)
   enter_shares(m)
