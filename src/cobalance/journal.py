@@ -37,9 +37,10 @@ class JournalEntry:
     """Contiguous within a group, so that a gap shows."""
     kind: str
     """joined, leaving, left, expired_member, graced, coordinator, incarnation, recovered, configured and barrier are about members or
-    the group; repaired says how one of them, or a resource, really is after a script died between its writes (``reason``: its status
-    on record, or gone), and then once that all is repaired (torn, or asked by an administrator); added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn,
-    claimed, reset, removing, removed and refused about a resource."""
+    the group; added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn, claimed,
+    reset, removing, removed and refused about a resource. Of repaired there is one about each member and resource of which a script spoke
+    that died between its writes: ``reason`` is its status on record, or gone. A last one says why all was repaired (torn, or asked by an
+    administrator), and after which ``seq`` that script's own entries begin."""
     at_ms: int
     """On the group's clock: Redis's time since 1970, kept from running backwards."""
     resource: str | None = None

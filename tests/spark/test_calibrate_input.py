@@ -47,6 +47,25 @@ def test_events_that_are_given_twice_count_once(spark: SparkSession, tmp_path: P
     assert (once.windows[0].events, once.windows[0].missing, once.drains["r1"].count) == (4, 0, 1)
 
 
+def test_what_a_repair_took_back_is_not_tallied(spark: SparkSession, tmp_path: Path) -> None:
+    """A script told of a drain and of an end, and died; one was told again, the other never."""
+    folder = export(tmp_path, "orders", "session_ms 20000")
+    drain = Event("orders", JOURNAL, "4-0", 5, "released", 10_000, "r2", "a.1", 8, 8, 12_000, 700)
+    told = [
+        drain,
+        Event("orders", JOURNAL, "4-1", 6, "expired_member", 10_000, member="b.1", reason="expired"),
+        Event("orders", JOURNAL, "5-0", 7, "repaired", 10_100, member="b.1", reason="active"),
+        Event("orders", JOURNAL, "5-1", 8, "repaired", 10_100, "r2", "a.1", 8, reason="pending"),
+        Event("orders", JOURNAL, "5-2", 9, "repaired", 10_100, reason="torn after 4"),
+        drain._replace(id="5-3", seq=10, at_ms=10_100),
+    ]
+    pq.write_table(pa.Table.from_struct_array(struct_array(EVENT, told)), folder / "events" / "part-1.parquet")
+    found = tallies(from_parquet(spark, [str(folder)]))
+    assert (found.drains["r1"].count, found.drains["r2"].count) == (1, 1)
+    assert [(it.member, it.gone) for it in found.lives] == [("a.1", ""), ("b.1", "")]
+    assert (found.windows[0].events, found.windows[0].missing) == (10, 0)
+
+
 def test_settings_are_those_that_all_groups_have(spark: SparkSession, tmp_path: Path) -> None:
     """Two groups of different session timeouts have none together; what they agree on is known."""
     places = [

@@ -1,6 +1,7 @@
 """What the fits need of any number of events, made small by Spark: histograms, sums, and one row a member.
 
-Works on the DataFrame API alone, with SQL functions only: no row passes through Python before it is aggregated.
+Works on the DataFrame API alone, with SQL functions only: but for what scripts told that died, no row passes through Python before it is
+aggregated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from cobalance.settings import STORED_NAMES
 from cobalance_sims import histogram
 from cobalance_sims.calibrate.pauses import Told
 from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.outcomes import Event
+from cobalance_sims.outcomes.repairs import AFTER, undone
+from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
 
 if TYPE_CHECKING:
@@ -98,14 +102,14 @@ def tallies(events: DataFrame) -> Tallies:
     with spark_errors("tallying the events"):
         events = events.where("kind IS NULL OR kind <> 'gap'").cache()
         try:
-            windows = _windows(events)
+            windows, happened = _windows(events), _happened(events)
             return Tallies(
                 windows=windows,
-                lives=_lives(events),
-                drains=_drains(events),
-                handlers=_handlers(events),
-                late=_late(events),
-                settings=agreed(_settings(events), [it.run for it in windows]),
+                lives=_lives(happened),
+                drains=_drains(happened),
+                handlers=_handlers(happened),
+                late=_late(happened),
+                settings=agreed(_settings(happened), [it.run for it in windows]),
             )
         finally:
             events.unpersist()
@@ -139,6 +143,25 @@ def _windows(events: DataFrame) -> list[Window]:
             "anew with cobalance sims journal."
         )
     return [Window(**{name: value for name, value in row.asDict().items() if name != "strange"}) for row in rows]
+
+
+def _happened(events: DataFrame) -> DataFrame:
+    """Without what repairs took back. Only the lines of scripts that died pass through Python, and there are few of those."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    after = F.regexp_extract("reason", AFTER, 1)
+    repairs = events.where((F.col("kind") == "repaired") & (after != "")).select(
+        "run", after.cast("long").alias("after"), F.col("seq").alias("until")
+    )
+    torn = events.join(F.broadcast(repairs), "run").where("seq > after AND seq <= until").select(*EVENT.names)
+    told: dict[str, list[Event]] = {}
+    for row in torn.distinct().orderBy("seq").collect():
+        told.setdefault(row["run"], []).append(Event(*row))
+    gone = [(run, seq) for run, lines in told.items() for seq in undone(lines)]
+    if not gone:
+        return events
+    rows = events.sparkSession.createDataFrame(gone, "run string, seq bigint")
+    return events.join(F.broadcast(rows), ["run", "seq"], "left_anti")
 
 
 def _by_seq(*keys: str) -> Any:

@@ -12,12 +12,16 @@ from cobalance_sims.outcomes import tenures
 from cobalance_sims.outcomes.crashes import Crashes
 from cobalance_sims.outcomes.evenness import Evenness
 from cobalance_sims.outcomes.event import Event
+from cobalance_sims.outcomes.repairs import undone
 from cobalance_sims.outcomes.tally import Tally
 from cobalance_sims.outcomes.tenures import Seat
 from cobalance_sims.records import HANDOVER, OUTCOME
 
 NOBODY = frozenset({None, "", "-"})
 """How a journal writes that there is no such member."""
+
+UNDONE = "undone"
+"""Instead of the kind of an event that a repair took back."""
 
 
 @attrs.frozen
@@ -55,10 +59,10 @@ def fold(events: Iterable[Event], run: str, source: str, known: Known | None = N
         run: written into every row, as is ``source``.
         known: what the events do not tell.
     """
-    known = known or Known()
-    it = Fold(known.begun_at_ms)
+    known, events = known or Known(), list(events)
+    it, gone = Fold(known.begun_at_ms), undone(events)
     for event in events:
-        it.take(event)
+        it.take(event._replace(kind=UNDONE) if event.seq in gone else event)
     handovers, outcome = it.close(known)
     width = HANDOVER.names
     rows = [tuple([row.get(name) for name in width]) for row in handovers]
@@ -292,19 +296,12 @@ class Fold:
             self._even.count(1)
 
     def _repaired(self, event: Event) -> None:
-        """So it is on record, whatever a script told before it died."""
+        """So it is on record; what a script told and did not come to is not among the events. A journal that began later learns from it."""
         status = (event.reason or "").split(" ")[0]
-        if event.resource is None:
-            if event.member is not None and status not in ("active", "leaving", "graced"):
-                self._remove_member(event.member)
-            return
-        if status == "gone":
-            self._removed(event)
-        elif status in ("granted", "held", "pending"):
-            seat = self._reseat(event)
-            seat.revoking_at = (seat.revoking_at or event.at_ms) if status == "pending" else None
-        else:
-            self._vacate(event.resource, self._seat(event))
+        if event.resource is not None and status in ("granted", "held", "pending"):
+            self._reseat(event)
+        elif event.resource is None and event.member is None:
+            self._recovering = "recovering" in (event.reason or "")
 
     def _refused(self, event: Event) -> None:
         self._crashes.came_back(event.member or "")
@@ -318,7 +315,7 @@ class Fold:
         if (seat.owner, seat.token) != (member, token):
             self._vacate(event.resource or "", seat)
             self._count_unowned(seat)
-            if event.kind != "expired":  # that member is gone by now
+            if event.kind not in ("expired", "repaired"):  # that member is gone by now, or may be
                 self._meet(member)
             seat.owner, seat.token, seat.held_at, seat.revoking_at = member, token, None, None
             if seat.first_owned_at is None:

@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from cobalance_sims.outcomes.event import Event
+from cobalance_sims.outcomes.repairs import undone
 
 State = Literal["held", "draining", "free"]
 
@@ -128,9 +129,10 @@ def tell(run: str, events: Sequence[Event]) -> Story | None:
     """The most eventful stretch of a run; None where nothing was ever held."""
     if not events:
         return None
-    teller = _Teller(events[0].at_ms)
+    teller, gone = _Teller(events[0].at_ms), undone(events)
     for event in events:
-        teller.take(event)
+        if event.seq not in gone:
+            teller.take(event)
     teller.end(events[-1].at_ms + 1)
     start_ms, end_ms = _window(teller.marks, events[0].at_ms, events[-1].at_ms)
     pieces = [_clipped(it, start_ms, end_ms) for it in teller.pieces if it.end_ms > start_ms and it.start_ms < end_ms]

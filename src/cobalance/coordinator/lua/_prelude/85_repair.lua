@@ -4,7 +4,8 @@
 -- One call does a page, so that Redis is never blocked; how far it has come stands where the group's pulse would be, so that every
 -- other verb stops short and does the next page first. A page that dies makes it begin anew. Nothing is settled meanwhile, and
 -- for the clock it is a silence like any other. What the dead script had in the journal and not in the records is taken back,
--- by a line for each resource and member it speaks of. FEED stays: it has all news of what is on record, and to hear more is harmless.
+-- by a line for each resource and member it speaks of, and a last one that says behind which line its own begin. FEED stays: it has all
+-- news of what is on record, and to hear more is harmless.
 
 local repair, go_on_repairing
 
@@ -160,8 +161,10 @@ local function end_repair(reason, seq)
   if not is_live(member(G.coordinator)) then G.coordinator = '' end
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
   G.version, G.due = seq, 0
-  take_back(torn_lines(seq))
-  journal('repaired', 'reason', reason .. (G.recovering > 0 and ' recovering' or '') .. (G.barrier > 0 and ' barrier' or ''))
+  local lines = torn_lines(seq)
+  take_back(lines)
+  journal('repaired', 'reason', reason .. (#lines > 0 and ' after ' .. int(seq) or '')
+    .. (G.recovering > 0 and ' recovering' or '') .. (G.barrier > 0 and ' barrier' or ''))
   save_group()
 end
 
