@@ -140,11 +140,8 @@ class Coordinator:
         """
         return dict(zip(resources, self._admin(Resume(resources)).results, strict=True))
 
-    def repair(self) -> dict[str, tuple[str, str]]:
+    def repair(self) -> Repaired:
         """Has everything that is derived made anew from the records: indices, totals, timers. Journalled.
-
-        Returns what came out otherwise than it was, as (before, after); "-" for what could not be read. In a group that is at work
-        some of it changes by itself.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -154,8 +151,8 @@ class Coordinator:
             before = self.state()
         self._admin(Repair())
         after = self.state()
-        changed = [name for name in _TOTALS if before.get(name) != after[name]]
-        return {name: (before.get(name, "-"), after[name]) for name in changed}
+        changed = {name: (before.get(name, "-"), after[name]) for name in _TOTALS if before.get(name) != after[name]}
+        return Repaired(torn=before.get("repaired") == "1", changed=changed)
 
     def reset_offsets(self, offsets: Mapping[str, int]) -> None:
         """Sets committed offsets, lower ones than before included; -1 is before the first. Journalled. Done in parts of
@@ -204,6 +201,17 @@ class Coordinator:
             cursor = reply.results[0]
             if not cursor:
                 return
+
+
+@attrs.frozen(kw_only=True)
+class Repaired:
+    """What a repair mended."""
+
+    torn: bool
+    """A script had died between its writes, and nobody had called since."""
+    changed: dict[str, tuple[str, str]]
+    """Totals that came out otherwise than they were, before and after; "-" for what could not be read. In a group that is at work some
+    of it changes by itself."""
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9 state | members | resources, 10 cursor ("" begins), 11 page size
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
---          state      name, value, …
+--          state      name, value, …; repaired is 1 if this very call has mended what a script left that died
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil}
 --          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
 --- @prelude
@@ -17,6 +17,8 @@ local function state_rows()
   results[1] = ''
   for i = 1, #TEXTS do results[#results + 1] = TEXTS[i]; results[#results + 1] = G[TEXTS[i]] end
   for i = 1, #NUMBERS do results[#results + 1] = NUMBERS[i]; results[#results + 1] = int(G[NUMBERS[i]]) end
+  results[#results + 1] = 'repaired'
+  results[#results + 1] = repaired and '1' or '0'
   results[#results + 1] = 'free'
   results[#results + 1] = int(call('ZCARD', FREE))
   results[#results + 1] = 'members'
