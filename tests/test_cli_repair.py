@@ -15,10 +15,10 @@ from tests.redis_user import USER, as_published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import NAMES, group_keys
-from cobalance.coordinator.requests import Header, Join, Request, SetResources
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.requests import Header, Heartbeat, Join, Request, SetResources
 from cobalance.coordinator.transport import open_transport
-from cobalance.errors import ServerError
+from cobalance.errors import ScriptFailed, ServerError
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(session_timeout_ms=600_000, revocation_timeout_ms=600_000)
@@ -32,6 +32,7 @@ class Place:
     url: str
     admin: redis.Redis
     coordinator: Coordinator
+    incarnation: int
 
     def cli(self, *words: str) -> Outcome:
         """Runs a command of ``cobalance group`` on it."""
@@ -40,7 +41,7 @@ class Place:
 
     def key(self, name: str) -> str:
         """Of the group."""
-        return group_keys(self.group)[NAMES.index(name)]
+        return f"{group_keys(self.group)[0].removesuffix('state')}{name}"
 
     def state(self) -> dict[str, str]:
         """Its totals."""
@@ -60,18 +61,17 @@ def place(private_redis: servers.OwnRedis) -> Iterator[Place]:
     declared = SetResources(version=1, digest="1", names=("r0", "r1", "r2"))
     coordinator.execute(Request(Header("m.1", 2, incarnation), declared))
     with redis.Redis.from_url(private_redis.url) as admin:
-        yield Place(name, url, admin, coordinator)
+        yield Place(name, url, admin, coordinator, incarnation)
     transport.close()
 
 
 def test_what_a_call_left_that_died_is_said_to_be_mended(place: Place) -> None:
     """The permission to write indices is withdrawn while a list is declared, and given back; nobody has called since."""
     before = place.state()
-    incarnation = int(place.coordinator.state()["incarnation"])
     place.admin.execute_command("ACL", "SETUSER", USER, "-zadd")  # type: ignore[no-untyped-call]
     with suppress(ServerError):
         more = SetResources(version=2, digest="2", names=("r0", "r1", "r2", "r3"))
-        place.coordinator.execute(Request(Header("m.1", 3, incarnation), more))
+        place.coordinator.execute(Request(Header("m.1", 3, place.incarnation), more))
     place.admin.execute_command("ACL", "SETUSER", USER, "+zadd")  # type: ignore[no-untyped-call]
 
     mended = place.cli("repair")
@@ -97,6 +97,76 @@ def test_totals_that_were_out_of_place_are_shown(place: Place) -> None:
         "  owned: 0 → 3",
     ]
     assert place.state() == before
+
+
+def first_failure(place: Place) -> str:
+    """What is said by the first call that stumbles: a look at the group, then one that writes nearly everywhere."""
+    join = Request(Header("n.1", 1), Join(settings=SETTINGS))
+    looks = (
+        place.coordinator.tick,
+        lambda: list(place.coordinator.resources()),
+        lambda: place.coordinator.execute(join),
+    )
+    for look in looks:
+        try:
+            look()
+        except ScriptFailed as failure:
+            return str(failure)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["timers", "journal", "owned", "feed"])
+def test_a_repair_deletes_what_is_no_record(place: Place, name: str) -> None:
+    """Somebody wrote over an index or the journal: the call that stumbles says which key and what to do, and that does it."""
+    place.admin.set(place.key(name), "mine")
+    said = first_failure(place)
+    advice = f"{place.key(name)} holds what is not ours (WRONGTYPE). `cobalance group repair {place.group}` deletes it and makes"
+    assert advice in said
+    mended = place.cli("repair")
+    assert (mended.code, mended.err) == (0, "")
+    assert place.admin.type(place.key(name)) != b"string"
+    held = {row.name: row.owner for row in place.coordinator.resources()}
+    assert set(held) == {"r0", "r1", "r2"}
+    assert "m.1" in held.values()
+    assert place.cli("history", "--json").code == 0
+
+
+DELETE_ALL = "Delete all keys of the group, and its members bring back what they hold, with the offsets of that: redis-cli --scan"
+
+
+@pytest.mark.parametrize("name", ["state", "members", "resources", "offsets"])
+def test_a_record_of_a_wrong_type_is_named(place: Place, name: str) -> None:
+    """Nothing is guessed; once the group's keys are deleted its members are asked to come back."""
+    place.admin.delete(place.key(name))
+    place.admin.set(place.key(name), "mine")
+    said = first_failure(place)
+    assert f"{place.key(name)} holds what is not ours (WRONGTYPE). {DELETE_ALL}" in said
+    refused = place.cli("repair")
+    assert (refused.code, refused.out, DELETE_ALL in refused.err) == (1, "", True)
+    place.admin.delete(*place.admin.keys(place.key("*")))
+    reply = place.coordinator.execute(Request(Header("m.1", 9, place.incarnation, 9), Heartbeat()))
+    assert reply.status == "REJOIN"
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "said"),
+    [
+        ("state", "total", "has something else under total than we wrote"),
+        ("members", "m.1", "has something else under m.1 than we wrote"),
+        ("resources", "r1", "has something else under r1 than we wrote"),
+        ("offsets", "r1", "has an offset of r1 that is no number. Set it right: redis-cli HSET"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: str, said: str) -> None:
+    """By key and field; who puts right what was there goes on as before."""
+    before = place.admin.hget(place.key(name), field)
+    place.admin.hset(place.key(name), field, "mine")
+    failure = first_failure(place)
+    assert f"{place.key(name)} {said}" in failure
+    assert (DELETE_ALL in failure) == (name != "offsets")
+    place.admin.hset(place.key(name), field, before or b"7")
+    assert place.cli("repair").code == 0
+    assert {row.name for row in place.coordinator.resources() if row.owner} == {"r0", "r1", "r2"}
 
 
 def test_a_group_that_does_not_exist_is_not_made(place: Place) -> None:

@@ -14,6 +14,7 @@ from redis import exceptions as redis_errors
 from cobalance.coordinator.entries import read_entries
 from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
 from cobalance.coordinator.redis_address import NotConnected, RedisAddress, Wire
+from cobalance.coordinator.redis_damage import damage
 from cobalance.coordinator.redis_failures import ACL_PLACE, call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis_hosts import RedisSource
 from cobalance.coordinator.redis_listener import RedisListener
@@ -71,18 +72,25 @@ class RedisTransport:
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs the script once; see :class:`Transport`."""
 
-        def run(connection: Wire) -> Reply:
-            self._check_permitted(connection, script, keys[0])
+        def evaluate(connection: Wire) -> Reply:
             try:
                 return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
             except redis_errors.ResponseError as error:
-                if str(error).startswith(DOUBTED):
-                    self._identity = _identity(self._facts(connection))
-                    return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
-                if not is_inside_script(error):
+                if not str(error).startswith(DOUBTED):
                     raise
-                refused = error
-            raise named(refused, script, keys[0], partial(_exchange, connection))
+            self._identity = _identity(self._facts(connection))
+            return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
+
+        def run(connection: Wire) -> Reply:
+            self._check_permitted(connection, script, keys[0])
+            try:
+                return evaluate(connection)
+            except redis_errors.ResponseError as error:
+                failed = error
+            ask = partial(_exchange, connection)
+            if is_inside_script(failed):
+                raise named(failed, script, keys[0], ask)
+            raise damage(failed, keys, ask) or failed
 
         return self._perform(run, f"the script {script.name}")
 

@@ -6,6 +6,7 @@ import re
 
 from redis import exceptions as redis_errors
 
+from cobalance.coordinator.redis_damage import Damaged
 from cobalance.coordinator.redis_permissions import is_inside_script
 from cobalance.coordinator.transport import MALFORMED
 from cobalance.errors import (
@@ -62,20 +63,26 @@ def call_failure(error: Exception, place: str, doing: str) -> ServerError:
     if known is not None:
         return known
     if isinstance(error, redis_errors.ResponseError):
-        if str(error).startswith(MALFORMED):
-            return refused_arguments(str(error), doing)
-        if "WRONGTYPE" in str(error):
-            return ScriptFailed(
-                f"Redis at {place} ended {doing}: a key below cobalance: holds what is not ours ({_words(error)}). Delete it, and run "
-                "`cobalance group repair` for its group."
-            )
-        return ScriptFailed(
-            f"Redis at {place} ended {doing} with an error: {_words(error)}. "
-            "If the server is a Redis 6.2 or newer, or compatible with it, please report this as a bug."
-        )
+        return _script_failure(error, place, doing)
     return Unreachable(
         f"Redis at {place} did not answer {doing} ({_cause(error)}); it may or may not have been executed.",
         outcome="unknown",
+    )
+
+
+def _script_failure(error: redis_errors.ResponseError, place: str, doing: str) -> ScriptFailed:
+    if str(error).startswith(MALFORMED):
+        return refused_arguments(str(error), doing)
+    if isinstance(error, Damaged):
+        return ScriptFailed(f"Redis at {place} ended {doing}: {error}.")
+    if "WRONGTYPE" in str(error):
+        return ScriptFailed(
+            f"Redis at {place} ended {doing}: the key holds what is not ours ({_words(error)}). `cobalance group repair` of its group "
+            "deletes it and makes it anew."
+        )
+    return ScriptFailed(
+        f"Redis at {place} ended {doing} with an error: {_words(error)}. "
+        "If the server is a Redis 6.2 or newer, or compatible with it, please report this as a bug."
     )
 
 

@@ -13,7 +13,7 @@ local function commit(name, token, offset)
   local verdict = 'OK'
   if not r or r.owner ~= CALLER or int(r.token) ~= token then
     verdict = 'FENCED'
-  elseif tonumber(offset) < tonumber(call('HGET', OFFSETS, name) or '-1') then
+  elseif tonumber(offset) < tonumber(offset_of(name) or '-1') then
     verdict = 'REGRESSED'
   else
     call('HSET', OFFSETS, name, offset)

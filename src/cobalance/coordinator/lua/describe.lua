@@ -50,7 +50,7 @@ local function resource_rows()
   for i = 1, #names do
     local r = resource(names[i])
     results[i + 1] = {r.name, r.status, r.owner, int(r.token), int(r.since), int(r.deadline), r.rank,
-      r.removing and '1' or '0', r.avoid, call('HGET', OFFSETS, r.name) or ''}
+      r.removing and '1' or '0', r.avoid, offset_of(r.name) or ''}
   end
 end
 

@@ -109,7 +109,7 @@ local function claim(name, token, offset)
     count_total(1)
   end
   attach(r, member(CALLER), 'held')
-  if offset ~= '' and (stale or tonumber(offset) > tonumber(call('HGET', OFFSETS, name) or '-1')) then
+  if offset ~= '' and (stale or tonumber(offset) > tonumber(offset_of(name) or '-1')) then
     call('HSET', OFFSETS, name, offset)
   end
   G.token = max(G.token, token)

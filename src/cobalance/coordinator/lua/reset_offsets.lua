@@ -20,7 +20,7 @@ local function all_idle()
 end
 
 local function reset(name, offset)
-  local r, before = resource(name), call('HGET', OFFSETS, name)
+  local r, before = resource(name), offset_of(name)
   if r then
     r.token = next_token()
     put_resource(r)

@@ -81,6 +81,9 @@ local function read_clock()
   now_int, now_wide = fmt('%.0f', now), fmt('%016.0f', now)
 end
 
+-- Somebody else has written here (redis_damage.py says so).
+local function unreadable(key, field) error('UNREADABLE ' .. key .. ' ' .. field, 0) end
+
 local function load_group()
   local fields = {}
   for i = 1, #TEXTS do fields[i] = TEXTS[i] end
@@ -89,7 +92,7 @@ local function load_group()
   for i = 1, #fields do
     local value = values[i]
     saved[fields[i]] = value
-    if i <= #TEXTS then G[fields[i]] = value or '' else G[fields[i]] = tonumber(value or '0') end
+    if i <= #TEXTS then G[fields[i]] = value or '' else G[fields[i]] = tonumber(value or '0') or unreadable('state', fields[i]) end
   end
   read_clock()
 end

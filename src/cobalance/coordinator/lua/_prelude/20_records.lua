@@ -20,15 +20,14 @@
 local resource_cache, member_cache = {}, {}
 local changed, is_changed = {}, {} -- names of resources to be written
 
-local MEMBER = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
-local RESOURCE = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
-
 local function resource(name)
   local r = resource_cache[name]
   if r ~= nil then return r end
   local packed = call('HGET', RESOURCES, name)
   if not packed then return nil end
-  local status, owner, token, since, deadline, rank, removing, avoid, ended = string.match(packed, RESOURCE)
+  local status, owner, token, since, deadline, rank, removing, avoid, ended =
+    string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
+  if not status then unreadable('resources', name) end
   r = {
     name = name, status = status, owner = owner, token = tonumber(token), since = tonumber(since),
     deadline = abs(tonumber(deadline)), postponed = tonumber(deadline) < 0, rank = rank, removing = removing == '1',
@@ -79,7 +78,9 @@ local function member(id)
   if m ~= nil then return m end
   local packed = call('HGET', MEMBERS, id)
   if not packed then return nil end
-  local status, capacity, instance, joined, incarnation, request, reason, label = string.match(packed, MEMBER)
+  local status, capacity, instance, joined, incarnation, request, reason, label =
+    string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+)$')
+  if not status then unreadable('members', id) end
   m = {
     id = id, status = status, capacity = tonumber(capacity), instance = instance, joined = tonumber(joined),
     incarnation = tonumber(incarnation), request = tonumber(request), reason = reason, label = label,
@@ -92,6 +93,11 @@ local function put_member(m)
   member_cache[m.id] = m
   call('HSET', MEMBERS, m.id, m.status .. ' ' .. int(m.capacity) .. ' ' .. m.instance .. ' ' .. int(m.joined) .. ' '
     .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label)
+end
+
+local function offset_of(name)
+  local offset = call('HGET', OFFSETS, name)
+  return offset and (tonumber(offset) and offset or unreadable('offsets', name))
 end
 
 local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end

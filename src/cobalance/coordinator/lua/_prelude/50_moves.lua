@@ -79,7 +79,7 @@ local function drain_ms(r) return int(r.status == 'pending' and now - r.since or
 local function end_tenure(r, kind, reason, effort)
   local token = int(r.token)
   journal(kind, 'resource', r.name, 'member', r.owner, 'token', token, 'handover_id', token,
-    'deadline', int(r.deadline), 'drain_ms', drain_ms(r), 'committed', call('HGET', OFFSETS, r.name) or '',
+    'deadline', int(r.deadline), 'drain_ms', drain_ms(r), 'committed', offset_of(r.name) or '',
     'reason', reason, 'effort', effort or '')
   local owner = r.owner
   r.ended = r.token

@@ -186,12 +186,21 @@ local function mend_some(of, cursor, left)
   return found[1], left - SEEN, found[1] == '0'
 end
 
+-- Somebody else's data under a name of ours, where it is no record.
+local function drop_foreign(key, ...)
+  local reply = redis.pcall(...)
+  if not tonumber(reply) and string.find(reply.err or '', 'WRONGTYPE', 1, true) then call('UNLINK', key) end
+end
+
 -- Does a call's share of it. True when it is done.
 function repair(reason, page, cursor)
   local seq, left = G.version, max(SHARE * G.moves, 1)
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, REVOKING, FREE, DEADLINES)
+    drop_foreign(TIMERS, 'ZCARD', TIMERS)
+    drop_foreign(FEED, 'ZCARD', FEED)
+    drop_foreign(JOURNAL, 'XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')
     G.total, G.graced_kept, G.classes, G.live, G.graced, page = 0, 0, '', 0, 0, 1
   end
   while left > 0 and page <= #PAGES do

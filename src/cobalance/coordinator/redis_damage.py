@@ -1,0 +1,91 @@
+"""Keys of a group in which somebody else has written: named, with what to do. Asked when a script has stumbled."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from redis import exceptions as redis_errors
+
+from cobalance.coordinator.keys import NAMES, group_of
+from cobalance.coordinator.transport import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cobalance.coordinator.transport import Reply
+
+    Exchange = Callable[..., Reply]
+
+RECORDS = frozenset({"state", "members", "resources", "offsets"})
+"""Of these keys a repair makes everything else."""
+
+# With commands that every user has, since TYPE is not among them.
+_PROBE = Script.of(
+    "types",
+    """
+local foreign = {}
+for i = 1, #KEYS do
+  local reply
+  if ARGV[i] == 'hash' then reply = redis.pcall('HEXISTS', KEYS[i], '-')
+  elseif ARGV[i] == 'stream' then reply = redis.pcall('XREVRANGE', KEYS[i], '+', '-', 'COUNT', '1')
+  else reply = redis.pcall('ZCARD', KEYS[i]) end
+  if not tonumber(reply) and string.find(reply.err or '', 'WRONGTYPE', 1, true) then foreign[#foreign + 1] = KEYS[i] end
+end
+return foreign
+""",
+)
+
+
+class Damaged(redis_errors.ResponseError):
+    """Says which key it is."""
+
+
+def damage(error: Exception, keys: Sequence[str], exchange: Exchange) -> Damaged | None:
+    """What is wrong with a group's keys, where that is why a script failed."""
+    unreadable = re.search(r"UNREADABLE (\w+) (\S+)", str(error))
+    if unreadable:
+        name, field = unreadable.groups()
+        return Damaged(_unreadable(keys[NAMES.index(name)], name, field))
+    if "WRONGTYPE" not in str(error) or len(keys) != len(NAMES):
+        return None
+    foreign = _foreign(keys, exchange)
+    return Damaged(_wrong_type(foreign)) if foreign else None
+
+
+def _foreign(keys: Sequence[str], exchange: Exchange) -> list[str]:
+    kinds = ["hash" if name in RECORDS else "stream" if name == "journal" else "zset" for name in NAMES]
+    exchange("SCRIPT", "LOAD", _PROBE.source)
+    found = exchange("EVALSHA", _PROBE.sha, len(keys), *keys, *kinds)
+    return [key.decode() for key in found if isinstance(key, bytes)] if isinstance(found, list) else []
+
+
+def _wrong_type(keys: Sequence[str]) -> str:
+    held = f"{' and '.join(keys)} hold{'s' if len(keys) == 1 else ''} what is not ours (WRONGTYPE)"
+    if any(_name(key) in RECORDS for key in keys):
+        return f"{held}. {_anew(keys[0])}"
+    return f"{held}. `cobalance group repair {_group(keys[0])}` deletes it and makes it anew"
+
+
+def _unreadable(key: str, name: str, field: str) -> str:
+    if name == "offsets":
+        return (
+            f"{key} has an offset of {field} that is no number. Set it right: redis-cli HSET '{key}' '{field}' OFFSET"
+        )
+    return f"{key} has something else under {field} than we wrote. {_anew(key)}"
+
+
+def _anew(key: str) -> str:
+    pattern = key.removesuffix(_name(key)) + "*"
+    return (
+        "Delete all keys of the group, and its members bring back what they hold, with the offsets of that: "
+        f"redis-cli --scan --pattern '{pattern}' | xargs redis-cli DEL"
+    )
+
+
+def _name(key: str) -> str:
+    return key.rpartition(":")[2]
+
+
+def _group(key: str) -> str | None:
+    return group_of(key.removesuffix(_name(key)) + "state")
