@@ -662,3 +662,15 @@ def test_a_deadline_from_before_is_armed_anew(group: Group) -> None:
     group.drain()
     assert sorted(group.loads().values()) == [2, 2, 2]
     assert a2.last.status == "OK"
+
+
+def test_a_walk_that_another_one_took_over_is_begun_again(group: Group) -> None:
+    """Its pages are of a list that nobody is at any more: what they lead up to would be taken for the whole."""
+    a, b = working_group(group)
+    first = SetResources(version=9, digest="x", after="", to="r003", names=names(4))
+    for walker in (a, b):
+        assert walker.ask(first).results == ("NEXT", "r003")
+        group.run(2 * SETTINGS.heartbeat_interval_ms)
+    rest = SetResources(version=9, digest="x", after="r003", to="", names=names(8)[4:])
+    assert a.ask(rest).results == ("AGAIN",)
+    assert b.ask(rest).results == ("DONE",)

@@ -30,6 +30,14 @@ QUOTAS: tuple[Mutant, ...] = (
         "standby@1..3",
     ),
     lua(
+        "ceilings-before-floors",
+        "80_settle",
+        "  if #lines.below > 0 then return take_first(lines.below, but) end\n",
+        "",
+        "Of unequal members the small one has the ceil of its share before the large one has its floor.",
+        "standby@1..5",
+    ),
+    lua(
         "grants-to-the-fullest",
         "80_settle",
         "lines.below = lines.below or line_of(MORE, '-inf', level(), count + 1)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cobalance_sims.mutants import of_clocks, of_handover, of_leases, of_requests, of_shares, of_tenures
+from cobalance_sims.mutants import of_clocks, of_handover, of_leases, of_repairs, of_requests, of_shares, of_tenures
 
 MUTANTS = (
     *of_requests.MUTANTS,
@@ -11,4 +11,5 @@ MUTANTS = (
     *of_shares.MUTANTS,
     *of_leases.MUTANTS,
     *of_tenures.MUTANTS,
+    *of_repairs.MUTANTS,
 )
