@@ -29,10 +29,12 @@ class Habits:
     """One message, where there are messages."""
     drain_ms: Span = (5, 60)
     """From being asked until ``on_revoked`` runs, where there are no messages."""
-    drain_ms_of: Mapping[str, Times] = attrs.field(factory=dict, eq=False)
+    drain_ms_of: Mapping[str, Span] = attrs.field(factory=dict, eq=False)
     """The same, where a resource has one of its own."""
     fails_ms_of: Mapping[str, Times] = attrs.field(factory=dict, eq=False)
     """Resources that cannot be worked: from their start until they are given up, where there are no messages."""
+    fails_as: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+    """The word that some of them are given up with."""
     close_ms: Times = (1, 3)
     """``on_revoked`` itself."""
     stop_ms: Span = (0, 2)

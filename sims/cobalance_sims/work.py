@@ -87,9 +87,9 @@ class PlainWork:
 
     def _fail(self, what: tuple[Tenure, int]) -> None:
         it = self.find(what[0].resource, what[1])
-        still_fails = what[0].resource in self._process.habits.fails_ms_of
-        if still_fails and it is not None and it.state == "working":
-            it.abandoned = "unworkable"
+        habits, resource = self._process.habits, what[0].resource
+        if resource in habits.fails_ms_of and it is not None and it.state == "working":
+            it.abandoned = habits.fails_as.get(resource, "unworkable")
             self._stopped(it)
 
     def active(self) -> list[Tenure]:

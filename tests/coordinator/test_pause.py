@@ -84,14 +84,40 @@ def test_alone_it_is_paused_as_well(group: Group) -> None:
     assert group.holders() == {"r000": "a"}
 
 
-@pytest.mark.parametrize("reason", ["fenced", "unconnected", "resigned", "cancelled", "deadline", "left"])
-def test_a_givers_own_trouble_is_not_held_against_it(group: Group, reason: str) -> None:
+OWN_TROUBLE = ["fenced", "unconnected", "resigned", "deadline", "left"]
+
+
+@pytest.mark.parametrize("reason", OWN_TROUBLE)
+def test_a_givers_own_trouble_pauses_nothing(group: Group, reason: str) -> None:
     """Cut off from a server, or willing to stop: the resource is as good as any, and worked on at once."""
     shared(group, "abc", 3)
     for _ in range(5):
         give_up(group, reason=reason)
         group.drain()
         assert group.holders()["r000"] is not None
+
+
+@pytest.mark.parametrize("reason", [*OWN_TROUBLE, "cancelled", "hung", "failed"])
+def test_whatever_its_givers_say_nothing_else_moves(group: Group, reason: str) -> None:
+    """Four have two each, and whoever has one of them gives it up at once, twenty times or as often as it is tried."""
+    shared(group, "abcd", 8)
+    revoked = len(group.journal("revoking"))
+    for _ in range(20):
+        group.backend.now_ms += 300
+        if group.holders()["r000"] is not None:
+            give_up(group, reason=reason)
+        group.drain()
+    assert len(group.journal("revoking")) - revoked <= 2
+
+
+def test_own_trouble_makes_no_pause_long(group: Group) -> None:
+    """However often nobody was connected: the first pause is a short one."""
+    shared(group, "ab", 2)
+    for _ in range(6):
+        give_up(group, reason="unconnected")
+        group.drain()
+    give_up(group)
+    assert paused_until(group) <= group.backend.now_ms + 2 * SESSION_MS
 
 
 def test_what_was_asked_back_is_not_held_against_it_either(group: Group) -> None:

@@ -156,6 +156,14 @@ def _s6_moves_others_for_what_nobody_can_work(stage: Stage) -> None:
         stage.entry("revoking", resource="r", member="p1.1", token=9, reason="rebalance")
 
 
+def _s6_tries_again_what_nobody_can_work(stage: Stage) -> None:
+    stage.entry("joined", member="p1.1")
+    stage.held("poison", "p1.1", 1)
+    for token in range(2, 4):
+        stage.entry("abandoned", resource="poison", member="p1.1", token=token - 1, reason="cancelled")
+        stage.entry("granted", resource="poison", member="p1.1", token=token)
+
+
 def _s6_is_uneven(stage: Stage) -> None:
     stage.world.clock.run(10)
     for number in range(3):
@@ -275,6 +283,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S6, _s6_drains_needlessly),
     (S6, _s6_is_uneven),
     (S6Poison, _s6_moves_others_for_what_nobody_can_work),
+    (S6Poison, _s6_tries_again_what_nobody_can_work),
     (S7, _s7_joins_twice),
     (S7, _s7_has_two_of_one_name),
     (S7, _s7_has_two_of_one_name_long_after_a_loss),

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cobalance_sims.checks.base import Check
+from cobalance_sims.checks.in_a_row import OWN_TROUBLE, InARow
 from cobalance_sims.checks.liveness import LONGEST_PAUSE_MS
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ MOST_MOVES = 2
 class S6Poison(Check):
     """Nothing else is interrupted.
 
-    While nothing else changes, a resource that is given up again and again has at most two others revoked, however long that
-    goes on, and the pauses before it is tried again double, from one session timeout to five minutes. Changes of members and of the list move resources themselves, for as long as they may be gathered and drained.
+    While nothing else changes, a resource that is given up again and again, for whatever reason, has at most two others revoked, however
+    long that goes on. Given up twice in a row, and not for a trouble of its givers' own, it is paused; the pauses before it is tried again
+    double, from one session timeout to five minutes. Changes of members and of the list move resources themselves, for as long as they may be gathered and drained.
     """
 
     promise = "S6"
@@ -46,6 +48,7 @@ class S6Poison(Check):
         it = world.settings
         self._settling_ms = 2 * it.session_timeout_ms + it.revocation_timeout_ms
         self._pauses: Counter[str | None] = Counter()
+        self._in_a_row = InARow(it.session_timeout_ms, OWN_TROUBLE)
         self._begin()
 
     def _begin(self) -> None:
@@ -57,11 +60,13 @@ class S6Poison(Check):
         """Everything begins anew."""
         del known_from
         self._pauses.clear()
+        self._in_a_row.clear()
         self._begin()
 
     def journal(self, entry: JournalEntry) -> None:
         """Counts what is given up, and what moves."""
         self._check_pauses(entry)
+        self._check_row(entry)
         if entry.kind in _CHANGES:
             self._begin()
         elif entry.kind == "abandoned":
@@ -80,3 +85,9 @@ class S6Poison(Check):
             if length_ms < min(least_ms, LONGEST_PAUSE_MS):
                 self.broken(f"{entry.resource} is tried again after {length_ms} ms already")
             self._pauses[entry.resource] += 1
+
+    def _check_row(self, entry: JournalEntry) -> None:
+        self._in_a_row.journal(entry)
+        count = self._in_a_row.count(entry.resource)
+        if entry.kind == "granted" and count > 1:
+            self.broken(f"{entry.resource} was given up {count} times in a row, and is tried again without a pause")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import SetResources
 from cobalance_sims.checks.base import Check
+from cobalance_sims.checks.in_a_row import AVOIDED_SESSIONS, InARow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from cobalance_sims.process import Process
     from cobalance_sims.world import World
 
-AVOIDED_SESSIONS = 3
-"""Session timeouts for which unfinished work is not given back to whoever gave it up."""
-
-
 _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 
 
@@ -28,7 +25,7 @@ class S6Returns(Check):
     """Nothing else is interrupted.
 
     Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
-    What was given up unfinished does not go back to its giver while others could have it, unless it was paused. A lower version of the resource list
+    What was given up unfinished does not go back to its giver while others could have it, but for the second time in a row, from which on nothing moves for it. A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
     loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something that it
     may keep, or has lost something to a better claim, knows of that once it is answered what it asks a session timeout later.
@@ -39,6 +36,7 @@ class S6Returns(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
+        self._in_a_row = InARow(world.settings.session_timeout_ms, ("fenced",))
         self._list_version = 0
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""
@@ -54,6 +52,7 @@ class S6Returns(Check):
         """Nobody knows of any of it."""
         del known_from
         self._givers.clear()
+        self._in_a_row.clear()
         self._draining.clear()
         self._list_version = 0
         self._is_unaware, self._is_stopping, self._is_lost = not self.world.redis.may_be_unnoticed, False, True
@@ -61,6 +60,7 @@ class S6Returns(Check):
     def journal(self, entry: JournalEntry) -> None:
         """Ends of members and of tenures, and what must not happen at certain times."""
         self._check_time(entry)
+        self._in_a_row.journal(entry)
         if entry.kind == "expired_member":
             self._check_grace(entry)
         elif entry.kind in ("left", "graced") and entry.reason == "left":
@@ -68,8 +68,7 @@ class S6Returns(Check):
         elif entry.kind == "left" and entry.reason == "inherited":
             self._check_inheritance(entry.member or "")
         elif entry.kind == "abandoned" and entry.reason != "fenced":
-            avoided_ms = AVOIDED_SESSIONS * self.world.settings.session_timeout_ms
-            self._givers[entry.resource or ""] = (entry.member, entry.at_ms + avoided_ms)
+            self._note_giver(entry)
         elif entry.kind == "halted":  # paused: it goes to whoever has room afterwards, so that nothing moves for it
             self._givers.pop(entry.resource or "", None)
         elif entry.kind in ("removed", "claimed"):
@@ -149,6 +148,13 @@ class S6Returns(Check):
                 self.broken(
                     f"{heir} has come for {ledger.kept[member]} resources of {member}, and does not inherit them"
                 )
+
+    def _note_giver(self, entry: JournalEntry) -> None:
+        if self._in_a_row.count(entry.resource) > 1:  # it goes to whoever has room
+            self._givers.pop(entry.resource or "", None)
+            return
+        avoided_ms = AVOIDED_SESSIONS * self.world.settings.session_timeout_ms
+        self._givers[entry.resource or ""] = (entry.member, entry.at_ms + avoided_ms)
 
     def _check_giver(self, entry: JournalEntry) -> None:
         giver, until = self._givers.get(entry.resource or "", (None, 0))

@@ -139,10 +139,26 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "poison-goes-round",
         "release",
-        "if tries > 1 and not r.removing then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end",
+        "if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end",
         "avoid(r, CALLER, tries)",
         "What nobody can work goes from member to member, and moves healthy ones with each step.",
         "poison@1..3",
+    ),
+    lua(
+        "own-trouble-goes-round",
+        "release",
+        "return GIVERS_OWN[reason] and max(tries, min(tries + 1, 2)) or tries + 1",
+        "return GIVERS_OWN[reason] and tries or tries + 1",
+        "What its givers cannot work for reasons of their own goes from member to member, and moves healthy ones with each step.",
+        "givers_trouble@1..3",
+    ),
+    lua(
+        "cancelled-without-pause",
+        "release",
+        "local GIVERS_OWN = {",
+        "local GIVERS_OWN = {cancelled = true, ",
+        "What every member cancels as soon as it has it is tried ten times a second, for ever.",
+        "givers_trouble@1..3",
     ),
     lua(
         "pauses-do-not-grow",

@@ -4,8 +4,8 @@
 -- ARGV     1-8 as every verb; 9… seven a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
 --          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; the second
---          time in a row it is paused; "halted:" and a word keeps it from everybody, until it is resumed), effort
---          (handled/busy_ms/late_ms for the journal, or "")
+--          time in a row it is paused, or, for a trouble of the giver's own, moves nothing else; "halted:" and a word keeps it
+--          from everybody, until it is resumed), effort (handled/busy_ms/late_ms for the journal, or "")
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
 
@@ -13,7 +13,7 @@ local wrong = malformed('', 'wnnnott')
 if wrong then return wrong end
 
 -- Why a giver cannot go on whose resource is as good as any.
-local GIVERS_OWN = {unconnected = true, resigned = true, cancelled = true, deadline = true, left = true}
+local GIVERS_OWN = {unconnected = true, resigned = true, deadline = true, left = true}
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
@@ -22,13 +22,21 @@ local function check(r, token, delivered, committed, offset, reason)
   return 'OK'
 end
 
+-- How often in a row it was given up by then. A giver's own trouble counts as far as the second time, from which on nothing moves
+-- for it: without a pause it could go round for ever.
+local function tries_after(r, reason)
+  local tries = tries_of(r)
+  if r.status == 'pending' then return tries end
+  return GIVERS_OWN[reason] and max(tries, min(tries + 1, 2)) or tries + 1
+end
+
 local function give_up(r, reason, effort)
-  local tries = tries_of(r) + ((r.status == 'pending' or GIVERS_OWN[reason]) and 0 or 1)
+  local tries = tries_after(r, reason)
   end_tenure(r, 'abandoned', reason, effort)
   r.token = next_token()
   if string.match(reason, '^halted:%S+$') and not r.removing then return halt(r, reason) end
   if reason == 'fenced' then return put_resource(r) end -- cut off from Redis, nothing wrong with the giver
-  if tries > 1 and not r.removing then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
+  if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
 end
 
 local function give_back(r, effort)

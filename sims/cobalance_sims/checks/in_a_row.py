@@ -1,0 +1,52 @@
+"""How often in a row what nobody can work was given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from cobalance.journal import JournalEntry
+
+OWN_TROUBLE = frozenset({"fenced", "unconnected", "resigned", "deadline", "left"})
+"""What givers say whose resource is as good as any."""
+
+AVOIDED_SESSIONS = 3
+"""Session timeouts for which unfinished work is not given back to whoever gave it up."""
+
+REMEMBERED_MS = 600_000
+"""How long after that it is remembered (50_moves.lua)."""
+
+
+class InARow:
+    """Counts by resource. What was asked back does not count, nor what was given up with one of these words."""
+
+    def __init__(self, session_ms: int, uncounted: Collection[str]) -> None:
+        self._uncounted = uncounted
+        self._forgotten_ms = AVOIDED_SESSIONS * session_ms + REMEMBERED_MS
+        self._counts: dict[str | None, tuple[int, int]] = {}
+        self._asked_back: set[str | None] = set()
+
+    def clear(self) -> None:
+        """Data was lost, or taken back."""
+        self._counts.clear()
+
+    def count(self, resource: str | None) -> int:
+        """By now."""
+        return self._counts.get(resource, (0, 0))[0]
+
+    def journal(self, entry: JournalEntry) -> None:
+        """Counts what is given up; what is given back in order, or paused, begins anew."""
+        name = entry.resource
+        if entry.kind == "repaired":
+            self.clear()
+        elif entry.kind in ("released", "removed", "halted", "claimed"):
+            self._counts.pop(name, None)
+        elif entry.kind == "abandoned" and name not in self._asked_back and entry.reason not in self._uncounted:
+            count, since = self._counts.get(name, (0, 0))
+            self._counts[name] = (1 if entry.at_ms - since > self._forgotten_ms else count + 1, entry.at_ms)
+        if entry.kind == "revoking":
+            self._asked_back.add(name)
+        elif entry.kind in ("granted", "cancelled"):
+            self._asked_back.discard(name)
