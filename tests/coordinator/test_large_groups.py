@@ -128,3 +128,30 @@ def test_no_call_is_longer_for_many_different_capacities(different: int) -> None
         assert floor(share) <= loads[member.id] <= ceil(share)
     assert group.most_steps < MOST_STEPS + 100 * different
     group.check()
+
+
+def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
+    """Every handler of 200 members has failed once, so nobody has anything that may be moved to one who has room for a lot: no call is
+    longer for that, it is said to be settled, and the next calls cost as little as before. Once the trials are over it gets its share.
+    """
+    group, members = large(400, 200, group=LargeGroup("lua51", moves=20))
+    for member in members:
+        member.release(*member.holds, reason="failed")
+    group.drain()
+    assert {it.rank for it in group.records().resources.values()} == {"0"}
+    name = min(members[0].holds)
+    group.most_steps = 0
+    members[0].commit(name, 1)
+    alone = group.most_steps
+    new = group.join("new", capacity=1_000)
+    group.tick()
+    assert group.most_steps < MOST_STEPS / 5
+    group.check()
+    group.most_steps = 0
+    members[0].commit(name, 2)
+    assert group.most_steps < 1.5 * alone
+    group.backend.now_ms += SETTINGS.session_timeout_ms // 4
+    group.run(3 * SETTINGS.session_timeout_ms)
+    group.drain()
+    assert len(new.holds) in (333, 334)
+    group.check()

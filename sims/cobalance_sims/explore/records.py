@@ -103,7 +103,7 @@ class Records:
         return sum(it.is_kept for it in self.resources.values() if it.owner == member)
 
 
-_ZSETS = ("names", "owned", "load", "more", "less", "revoking", "free", "timers", "deadlines")
+_ZSETS = ("names", "owned", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines")
 
 
 def _pairs(flat: tuple[bytes, ...]) -> dict[str, str]:
@@ -175,7 +175,16 @@ def _load(records: Records) -> bool:
             less[name] = _score(kept - 1, share) if share else TOP
         if member.is_counted and share > 0:
             more[name] = _score(kept + 1, share)
-    return (records.zsets["load"], records.zsets["more"], records.zsets["less"]) == (load, more, less)
+    loose = {name: load[name] for name in less.keys() & more.keys()}
+    same = (records.zsets["load"], records.zsets["more"]) == (load, more)
+    return same and _has_movable(records, "less", less) and _has_movable(records, "loose", loose)
+
+
+def _has_movable(records: Records, key: str, expected: dict[str, int]) -> bool:
+    """Who keeps only pinned ones may be missing."""
+    movable = {it.owner for it in records.resources.values() if it.is_kept and it.rank != "0"}
+    found = records.zsets[key]
+    return found.items() <= expected.items() and not (expected.keys() - found.keys()) & movable
 
 
 def _revoking(records: Records) -> bool:

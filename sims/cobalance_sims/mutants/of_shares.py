@@ -41,7 +41,7 @@ QUOTAS: tuple[Mutant, ...] = (
         "grants-to-the-fullest",
         "80_settle",
         "lines.below = lines.below or line_of(MORE, '-inf', level(), count + 1)",
-        "lines.below = {{id = highest(LOAD, '0', '(' .. int(TOP), 0, 1)[1], at = 0}}",
+        "lines.below = {{id = highest(LOAD, '0', '(' .. int(TOP), 1)[1], at = 0}}",
         "What is free goes to whoever has most.",
         "autoscale@1..2",
         "standby@1..2",

@@ -17,7 +17,8 @@ name           type    contents; lifetime is the group's unless it says otherwis
 ``load``       zset    member → resources it keeps, a unit of its capacity (``40_shares.lua``); below 0 for graced ones; above 2^53
                        for those without a share
 ``more``       zset    the same with one more, of those that may be given one
-``less``       zset    the same with one fewer, of those that keep any
+``less``       zset    the same with one fewer, of those that keep any; who was found to keep only pinned ones may be missing
+``loose``      zset    as ``load``, of those in ``less`` that have a share
 ``revoking``   zset    as ``load`` for members with a revocation that could be cancelled, as ``more`` and negative for ``+<member>``
 ``free``       zset    resource → version at which it became free; 0 when it is only to be deleted
 ``timers``     zset    ``<kind>:<id>`` → due at ms (``70_timers.lua``)
@@ -47,6 +48,7 @@ NAMES = (
     "journal",
     "more",
     "less",
+    "loose",
 )
 
 

@@ -7,7 +7,8 @@ local unpack = table.unpack or unpack
 
 local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local DEADLINES, OFFSETS, JOURNAL, MORE, LESS = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
+local MORE, LESS, LOOSE = KEYS[14], KEYS[15], KEYS[16]
 
 local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'pulse'}
 local NUMBERS = {

@@ -2,7 +2,7 @@
 -- `live` in all, a member of capacity w that keeps k has
 --
 --   more than the ceil of its share    (k - 1) / w >= amount / live    LESS
---   more than its share                      k / w >  amount / live    LOAD
+--   more than its share                      k / w >  amount / live    LOAD, and LOOSE if it keeps what may be moved
 --   less than the floor of its share   (k + 1) / w <= amount / live    MORE, and REVOKING if it could be left one
 --
 -- so that whoever is off is one lookup away, whatever the capacities are and whatever changes the level they are held
@@ -11,6 +11,9 @@
 --
 -- Ceilings are not dealt in advance: `ceilings` is how many there are when everybody has its floor. So whoever already keeps
 -- its ceil keeps it (no move), and the rest goes where needed.
+--
+-- Who was found to keep only pinned ones leaves LESS and LOOSE until it keeps another number, or one of them may be moved again:
+-- it is looked at once, and not with each call.
 local SCALE = 34359738368       -- 2^35
 local TOP = 9007199254740992    -- 2^53, above every quotient
 
@@ -103,14 +106,17 @@ local function ceilings()
   return G.ceilings - 1
 end
 
+local save_loads
+do -- what is local to it is not counted among the 200 locals that a script may have
+
 local function add(words, score, entry)
   words[#words + 1] = score
   words[#words + 1] = entry
 end
 
 -- Writes the places of those who keep more or fewer than before. Whoever reads an order has it called first.
-local function save_loads()
-  local load, more, less, empty, revoking, entering = {}, {}, {}, {}, {}, {}
+function save_loads()
+  local load, more, less, loose, empty, revoking, entering = {}, {}, {}, {}, {}, {}, {}
   for i = 1, #shifted do
     local id = shifted[i]
     local m = member(id)
@@ -121,7 +127,12 @@ local function save_loads()
       add(more, next_at, id)
       add(words, now_at, id)
       add(words, '-' .. next_at, '+' .. id)
-      if count > 0 then add(less, quotient(count - 1, class), id) else empty[#empty + 1] = id end
+      if count > 0 then
+        add(less, quotient(count - 1, class), id)
+        add(loose, now_at, id)
+      else
+        empty[#empty + 1] = id
+      end
     elseif count then
       add(load, load_score(class, count), id)
       if count > 0 then add(less, class < 0 and below_zero(count - 1, -class) or int(TOP), id) else empty[#empty + 1] = id end
@@ -131,9 +142,13 @@ local function save_loads()
   call_with('ZADD', LOAD, load)
   call_with('ZADD', MORE, more)
   call_with('ZADD', LESS, less)
+  call_with('ZADD', LOOSE, loose)
   call_with('ZREM', LESS, empty)
+  call_with('ZREM', LOOSE, empty)
   call_with('ZADD', REVOKING, entering)
   call_with('ZADD', REVOKING, revoking, 'XX')
+end
+
 end
 
 local function note_shift(id)
@@ -172,6 +187,7 @@ local function leave_shares(m)
   call('ZREM', LOAD, m.id)
   call('ZREM', MORE, m.id)
   call('ZREM', LESS, m.id)
+  call('ZREM', LOOSE, m.id)
   leave_revoking(m)
 end
 
@@ -185,6 +201,7 @@ local function reclass(m, change)
   count_class(new, 1)
   if new < 0 then G.graced_kept = G.graced_kept + count end
   call('ZREM', MORE, m.id)
+  call('ZREM', LOOSE, m.id)
   leave_revoking(m)
   note_shift(m.id)
 end

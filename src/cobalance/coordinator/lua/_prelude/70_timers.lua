@@ -93,7 +93,10 @@ function fire.a(name)
   end
   local is_owned, forgets_at = r.status ~= 'free', tries == '0' and 0 or tonumber(till) + MEMORY_MS
   if is_owned then call('ZREM', OWNED, owned_entry(r)) end
-  if r.rank == '0' then r.rank = '2' end
+  if r.rank == '0' then
+    r.rank = '2'
+    if is_owned then note_shift(r.owner) end
+  end
   if now >= forgets_at then r.avoid = '-' end
   put_resource(r)
   if is_owned then call('ZADD', OWNED, '0', owned_entry(r)) end

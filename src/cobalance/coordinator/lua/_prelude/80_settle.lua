@@ -9,9 +9,9 @@ local function lowest(key, from, to, ...)
   return call('ZRANGEBYSCORE', key, from, to, ...)
 end
 
-local function highest(key, from, to, offset, count)
+local function highest(key, from, to, count)
   save_loads()
-  return call('ZREVRANGEBYSCORE', key, to, from, 'LIMIT', int(offset), int(count))
+  return call('ZREVRANGEBYSCORE', key, to, from, 'LIMIT', '0', int(count))
 end
 
 -- How many more may keep the ceil of their share; below 0, too many do.
@@ -24,7 +24,7 @@ end
 local function needless()
   save_loads()
   if call('ZCARD', REVOKING) == 0 then return end
-  local low = highest(REVOKING, '-' .. level(), '(0', 0, 1)[1]
+  local low = highest(REVOKING, '-' .. level(), '(0', 1)[1]
   if low then
     local m = member(string.sub(low, 2))
     return m, quota_of(m) - kept_by(m)
@@ -76,6 +76,13 @@ local function open_gathering()
   G.calm_at = G.quiet_until + G.session_ms
 end
 
+-- Keeps only pinned ones: not looked at again before that may have changed.
+local function set_aside(m)
+  G.budget = G.budget - 1
+  call('ZREM', LESS, m.id)
+  call('ZREM', LOOSE, m.id)
+end
+
 -- Idle ones first, then the most recently acquired. Pinned ones stay, unless their holder must give up everything.
 local function take_surplus(m)
   local _, ceil = quota_of(m)
@@ -90,30 +97,29 @@ local function take_surplus(m)
     if class < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
   end
   if class > 0 then G.revoked = G.revoked + #picked end
-  return #picked
+  if #picked == 0 then set_aside(m) end
 end
 
--- How many are taken from some members in all; nothing while changes are gathered.
+-- False while changes are gathered: nothing is taken from the living then.
 local function take_from(ids)
-  local taken = 0
   for i = 1, #ids do
     if G.budget <= 0 then break end
     local m = member(ids[i])
-    if class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until then return set_timer('q', G.quiet_until) end
-    taken = taken + take_surplus(m)
+    if class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until then
+      set_timer('q', G.quiet_until)
+      return false
+    end
+    take_surplus(m)
   end
-  return taken
+  return true
 end
 
--- Goes through those who have too many, the most loaded first, until nobody has. Who keeps only pinned ones is passed over.
+-- Goes through those who have too many, the most loaded first, until nobody has.
 local function revoke_between(key, from, to, at_most)
-  local passed = 0
   while G.budget > 0 do
     local count = at_most and at_most() or G.budget
-    local top = count > 0 and highest(key, from, to, passed, min(count, G.budget)) or {}
-    local taken = #top > 0 and take_from(top)
-    if not taken then return end
-    if taken > 0 then passed = 0 else passed = passed + #top end
+    local top = count > 0 and highest(key, from, to, min(count, G.budget)) or {}
+    if #top == 0 or not take_from(top) then return end
   end
 end
 
@@ -125,7 +131,7 @@ local function revoke_surplus()
     revoke_between(LOAD, '-inf', '(' .. graced_level, too_many)
   end
   revoke_between(LESS, level(), '+inf')
-  revoke_between(LOAD, '(' .. level(), '(' .. int(TOP), too_many)
+  revoke_between(G.barrier > 0 and LOAD or LOOSE, '(' .. level(), '(' .. int(TOP), too_many)
   if G.budget <= 0 then return end -- the next call goes on with the same change
   if G.revoked > 0 and G.barrier == 0 then open_gathering() end
   G.revoked = 0

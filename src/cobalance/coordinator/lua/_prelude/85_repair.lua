@@ -197,7 +197,7 @@ function repair(reason, page, cursor)
   local seq, left = G.version, max(SHARE * G.moves, 1)
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
-    call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, REVOKING, FREE, DEADLINES)
+    call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
     drop_foreign(TIMERS, 'ZCARD', TIMERS)
     drop_foreign(FEED, 'ZCARD', FEED)
     drop_foreign(JOURNAL, 'XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')
