@@ -7,7 +7,7 @@ import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
-from cobalance.coordinator.requests import Claim
+from cobalance.coordinator.requests import Claim, Header, Request, Resume
 from cobalance.errors import UnknownGroup
 
 
@@ -84,6 +84,33 @@ def test_only_what_is_halted_is_resumed(group: Group) -> None:
     halt(a, "r000")
     answers = group.coordinator.resume("r000", "r000", "r001", "nothing")
     assert answers == {"r000": "NOT_HALTED", "r001": "NOT_HALTED", "nothing": "UNKNOWN"}
+
+
+def test_many_are_resumed_in_as_many_calls_as_the_budget_wants(backend: Backend) -> None:
+    """No call moves more than the group allows, and each name has its answer."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=5))
+    a = group.join("a")
+    group.set_resources(a, names(12))
+    group.drain()
+    for name in names(12):
+        halt(a, name)
+    answers = group.coordinator.resume("r000", *names(12), "nothing")
+    assert answers == {**dict.fromkeys(names(12), "OK"), "r000": "NOT_HALTED", "nothing": "UNKNOWN"}
+    group.drain()
+    assert group.loads() == {"a": 12}
+
+
+def test_one_call_resumes_what_its_budget_allows(backend: Backend) -> None:
+    """The others are named in the next call."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=5))
+    a = group.join("a")
+    group.set_resources(a, names(8))
+    group.drain()
+    for name in names(8):
+        halt(a, name)
+    reply = group.execute(Request(Header("-", 0), Resume(names(8))))
+    assert reply.results == ("OK",) * 5 + ("NEXT",) * 3
+    assert reply.more
 
 
 def test_the_late_holder_is_fenced(group: Group) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cobalance.coordinator.transport import Transport
 
-RESETS_A_CALL = 200
+NAMES_A_CALL = 200
 
 _TOTALS = ("classes", "total", "graced_kept", "members", "owned", "free", "coordinator")
 """What a repair can make out otherwise than it was."""
@@ -133,12 +133,20 @@ class Coordinator:
         return self._admin(Tick())
 
     def resume(self, *resources: str) -> dict[str, str]:
-        """Has halted resources worked again. Resource → ``OK``, ``NOT_HALTED`` or ``UNKNOWN``.
+        """Has halted resources worked again, in as many calls as that needs. Resource → ``OK``, ``NOT_HALTED`` or ``UNKNOWN``.
 
         Raises:
             UnknownGroup: there is no such group.
         """
-        return dict(zip(resources, self._admin(Resume(resources)).results, strict=True))
+        answers: dict[str, str] = {}
+        done = 0
+        while True:
+            page = resources[done : done + NAMES_A_CALL]
+            results = [it for it in self._admin(Resume(page)).results if it != "NEXT"]
+            answers.update(zip(page, results, strict=False))
+            done += len(results)
+            if done == len(resources):
+                return answers
 
     def repair(self) -> Repaired:
         """Has everything that is derived made anew from the records: indices, totals, timers. Journalled.
@@ -156,7 +164,7 @@ class Coordinator:
 
     def reset_offsets(self, offsets: Mapping[str, int]) -> None:
         """Sets committed offsets, lower ones than before included; -1 is before the first. Journalled. Done in parts of
-        RESETS_A_CALL resources: a member that joins in between leaves the rest as it was, which repeating it sets right.
+        NAMES_A_CALL resources: a member that joins in between leaves the rest as it was, which repeating it sets right.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -166,8 +174,8 @@ class Coordinator:
         for offset in offsets.values():
             check_integer("the offset to commit", offset, least=-1)
         items = list(offsets.items())
-        for start in range(0, len(items), RESETS_A_CALL):
-            reply = self._admin(ResetOffsets(tuple(items[start : start + RESETS_A_CALL])))
+        for start in range(0, len(items), NAMES_A_CALL):
+            reply = self._admin(ResetOffsets(tuple(items[start : start + NAMES_A_CALL])))
             if reply.results[0] == "ACTIVE":
                 raise GroupActive(
                     f"group {self.group!r} has members, or keeps resources for some that left: stop them all, wait until their "

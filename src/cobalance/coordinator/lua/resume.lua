@@ -2,13 +2,14 @@
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9… resources
--- Returns  as heartbeat; results: one a resource, OK | NOT_HALTED | UNKNOWN
+-- Returns  as heartbeat; results: one a resource, OK | NOT_HALTED | UNKNOWN | NEXT (not looked at: ask again from there on)
 --- @prelude
 
 local wrong = malformed('', 'w')
 if wrong then return wrong end
 
 local function answer(name)
+  if G.budget <= 0 then return 'NEXT' end
   local r = resource(name)
   if not r then return 'UNKNOWN' end
   if r.status ~= 'halted' then return 'NOT_HALTED' end
