@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
+from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 SESSION_MS = SETTINGS.session_timeout_ms
@@ -108,6 +110,22 @@ def test_whatever_its_givers_say_nothing_else_moves(group: Group, reason: str) -
             give_up(group, reason=reason)
         group.drain()
     assert len(group.journal("revoking")) - revoked <= 2
+
+
+def test_in_an_eager_group_nobody_stops_for_a_pause(backend: Backend) -> None:
+    """Neither when it begins nor when it ends: nobody came or went."""
+    group = Group(backend, attrs.evolve(SETTINGS, mode="eager"))
+    shared(group, "abcd", 8)
+    before = len(group.journal("barrier")), len(group.journal("revoking"))
+    until = group.backend.now_ms + 10 * SESSION_MS
+    while group.backend.now_ms < until:
+        if group.holders()["r000"] is not None:
+            give_up(group)
+        group.run(1_000)
+        group.drain()
+    assert len(group.journal("halted")) > 2
+    assert len(group.journal("barrier")) == before[0]
+    assert len(group.journal("revoking")) - before[1] <= 2
 
 
 def test_own_trouble_makes_no_pause_long(group: Group) -> None:

@@ -50,10 +50,10 @@ local function drop_resource(name)
 end
 
 -- One command of many words, in as many calls as Lua's stack demands.
-local BATCH = 2000
 local function call_with(command, key, words, option)
-  for from = 1, #words, BATCH do
-    local to = min(from + BATCH - 1, #words)
+  local batch = 2000
+  for from = 1, #words, batch do
+    local to = min(from + batch - 1, #words)
     if option then call(command, key, option, unpack(words, from, to)) else call(command, key, unpack(words, from, to)) end
   end
 end

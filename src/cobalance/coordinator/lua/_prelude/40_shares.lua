@@ -40,19 +40,16 @@ local function save_classes()
   G.classes = table.concat(out, ' ')
 end
 
-local function add_class(class)
-  local at = 1
-  while classes[at] and classes[at] < class do at = at + 1 end
-  table.insert(classes, at, class)
-  count_of[class] = 0
-end
-
 local function count_class(class, delta)
   G.ceilings, G.changed = 0, 1
   if class > 0 then G.live = G.live + class * delta else G.graced = G.graced - class * delta end
   read_classes()
-  if not count_of[class] then add_class(class) end
-  count_of[class] = count_of[class] + delta
+  if not count_of[class] then
+    local at = 1
+    while classes[at] and classes[at] < class do at = at + 1 end
+    table.insert(classes, at, class)
+  end
+  count_of[class] = (count_of[class] or 0) + delta
 end
 
 local function class_of(m)

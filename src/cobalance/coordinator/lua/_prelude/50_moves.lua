@@ -7,9 +7,12 @@ local function has_cancellable(id)
   return #call('ZRANGEBYLEX', OWNED, '[' .. id .. ' p', '(' .. id .. ' q', 'LIMIT', '0', '1') > 0
 end
 
+-- How many are shared. That something is halted or resumed stops nobody in eager mode, as it would again and again.
+local function count_shared(delta) G.total, G.ceilings = G.total + delta, 0 end
+
 local function count_total(delta)
-  G.total = G.total + delta
-  G.ceilings, G.changed = 0, 1
+  count_shared(delta)
+  G.changed = 1
 end
 
 -- A resource nobody has held in this incarnation of the list. Its caller puts it somewhere.
@@ -39,7 +42,7 @@ end
 local function detach(r)
   if r.status == 'halted' then
     r.avoid = '-'
-    count_total(1)
+    count_shared(1)
     return
   end
   if r.status == 'free' then
@@ -101,7 +104,7 @@ local function halt(r, why, till)
   call('ZREM', TIMERS, 'a:' .. r.name)
   r.status, r.avoid = 'halted', why
   put_resource(r)
-  count_total(-1)
+  count_shared(-1)
   journal('halted', 'resource', r.name, 'token', int(r.token), 'reason', till and 'paused' or why, 'deadline', int(till or 0))
 end
 
