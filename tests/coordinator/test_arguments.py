@@ -32,7 +32,7 @@ from cobalance.coordinator.requests import (
 from cobalance.coordinator.scripts import load
 from cobalance.errors import ScriptFailed
 
-GARBAGE = ("", "x", "1.5", "0x1", "1e3", " 1", "nan", "9" * 18, "-")
+GARBAGE = ("", "x", "1.5", "0x1", "1e3", " 1", "nan", "9" * 18, "9" * 17, str(2**53), "-")
 """What a number must not be."""
 
 PAYLOADS = (
@@ -76,3 +76,13 @@ def test_malformed_arguments_change_nothing(backend: Backend, payload: Payload) 
             group.restore(before)
     assert not wrong
     assert refused >= 4 * len(GARBAGE)
+
+
+def test_no_number_is_so_large_that_the_next_token_would_be_the_same(group: Group) -> None:
+    """Lua counts exactly up to 2^53: a token that somebody says it has seen is below half of that."""
+    with pytest.raises((ScriptFailed, redis.ResponseError), match="INVALID argument"):
+        group.join("a", floor_token=2**52)
+    b = group.join("b", floor_token=2**52 - 1)
+    group.set_resources(b, names(4))
+    group.drain()
+    assert sorted(it.token for it in b.holds.values()) == [2**52 + number for number in range(4)]

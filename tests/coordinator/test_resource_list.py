@@ -32,6 +32,14 @@ def test_removing_a_held_resource_revokes_it_first(group: Group) -> None:
     assert group.journal("revoking")[0]["reason"] == "removed"
 
 
+def test_a_name_that_a_page_has_twice_is_one_resource(group: Group) -> None:
+    """It counts once, whoever sent it so."""
+    a = group.join("a")
+    group.set_resources(a, ("r001", "r001", "r002"))
+    assert set(group.holders()) == {"r001", "r002"}
+    assert group.records().number("total") == 2
+
+
 def test_removing_a_free_resource_removes_it_at_once(group: Group) -> None:
     """There is nobody to ask."""
     standby = group.join("s", capacity=0)

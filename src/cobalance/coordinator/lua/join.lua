@@ -17,7 +17,7 @@ end
 
 --- @prelude
 
-local wrong = malformed('nnwwwwwnnnnnnn', 'wno')
+local wrong = malformed('hnwwwwwnnnnnnn', 'who')
 if wrong then return wrong end
 
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]

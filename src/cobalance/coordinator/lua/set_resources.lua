@@ -103,7 +103,10 @@ local function apply_page()
     end
   end
   for i = NAMES_AT, NAMES_AT + count - 1 do
-    if wanted[ARGV[i]] then add(ARGV[i]) end
+    if wanted[ARGV[i]] then
+      wanted[ARGV[i]] = nil -- a page may name it twice
+      add(ARGV[i])
+    end
   end
   if cut then return cut end
   if TO ~= '' then return TO end

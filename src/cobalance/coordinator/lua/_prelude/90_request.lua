@@ -10,15 +10,16 @@ local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local HELD = ARGV[8]
-local FIRST, HEADER = 9, 'wnnnno' -- of the verb's own arguments; the forms of those before, the first two aside
+local FIRST, HEADER = 9, 'wnhhno' -- of the verb's own arguments; the forms of those before, the first two aside
 
 local results = {}
 
--- Forms of arguments: n a number, o one or nothing, w a word, t any text.
+-- Forms of arguments: n a number, o one or nothing, h one that is counted on from, w a word, t any text. Lua counts exactly up to
+-- 2^53: the former are below that, the latter below half of it, so that they can rise for as long again.
 local function fits(form, word)
   if form == 't' or (form == 'o' and word == '') then return true end
   if form == 'w' then return string.find(word, '^%S+$') ~= nil end
-  return #word <= 17 and string.find(word, '^%-?%d+$') ~= nil
+  return #word <= 17 and string.find(word, '^%-?%d+$') ~= nil and abs(tonumber(word)) < (form == 'h' and SUM or TOP)
 end
 
 -- The error for arguments that are not of these forms, those of a group that repeats last. Every verb asks before it writes
