@@ -279,3 +279,40 @@ def test_a_leave_finishes_nobody_elses_drain(group: Group) -> None:
     check_shared(group, *(group.members[it] for it in "abce"))
     messages.poll_all()
     messages.check_each_once()
+
+
+def test_whoever_comes_back_again_and_again_has_no_longer_for_its_drain(group: Group) -> None:
+    """Its claims continue what it was asked for, until the same deadline."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    b = group.join("b")
+    a.hear()
+    (name,) = a.pending
+    deadline = a.holds[name].deadline_ms
+    assert deadline == group.backend.now_ms + SETTINGS.revocation_timeout_ms
+    for number in range(4):
+        group.backend.now_ms += 1_000
+        group.beat(b)
+        a = a.rejoin(f"a{number}")
+        a.hear()
+        assert (a.pending, a.holds[name].deadline_ms) == ([name], deadline)
+    group.backend.now_ms = deadline
+    group.beat()
+    assert group.holders()[name] == "b"
+    assert len(group.journal("forced")) == 1
+
+
+def test_who_comes_back_without_a_surplus_may_keep_what_it_claims(group: Group) -> None:
+    """As if it had never been away: what is no longer too much is not asked for any more."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    b = group.join("b")
+    a.hear()
+    held = {name: it.token for name, it in a.holds.items()}
+    b.leave()
+    a = a.rejoin("a2")
+    a.hear()
+    assert {name: it.token for name, it in a.holds.items()} == held
+    assert a.pending == []

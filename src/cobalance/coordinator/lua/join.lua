@@ -92,6 +92,12 @@ local function acceptable(r, token)
   return token > r.token or (token == r.token and not has_returned(r.owner))
 end
 
+-- Who comes back while it drains has no longer for it.
+local function go_on_by(r, deadline, postponed)
+  r.deadline, r.postponed = deadline, postponed
+  if deadline > 0 then call('ZADD', DEADLINES, int(deadline), r.name) end
+end
+
 local function claim(name, token, offset)
   local r = resource(name)
   if not r and G.recovering > 0 then r = new_resource(name) end
@@ -101,6 +107,7 @@ local function claim(name, token, offset)
   end
   if r.owner == CALLER and r.token == token then return 'KEPT' end
   local loser, stale = r.owner, r.token < token
+  local asked_back, deadline, postponed = r.status == 'pending' and G.recovering == 0, r.deadline, r.postponed
   G.budget = G.budget - 1
   detach(r)
   r.token = token
@@ -117,7 +124,12 @@ local function claim(name, token, offset)
   if stale then G.known_to = 0 end
   if G.known_to > 0 and not has_returned(loser) then G.unclaimed = G.unclaimed - 1 end
   if loser ~= '-' then tell(loser, name) end
-  if r.removing then revoke(r) else tell(CALLER, name) end
+  if not (r.removing or asked_back) then
+    tell(CALLER, name)
+  else
+    revoke(r)
+    if asked_back then go_on_by(r, deadline, postponed) end
+  end
   return 'KEPT'
 end
 
