@@ -290,28 +290,97 @@ async def test_a_hung_handler_keeps_its_partition_until_its_cleanup_has_ended(he
     assert seen.bodies == ["1"]
 
 
-async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: Place) -> None:
-    """It cannot be stopped in the middle of a message, but it was handed more than that one."""
-    begun: list[tuple[int, str]] = []
-    go_on = threading.Event()
+class Blocking:
+    """A plain handler that does not return from its first message before it is let go."""
 
-    def handle(delivery: Delivery) -> None:
-        begun.append((delivery.token, delivery.body.decode()))
-        if len(begun) == 1:
-            go_on.wait()
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, str]] = []
+        self.go_on = threading.Event()
+        self.most_at_a_time = self._running = 0
 
+    def handle(self, delivery: Delivery) -> None:
+        """One message."""
+        self._running += 1
+        self.most_at_a_time = max(self.most_at_a_time, self._running)
+        self.begun.append((delivery.token, delivery.body.decode()))
+        if len(self.begun) == 1:
+            self.go_on.wait()
+        self._running -= 1
+
+
+async def test_a_hung_thread_keeps_its_partition_until_it_has_ended(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be stopped, so nobody else begins while it may still end by itself."""
+    blocking, other = Blocking(), Seen()
     with new_topic(here.amqp_url) as topic:
-        queue = topic.queue_names[0]
-        here.publish(topic, 1, 2, 3)
-        async with here.member(topic, handle) as member:
+        here.publish(topic, 1)
+        async with here.member(topic, blocking.handle, member=MemberSettings(max_processing_ms=300)):
             try:
-                await until(lambda: begun)
-                member.tenures[queue].scope.cancel()
-                await until(lambda: len(begun) == 4)
+                await until(lambda: "it is hung" in caplog.text)
+                async with here.member(topic, as_coroutine(other.note)):
+                    assert here.journal("abandoned") == []
+                    blocking.go_on.set()
+                    assert await other.wait(1) == ["1"]
             finally:
-                go_on.set()
+                blocking.go_on.set()
+    assert [entry.reason for entry in here.journal("abandoned")] == ["hung"]
+
+
+async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """After the drain timeout the next holder begins; log and journal say that the thread may go on beside it."""
+    blocking, other = Blocking(), Seen()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        own = MemberSettings(max_processing_ms=300, drain_timeout_ms=200)
+        async with here.member(topic, blocking.handle, member=own):
+            try:
+                await until(lambda: "it is hung" in caplog.text)
+                async with here.member(topic, as_coroutine(other.note)):
+                    assert await other.wait(1) == ["1"]
+            finally:
+                blocking.go_on.set()
+    assert f"'{topic.queue_names[0]}' was told to stop (hung) and has not" in caplog.text
+    assert {entry.reason for entry in here.journal("abandoned")} <= {"overlap", "hung"}
+    assert here.journal("abandoned")[0].reason == "overlap"
+
+
+async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is given the partition again, under a higher token, and waits for the thread."""
+    blocking = Blocking()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        own = MemberSettings(max_processing_ms=300, drain_timeout_ms=200)
+        async with here.member(topic, blocking.handle, member=own):
+            try:
+                await until(lambda: caplog.text.count("it is hung") > 1)
+                assert len(blocking.begun) == 1
+                blocking.go_on.set()
+                await until(lambda: [body for _, body in blocking.begun] == ["1", "1", "2"])
+            finally:
+                blocking.go_on.set()
+    assert blocking.most_at_a_time == 1
+
+
+async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: Place) -> None:
+    """It cannot be stopped in the middle of a message, which still counts; but it was handed more than that one."""
+    blocking = Blocking()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, blocking.handle) as member:
+            try:
+                await until(lambda: blocking.begun)
+                member.tenures[topic.queue_names[0]].scope.cancel()
+                await anyio.wait_all_tasks_blocked()
+                assert here.journal("abandoned") == []
+            finally:
+                blocking.go_on.set()
+            await until(lambda: len(blocking.begun) == 3)
             here.publish(topic, 4)
-            await until(lambda: "4" in [body for _, body in begun])
-    tokens = sorted({token for token, _ in begun})
-    assert [body for token, body in begun if token == tokens[0]] == ["1"]
-    assert [body for token, body in begun if token == tokens[1]] == ["1", "2", "3", "4"]
+            await until(lambda: "4" in [body for _, body in blocking.begun])
+    tokens = sorted({token for token, _ in blocking.begun})
+    assert [body for token, body in blocking.begun if token == tokens[0]] == ["1"]
+    assert [body for token, body in blocking.begun if token == tokens[1]] == ["2", "3", "4"]
+    assert blocking.most_at_a_time == 1

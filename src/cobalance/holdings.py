@@ -238,8 +238,8 @@ class Holdings:
             self._abort(held, "hung", now)
             message = (
                 f"the handler of {held.resource!r} has run for {now - held.busy_since} ms: it is hung, and costs this process "
-                f"{held.resource!r}. It is told to stop; a thread cannot be, and may go on while another member works "
-                f"{held.resource!r}. A longer max_processing_ms lets slower work finish"
+                f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
+                f"{self._own.drain_timeout_ms} ms as an overlap. A longer max_processing_ms lets slower work finish"
             )
             self.out.append(act.Problem("hung", message))
 

@@ -5,18 +5,17 @@ An event loop of its own runs on a thread in the background; whoever blocks a th
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
 import anyio.from_thread
-import anyio.to_thread
 import attrs
 
 from cobalance.errors import UsageError
 from cobalance.group import Group
 from cobalance.tenure import Tenure
+from cobalance.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -229,15 +228,15 @@ class BlockingGroup:
 class _ThreadedGroup(Group):
     """Waits for threads even where a tenure was cancelled, since they cannot be; but no longer than the membership."""
 
-    _limiter: anyio.CapacityLimiter
+    _threads: WorkerThreads
 
     async def _prepare(self) -> None:
-        self._limiter = anyio.CapacityLimiter(math.inf)  # anyio's own would let forty tenures work at a time
+        self._threads = WorkerThreads()
 
     async def in_thread(self, do: Callable[[], None]) -> None:
         """Calls it in a thread of its own."""
         with self._service_scope():
-            await anyio.to_thread.run_sync(do, abandon_on_cancel=True, limiter=self._limiter)
+            await self._threads.run(do)
 
     async def take_role(self, resource: str | None) -> Tenure:
         """Waits for a role; it is not released before it is given back."""

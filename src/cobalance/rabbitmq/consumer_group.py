@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import anyio
@@ -34,6 +33,7 @@ from cobalance.rabbitmq.stream_worker import StreamWorker
 from cobalance.rabbitmq.streaming import Streaming
 from cobalance.rabbitmq.topic import Topic
 from cobalance.wakeup import in_thread
+from cobalance.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -193,7 +193,7 @@ class ConsumerGroup(Streaming):
                 raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
         self._per_partition = max_in_flight_per_partition
         self._room = None if max_in_flight is None else Room(max_in_flight)
-        self._limiter: anyio.CapacityLimiter
+        self._threads: WorkerThreads
         self._queues: dict[str, Queue] = {}
         self._workers: dict[str, PartitionWorker] = {}
         self.connection: BrokerConnection
@@ -217,7 +217,7 @@ class ConsumerGroup(Streaming):
         queues = await in_thread(self._find_queues)
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
-        self._limiter = anyio.CapacityLimiter(math.inf)  # each partition has a thread of its own
+        self._threads = WorkerThreads()
         self.connection = BrokerConnection(
             self._amqp_url,
             f"{self.name}/{self._engine.session.name}",
@@ -379,7 +379,9 @@ class ConsumerGroup(Streaming):
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has them handled in order, as far as the worker goes on; returns how many are done with."""
-        return await self._handling.work(deliveries, worker, self._limiter)
+        return await self._handling.work(
+            deliveries, worker, lambda function: self._threads.run_to_end(function, self._service_scope)
+        )
 
 
 def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:

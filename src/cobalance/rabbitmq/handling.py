@@ -19,21 +19,22 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
-import anyio
-import anyio.to_thread
 import attrs
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.retries import Retries
+
+    Outcome = tuple[Exception | None, Awaitable[object] | None]
+    InThread = Callable[[Callable[[], Outcome]], Awaitable[Outcome]]
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -67,14 +68,15 @@ class Handling:
         self._manual, self._retries, self._on_error, self.batch = manual, retries, on_error, batch
         self._in_thread = not is_async(handler)
 
-    async def work(
-        self, deliveries: Sequence[Delivery], worker: PartitionWorker, limiter: anyio.CapacityLimiter
-    ) -> int:
-        """Works messages in order, as far as the worker goes on; returns how many are done with. The others are to come again."""
+    async def work(self, deliveries: Sequence[Delivery], worker: PartitionWorker, in_thread: InThread) -> int:
+        """Works messages in order, as far as the worker goes on; returns how many are done with. The others are to come again.
+
+        `in_thread` calls a plain function in a thread, and ends no sooner than that does.
+        """
         parcels = deque(self._pack(deliveries))
         while parcels and await worker.enter(len(parcels[0].deliveries)):
             front = parcels[0]
-            error = await self._attempt(parcels, worker, limiter)
+            error = await self._attempt(parcels, worker, in_thread)
             if error is not None and not await self._after_failure(parcels, error, worker):
                 break
             if error is None and parcels and not worker.goes_on:
@@ -89,15 +91,11 @@ class Handling:
 
     # -- calling the handler ---------------------------------------------------------------------------------------------
 
-    async def _attempt(
-        self, parcels: deque[Parcel], worker: PartitionWorker, limiter: anyio.CapacityLimiter
-    ) -> Exception | None:
+    async def _attempt(self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread) -> Exception | None:
         """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
         most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
         if self._in_thread:
-            error, call = await anyio.to_thread.run_sync(
-                self._attempt_in_thread, parcels, most, worker, abandon_on_cancel=True, limiter=limiter
-            )
+            error, call = await in_thread(lambda: self._attempt_in_thread(parcels, most, worker))
             return error if call is None else await self._completed(call, parcels, worker)
         for _ in range(most):
             if not worker.begin():
@@ -125,9 +123,7 @@ class Handling:
         self._finished(parcels, worker)
         return None
 
-    def _attempt_in_thread(
-        self, parcels: deque[Parcel], most: int, worker: PartitionWorker
-    ) -> tuple[Exception | None, Awaitable[object] | None]:
+    def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Outcome:
         """The same in a thread. What turns out to be awaitable is returned besides, to be awaited on the event loop."""
         for _ in range(most):
             if not worker.begin():

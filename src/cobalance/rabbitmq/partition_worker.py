@@ -84,7 +84,7 @@ class PartitionWorker:
     async def _work(self) -> None:
         while self.tenure.active and self._given_up is None:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch)
+                tasks.start_soon(self._watch_for_end)
                 await self._subscribe()
                 await self._consume()
                 await self._finish_up()
@@ -262,6 +262,13 @@ class PartitionWorker:
             self._put_off = deliveries[finished:]
         else:
             consumer.give_back(len(deliveries) - finished)
+
+    async def _watch_for_end(self) -> None:
+        try:
+            await self._watch()
+        except anyio.get_cancelled_exc_class():  # a handler's thread is waited for, and is to begin no more than it has
+            self.stopping = True
+            raise
 
     async def _watch(self) -> None:
         """Wakes the consuming loop when the partition is asked back; later takes away what it could not finish in time, unless
