@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +21,42 @@ from cobalance.rabbitmq import delete_topic
 from cobalance.rabbitmq.broker import ready_messages
 
 HANDLER = """
+import threading
 import anyio
 
 async def hang(delivery):
     print("began", flush=True)
     await anyio.sleep_forever()
+
+def block(delivery):
+    print("began", flush=True)
+    threading.Event().wait()
+"""
+
+PROGRAM = """
+import sys
+import anyio
+import shop
+from cobalance import ConsumerGroup, GroupSettings, MemberSettings, run
+
+async def be_member(group):
+    async with group:
+        await anyio.to_thread.run_sync(sys.stdin.readline)
+    sys.exit(7)
+
+group = ConsumerGroup(
+    "g",
+    sys.argv[2],
+    shop.block,
+    amqp_url=sys.argv[3],
+    redis_url="memory://shutdown",
+    settings=GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000),
+    member=MemberSettings(drain_timeout_ms=300),
+)
+if sys.argv[1] == "run":
+    run(group, backend=sys.argv[4])
+else:
+    anyio.run(be_member, group, backend=sys.argv[4])
 """
 
 SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
@@ -55,18 +88,22 @@ def command(topic: str, urls: dict[str, str], tmp_path: Path) -> tuple[str, ...]
     return ("consume", topic, "--group", group, "--handler", "shop:hang")
 
 
+@pytest.mark.parametrize("handler", ["hang", "block"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_does_not_end_within_the_drain_timeout_is_given_up(
-    number: int, command: tuple[str, ...], topic: str, urls: dict[str, str], tmp_path: Path
+    number: int, handler: str, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:
-    """The exit code is 4, the message says how to wait longer, and the unfinished message is in its queue again."""
+    """The exit code is 4, the message says how to wait longer, and the unfinished message is in its queue again. A thread
+    that goes on for ever keeps no process from ending.
+    """
+    command = (*command[:-1], f"shop:{handler}")
     with running(*command, "--drain-timeout", "300ms", folder=tmp_path, environment=urls) as consumer:
         consumer.wait_for("began")
         outcome = consumer.end(number)
     assert outcome.code == 4
     assert "drain_timeout_ms" in outcome.err
     assert "Traceback" not in outcome.err
-    queue = f"{topic}-0"
+    queue = f"{command[1]}-0"
     assert ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1}
 
 
@@ -82,6 +119,28 @@ def test_a_second_signal_ends_it_at_once(
         outcome = consumer.end(number)
     assert outcome.code == 128 + number
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("way", ["run", "embedded"])
+def test_a_thread_that_goes_on_keeps_no_program_from_ending(
+    way: str, backend: str, topic: str, urls: dict[str, str], tmp_path: Path
+) -> None:
+    """It ends as it would have ended without it, with its own exit code and words."""
+    (tmp_path / "shop.py").write_text(HANDLER)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    arguments = [sys.executable, "program.py", way, topic, urls["COBALANCE_AMQP_URL"], backend]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(arguments, cwd=tmp_path, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            assert process.stdout.readline() == "began\n"
+            if way == "run":
+                process.send_signal(signal.SIGTERM)
+            _, err = process.communicate("\n", timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == (1 if way == "run" else 7)
+    assert ("DrainTimedOut: group g: 1 resources" in err) == (way == "run")
 
 
 @pytest.mark.anyio

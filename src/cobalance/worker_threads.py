@@ -1,13 +1,23 @@
-"""Threads for the user's plain functions. A thread cannot be stopped, so whoever called a function waits until it has returned."""
+"""Threads for the user's plain functions. A thread cannot be stopped, so whoever called a function waits until it has returned.
+
+One that never returns must not keep the process from ending either. So they are daemons, as trio's are; those that anyio has on
+asyncio are not, and Python would wait for them.
+"""
 
 from __future__ import annotations
 
 import math
 from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
+from anyio._core._eventloop import claim_worker_thread, get_async_backend, threadlocals
 
 from cobalance.wakeup import Wakeup
 
@@ -15,24 +25,54 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+try:
+    from anyio._core._eventloop import set_current_async_library
+except ImportError:  # before anyio 4.12
+    from sniffio import current_async_library_cvar
+
+    set_current_async_library = current_async_library_cvar.set  # type: ignore[assignment]
+
 T = TypeVar("T")
+
+IDLE_S = 10.0
+"""As long as anyio's, in which programs may keep connections."""
 
 
 class WorkerThreads:
     """Those of one group. Create it inside the event loop."""
 
     def __init__(self) -> None:
+        self._backend = get_async_backend()
+        self._daemons = Daemons() if self._backend.__name__ == "AsyncIOBackend" else None
         self._limiter = anyio.CapacityLimiter(math.inf)  # anyio's own would let forty functions run at a time
 
     async def run(self, function: Callable[[], T]) -> T:
         """Calls it in a thread. When this is cancelled, the function is left alone with what it does."""
-        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
+        if self._daemons is None:
+            return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
+        await anyio.lowlevel.checkpoint()
+        context, token = copy_context(), self._backend.current_token()
+        context.run(set_current_async_library, None)
+        with anyio.CancelScope() as scope:
+
+            def serve() -> T:  # anyio.from_thread works as in a thread of anyio's
+                with claim_worker_thread(self._backend, token):
+                    threadlocals.current_cancel_scope = scope
+                    return context.run(function)
+
+            call = self._daemons.start(serve)
+            await _end_of(call)
+        return call.result()
 
     async def run_to_end(self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[object]]) -> T:
         """The same, but a cancellation that finds it running waits until it has returned, for as long as `patience` shields that."""
         call: Future[T] = Future()
+
+        def attempt() -> None:
+            _carry_out(call, function)()
+
         try:
-            await self.run(lambda: _carry_out(call, function))
+            await self.run(attempt)
         finally:
             if not call.cancel() and not call.done():  # else it never began, or has returned
                 with patience():
@@ -40,13 +80,44 @@ class WorkerThreads:
         return call.result()
 
 
-def _carry_out(call: Future[T], function: Callable[[], T]) -> None:
+class Daemons:
+    """Threads that serve one call after another, the last one that became idle first, and end after a while without."""
+
+    def __init__(self) -> None:
+        self._idle: dict[SimpleQueue[Callable[[], Callable[[], None]]], None] = {}
+
+    def start(self, function: Callable[[], T]) -> Future[T]:
+        """Calls it now."""
+        call: Future[T] = Future()
+        try:
+            jobs, _ = self._idle.popitem()
+        except KeyError:
+            jobs = SimpleQueue()
+            Thread(target=self._serve, args=(jobs,), name="cobalance-worker", daemon=True).start()
+        jobs.put(lambda: _carry_out(call, function))
+        return call
+
+    def _serve(self, jobs: SimpleQueue[Callable[[], Callable[[], None]]]) -> None:
+        while True:
+            try:
+                tell = jobs.get(timeout=IDLE_S)()
+            except Empty:
+                if self._idle.pop(jobs, jobs) is None:
+                    return  # else it is just being given one
+            else:
+                self._idle[jobs] = None  # first, so that the next call finds it
+                tell()
+
+
+def _carry_out(call: Future[T], function: Callable[[], T]) -> Callable[[], None]:
+    """Calls it unless that was cancelled; returns what tells the result to whoever waits."""
     if not call.set_running_or_notify_cancel():
-        return
+        return lambda: None
     try:
-        call.set_result(function())
+        result = function()
     except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
-        call.set_exception(error)
+        return partial(call.set_exception, error)
+    return partial(call.set_result, result)
 
 
 async def _end_of(call: Future[T]) -> None:

@@ -1,0 +1,105 @@
+"""Threads for plain functions: they keep no process from ending, and otherwise are what anyio's are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+
+from cobalance.worker_threads import WorkerThreads
+
+pytestmark = pytest.mark.anyio
+
+NAME: ContextVar[str] = ContextVar("name")
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+async def test_a_thread_is_a_daemon_and_used_again() -> None:
+    """What a program keeps in it (a connection, say) is there the next time."""
+    threads = WorkerThreads()
+    found = [await threads.run(threading.current_thread) for _ in range(20)]
+    assert all(thread.daemon for thread in found)
+    assert len(set(found)) < 5  # trio's may take turns
+
+
+async def test_what_a_function_raises_is_raised() -> None:
+    """Also where it is not an Exception."""
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        await WorkerThreads().run(leave)
+
+
+async def test_a_function_may_go_back_to_the_event_loop_or_have_one_of_its_own() -> None:
+    """And sees the context variables of whoever called it."""
+    NAME.set("outer")
+    main = threading.get_ident()
+
+    async def get_ident() -> int:
+        return threading.get_ident()
+
+    def function() -> tuple[str, int, int, int]:
+        own = anyio.run(get_ident)
+        return NAME.get(), anyio.from_thread.run(get_ident), anyio.from_thread.run_sync(threading.get_ident), own
+
+    name, *idents, own = await WorkerThreads().run(function)
+    assert name == "outer"
+    assert idents == [main, main]
+    assert own != main
+
+
+@pytest.mark.parametrize("end", ["cancel", "patience"])
+async def test_a_cancellation_waits_for_a_running_function(end: str) -> None:
+    """It can see that it is cancelled; and it is waited for no longer than the patience lasts."""
+    begun, go_on, patience = threading.Event(), threading.Event(), anyio.CancelScope(shield=True)
+    story: list[str] = []
+
+    def function() -> None:
+        begun.set()
+        go_on.wait()
+        try:
+            anyio.from_thread.check_cancelled()
+        except BaseException:
+            story.append("saw it")
+            raise
+
+    async def run(threads: WorkerThreads, scope: anyio.CancelScope) -> None:
+        with scope:
+            await threads.run_to_end(function, lambda: patience)
+        story.append("over")
+
+    scope = anyio.CancelScope()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, WorkerThreads(), scope)
+        await anyio.to_thread.run_sync(begun.wait)
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert story == []
+        if end == "patience":
+            patience.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert story == ["over"]
+        go_on.set()
+    assert story[0] == ("saw it" if end == "cancel" else "over")
+
+
+async def test_a_cancelled_call_that_has_not_begun_never_does() -> None:
+    """It is not waited for either."""
+    called: list[Any] = []
+    note: Callable[[], None] = lambda: called.append(1)  # noqa: E731
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await WorkerThreads().run_to_end(note, lambda: anyio.CancelScope(shield=True))
+    assert called == []
