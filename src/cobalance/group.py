@@ -26,7 +26,7 @@ from cobalance.errors import (
     UsageError,
 )
 from cobalance.events import ResourcesDeclared, StopAsked
-from cobalance.limits import check_integer, check_members, check_resources
+from cobalance.limits import check_callable, check_integer, check_kind, check_members, check_names, check_resources
 from cobalance.names import validate_name
 from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
@@ -101,13 +101,23 @@ class Group(Pausing):
         resources_version: int = 1,
         transport: Transport | None = None,
     ) -> None:
+        for what, function in (
+            ("work", work),
+            ("on_assigned", on_assigned),
+            ("on_revoked", on_revoked),
+            ("on_lost", on_lost),
+        ):
+            check_callable(what, function)
+        check_kind("redis_url", redis_url, str)
+        check_kind("settings", settings, GroupSettings, optional=True)
+        check_kind("member", member, MemberSettings, optional=True)
         super().__init__(work, on_assigned, on_revoked, on_lost)
         self.name = validate_name("group", name)
         self.settings = settings or GroupSettings()
         self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
             validate_name("instance id", self.own.instance_id)
-        self._resources = None if resources is None else tuple(validate_name("resource", name) for name in resources)
+        self._resources = None if resources is None else check_names("resource", resources)
         check_resources(self._resources or ())
         check_integer("resources_version", resources_version)
         self._version = resources_version
@@ -207,7 +217,7 @@ class Group(Pausing):
 
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
-        names = tuple(validate_name("resource", name) for name in resources)
+        names = check_names("resource", resources)
         check_resources(names)
         check_integer("the resource list's version", version)
         self._engine.post(ResourcesDeclared(version, names))

@@ -5,9 +5,11 @@ Names have their own bound (names.py), topics theirs (rabbitmq/topic.py), and se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cobalance.errors import UsageError
+from cobalance.names import validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +42,41 @@ def check_members(group: str, present: int) -> None:
         )
 
 
-def check_integer(what: str, value: object, *, least: int = 0) -> None:
-    """Raises UsageError unless the value is a whole number that the coordinator can tell from its neighbours."""
-    if type(value) is not int or not least <= value <= MAX_INTEGER:  # a bool is no number here
-        raise UsageError(f"{what} is {value!r}: give a whole number from {least} to 2^53 - 1")
+def check_integer(what: str, value: object, *, least: int = 0, most: int = MAX_INTEGER) -> None:
+    """Raises UsageError unless the value is a whole number in these bounds, by default one that the coordinator can tell from its
+    neighbours.
+    """
+    if type(value) is not int or not least <= value <= most:  # a bool is no number here
+        bound = "2^53 - 1" if most == MAX_INTEGER else most
+        raise UsageError(f"{what} is {value!r}: give a whole number from {least} to {bound}")
+
+
+def is_number(value: object, least: float, most: float) -> bool:
+    """Whether it is a finite number in these bounds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_number(what: str, value: object, *, least: float, most: float) -> None:
+    """Raises UsageError unless the value is a number in these bounds, whole or not."""
+    if not is_number(value, least, most):
+        raise UsageError(f"{what} is {value!r}: give a number from {least} to {most}")
+
+
+def check_kind(what: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Raises UsageError unless the value is of this class. Values may hold secrets, so only their own class is told."""
+    if not isinstance(value, kind) and not (optional and value is None):
+        wanted = f"a {kind.__name__}{' or None' if optional else ''}"
+        raise UsageError(f"{what} is an object of type {type(value).__name__}: give {wanted}")
+
+
+def check_callable(what: str, value: object) -> None:
+    """Raises UsageError unless the value is a function, or is not given."""
+    if value is not None and not callable(value):
+        raise UsageError(f"{what} is an object of type {type(value).__name__}: give a function")
+
+
+def check_names(kind: str, names: object) -> tuple[str, ...]:
+    """Returns the names in a list, or raises UsageError. A single string is no list of its letters."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise UsageError(f"the {kind}s are {names!r}: give a list of names, such as ['{kind}1', '{kind}2']")
+    return tuple(validate_name(kind, name) for name in names)

@@ -16,6 +16,8 @@ def validate_name(kind: str, value: str) -> str:
     Braces would break the hash tag that keeps a group's Redis keys together, glob characters the patterns of SCAN and of ACL
     rules, `#` the wildcards of topic exchanges, and blanks and control characters everybody's logs.
     """
+    if not isinstance(value, str):
+        raise UsageError(f"The name of a {kind} is an object of type {type(value).__name__}: give a string.")
     if not value:
         raise UsageError(f"The name of a {kind} must not be empty.")
     if len(value.encode(errors="surrogatepass")) > MAX_NAME_BYTES:

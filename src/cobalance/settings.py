@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import attrs
-from attrs.validators import ge, instance_of, le
 
 from cobalance.errors import InvalidSettings
+from cobalance.limits import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +15,35 @@ if TYPE_CHECKING:
 Mode = Literal["cooperative", "eager"]
 
 
-def _between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
+def between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
+    """A validator of whole numbers."""
+
     def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
         if type(value) is not int or not low <= value <= high:  # a bool is no number here
             raise InvalidSettings(f"{attribute.name} is {value!r}: give a whole number from {low} to {high}")
 
     return check
+
+
+def number_between(low: float, high: float) -> Callable[[object, attrs.Attribute[float], float], None]:
+    """A validator of numbers that need not be whole."""
+
+    def check(_: object, attribute: attrs.Attribute[float], value: float) -> None:
+        if not is_number(value, low, high):
+            raise InvalidSettings(f"{attribute.name} is {value!r}: give a number from {low} to {high}")
+
+    return check
+
+
+def flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
+    """A validator of what is so or not."""
+    if not isinstance(value, bool):
+        raise InvalidSettings(f"{attribute.name} is {value!r}: give True or False")
+
+
+def _name(_: object, attribute: attrs.Attribute[str | None], value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidSettings(f"{attribute.name} is {value!r}: give a string")
 
 
 @attrs.frozen(kw_only=True)
@@ -34,27 +57,27 @@ class GroupSettings:
     mode: Mode = attrs.field(default="cooperative")
     """``cooperative`` moves only surplus; ``eager`` stops everything at every change (the baseline of comparisons)."""
 
-    session_timeout_ms: int = attrs.field(default=5_000, validator=_between(200, 3_600_000))
+    session_timeout_ms: int = attrs.field(default=5_000, validator=between(200, 3_600_000))
     """A member silent for this long has crashed. Shorter heals faster, and mistakes a pause for a crash sooner."""
 
-    heartbeat_interval_ms: int = attrs.field(default=1_000, validator=_between(20, 1_200_000))
+    heartbeat_interval_ms: int = attrs.field(default=1_000, validator=between(20, 1_200_000))
     """How often a member renews its session. At most a third of it, so that two lost ones cost nothing."""
 
-    revocation_timeout_ms: int = attrs.field(default=30_000, validator=_between(200, 86_400_000))
+    revocation_timeout_ms: int = attrs.field(default=30_000, validator=between(200, 86_400_000))
     """How long a holder may take to finish and commit before its resource is moved by force. Not below the session
     timeout: a holder must have been told, or have expired, before anybody else may start."""
 
-    rejoin_grace_ms: int = attrs.field(default=60_000, validator=_between(0, 86_400_000))
+    rejoin_grace_ms: int = attrs.field(default=60_000, validator=between(0, 86_400_000))
     """How long the resources of a member with an instance id are kept for its return. 0 switches this off."""
 
-    gather_ms: int = attrs.field(default=500, validator=_between(0, 600_000))
+    gather_ms: int = attrs.field(default=500, validator=between(0, 600_000))
     """Changes that follow a rebalance this closely are gathered into the next one, so that a burst of joins does not
     pause the same resources again and again. The first change always acts at once."""
 
-    moves_per_call: int = attrs.field(default=100, validator=_between(1, 1_000))
+    moves_per_call: int = attrs.field(default=100, validator=between(1, 1_000))
     """Most resources one script call may move, which bounds how long Redis is busy with us."""
 
-    journal_length: int = attrs.field(default=100_000, validator=_between(100, 100_000_000))
+    journal_length: int = attrs.field(default=100_000, validator=between(100, 100_000_000))
     """About how many journal entries are kept."""
 
     @mode.validator
@@ -93,18 +116,18 @@ STORED_NAMES: dict[str, str] = {
 class MemberSettings:
     """What one process chooses for itself."""
 
-    capacity: int = attrs.field(default=1, validator=[instance_of(int), ge(0), le(1_000)])
+    capacity: int = attrs.field(default=1, validator=between(0, 1_000))
     """Its share relative to the others'. 0 is a standby, which is given nothing."""
 
-    instance_id: str | None = None
+    instance_id: str | None = attrs.field(default=None, validator=_name)
     """A name that survives restarts (a StatefulSet pod's): what the process held is kept for the rejoin grace."""
 
-    max_processing_ms: int = attrs.field(default=300_000, validator=_between(1, 86_400_000))
+    max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
     """A handler that runs longer is hung, and costs its resource (Kafka's max.poll.interval.ms, but not the member)."""
 
-    drain_timeout_ms: int = attrs.field(default=30_000, validator=_between(0, 86_400_000))
+    drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))
     """How long a graceful leave may take before what is left is given up; and how long a hung handler's cleanup may."""
 
-    guarded_outage_ms: int = attrs.field(default=3_600_000, validator=_between(0, 86_400_000))
+    guarded_outage_ms: int = attrs.field(default=3_600_000, validator=between(0, 86_400_000))
     """How long a member cut off from Redis goes on with resources whose broker is proven to admit one consumer only.
     0 stops them with the others, at the end of its session."""

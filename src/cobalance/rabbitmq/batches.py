@@ -2,19 +2,12 @@
 
 import attrs
 
-from cobalance.errors import InvalidSettings
+from cobalance.settings import between
+
+MOST_MESSAGES = 65_535
+"""No more are sent ahead."""
 
 MOST_WAIT_MS = 60_000
-
-
-def _valid_most(_: object, __: object, value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidSettings(f"a batch has at least 1 message, not {value!r}")
-
-
-def _valid_wait(_: object, __: object, value: int) -> None:
-    if type(value) is not int or not 0 <= value <= MOST_WAIT_MS:
-        raise InvalidSettings(f"within_ms is {value!r}: give a whole number from 0 to {MOST_WAIT_MS}")
 
 
 @attrs.frozen
@@ -25,6 +18,6 @@ class Batch:
     over one at a time, still as lists, so that only the one that fails is given up.
     """
 
-    most: int = attrs.field(default=100, validator=_valid_most)
-    within_ms: int = attrs.field(default=50, validator=_valid_wait, kw_only=True)
+    most: int = attrs.field(default=100, validator=between(1, MOST_MESSAGES))
+    within_ms: int = attrs.field(default=50, validator=between(0, MOST_WAIT_MS), kw_only=True)
     """How long the first message of a list waits for others."""

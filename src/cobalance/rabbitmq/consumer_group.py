@@ -11,7 +11,6 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
 from cobalance.group import GroupOptions
-from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
@@ -22,6 +21,7 @@ from cobalance.rabbitmq.handling import Handling
 from cobalance.rabbitmq.in_flight import Room, Share
 from cobalance.rabbitmq.layouts import LayoutSource
 from cobalance.rabbitmq.learning import LearningWorker
+from cobalance.rabbitmq.options import check_options, checked_source
 from cobalance.rabbitmq.partition import PartitionConsumer
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.queues import Guard, Queue
@@ -161,8 +161,9 @@ class ConsumerGroup(Streaming):
         streams: StreamSettings | None = None,
         **group_options: Unpack[GroupOptions],
     ) -> None:
+        check_options({name: value for name, value in locals().items() if name != "name"})
         super().__init__(name, **group_options)
-        self._source, self._amqp_url = source, amqp_url
+        self._source, self._amqp_url = checked_source(source), amqp_url
         self._management_url, self._refresh_ms = management_url, refresh_ms
         self._fencing: Fencing | None = None
         self._discovers: LayoutSource | ManagedSource | None = None
@@ -171,8 +172,6 @@ class ConsumerGroup(Streaming):
         self._dead_letter = _checked("on_error", on_error, ("raise", "dead_letter", "halt")) == "dead_letter"
         self._require_guard = require_guard
         self.unconnected_ms = unconnected_ms
-        if unconnected_ms is not None:
-            check_integer("unconnected_ms", unconnected_ms, least=1)
         self._streams = streams or StreamSettings()
         self.batch = batch
         self._handling = Handling(

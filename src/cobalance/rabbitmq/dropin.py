@@ -46,6 +46,7 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin_channel import Consumer, GroupChannel
 from cobalance.rabbitmq.lane_group import BackgroundMembership
 from cobalance.rabbitmq.lanes import Lane, Lanes, Message
+from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.parameters import connection_parameters, single_urls
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class GroupConnection:
         redis_url: str = "redis://127.0.0.1:6379/0",
         **options: Unpack[DropinOptions],
     ) -> None:
+        check_options({**options, "redis_url": redis_url})
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
         self._membership: BackgroundMembership | None = None

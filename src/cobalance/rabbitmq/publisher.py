@@ -12,6 +12,8 @@ import anyio
 from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed
+from cobalance.limits import check_kind
+from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.outbox import Message
 from cobalance.rabbitmq.outlet import Outlet
 from cobalance.rabbitmq.topic import Topic
@@ -56,6 +58,7 @@ class Publisher:
         heartbeat_s: int = 30,
         name: str = "publisher",
     ) -> None:
+        _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
         self._timeout_ms = timeout_ms
         self._envelopes = _Envelopes()
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
@@ -138,6 +141,7 @@ class AsyncPublisher:
         heartbeat_s: int = 30,
         name: str = "publisher",
     ) -> None:
+        _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
         self._timeout_ms = timeout_ms
         self._envelopes = _Envelopes()
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
@@ -196,6 +200,11 @@ class AsyncPublisher:
         except anyio.get_cancelled_exc_class():
             self._outlet.window.give_up(turn)
             raise
+
+
+def _check(url: str, topic: Topic, **options: object) -> None:
+    check_kind("topic", topic, Topic)
+    check_options({"url": url, **options})
 
 
 def _no_room(timeout_ms: int) -> PublishFailed:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.settings import between, flag, number_between
 
 Place = Literal["first", "last", "next"]
 Start = Place | int | datetime
@@ -26,7 +27,7 @@ def check_start(value: object) -> None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(f"The time {value} to start at has no time zone: give one, e.g. datetime.now(UTC).")
-    elif value not in get_args(Place) and (type(value) is not int or value < 0):
+    elif not (isinstance(value, str) and value in get_args(Place)) and (type(value) is not int or value < 0):
         raise UsageError(
             f"A stream cannot be read from {value!r}: give 'first', 'last', 'next', an offset, or a time with its time zone."
         )
@@ -37,13 +38,8 @@ def _valid_start(_: object, __: object, value: object) -> None:
 
 
 def _valid_policy(_: object, __: object, value: object) -> None:
-    if value not in {None, *get_args(UnknownOffset)}:
+    if value not in (None, *get_args(UnknownOffset)):
         raise UsageError(f"on_unknown_offset is {value!r}: give 'stop' or 'first'.")
-
-
-def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if value <= 0:
-        raise UsageError(f"{attribute.name} is {value!r}: give a number above 0.")
 
 
 @attrs.frozen(kw_only=True)
@@ -65,13 +61,13 @@ class StreamSettings:
     ``"stop"`` halts the partition (OffsetUnknown) until an operator has said where to go on, ``"first"`` goes on at the oldest message
     there is. Not given, it is ``"first"`` if that is where to start, else ``"stop"``."""
 
-    commit_every: int = attrs.field(default=500, validator=_positive)
+    commit_every: int = attrs.field(default=500, validator=between(1, 1_000_000_000))
     """A commit is sent when so many more messages are processed …"""
 
-    commit_interval_ms: float = attrs.field(default=1_000.0, validator=_positive)
+    commit_interval_ms: float = attrs.field(default=1_000.0, validator=number_between(0.1, 86_400_000))
     """… or so long after the first of them; and always with the release."""
 
-    lock: bool = False
+    lock: bool = attrs.field(default=False, validator=flag)
     """Holds the exclusive queue ``lock.<stream>`` while consuming. RabbitMQ gives that to one connection at a time, so the stream counts
     as guarded: who is cut off from Redis alone goes on. It takes the permission to configure queues of that name."""
 

@@ -1,0 +1,140 @@
+"""Options that cannot work are refused where they are given, in words that say what would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cobalance import BlockingGroup, ConsumerGroup, Group
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.stream_settings import StreamSettings
+from cobalance.settings import GroupSettings, MemberSettings
+
+
+def handle(_: object) -> None:
+    """A plain handler."""
+
+
+def consumer(**options: Any) -> object:
+    """Of a group; no server is asked yet."""
+    return ConsumerGroup("g", "orders", handle, **options)
+
+
+def dropin(**options: Any) -> object:
+    """In place of a pika connection; the address is one where nobody listens."""
+    return GroupConnection("amqp://guest:guest@127.0.0.1:1/%2F", group="g", **options)
+
+
+def publisher(**options: Any) -> object:
+    """Of a topic."""
+    return Publisher("amqp://127.0.0.1:1", Topic("orders", 1), **options)
+
+
+def async_publisher(**options: Any) -> object:
+    """The same for event loops."""
+    return AsyncPublisher("amqp://127.0.0.1:1", Topic("orders", 1), **options)
+
+
+def group(**options: Any) -> object:
+    """Of anything."""
+    return Group("g", ["r"], **options)
+
+
+NO_NUMBERS: tuple[Any, ...] = ("10", True, math.nan, math.inf, -5, [])
+WHOLE = (*NO_NUMBERS, 2.5)
+
+NUMBERS: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
+    *((make, "prefetch", (*WHOLE, 0, 65_536, None)) for make in (consumer, dropin)),
+    *((make, "ack_every", (*WHOLE, 0, 10**10)) for make in (consumer, dropin)),
+    *((make, "ack_interval_ms", (*NO_NUMBERS, 0, 10**10)) for make in (consumer, dropin)),
+    *((make, "unconnected_ms", (*WHOLE, 0, 10**10)) for make in (consumer, dropin)),
+    (consumer, "refresh_ms", (*WHOLE, 0, 10**10)),
+    (consumer, "retries", (*WHOLE, 10**10, None)),
+    (consumer, "max_in_flight", (*WHOLE, 0, 10**10)),
+    (consumer, "max_in_flight_per_partition", (*WHOLE, 0, 10**10)),
+    *((make, "window", (*WHOLE, 0, 10**10)) for make in (publisher, async_publisher)),
+    *((make, "timeout_ms", (*WHOLE, 0, 10**10)) for make in (publisher, async_publisher)),
+    *((make, "heartbeat_s", (*WHOLE, 65_536)) for make in (publisher, async_publisher)),
+    (Retries, "most", (*WHOLE, 10**10)),
+    (Retries, "first_ms", (*WHOLE, 10**10)),
+    (Retries, "last_ms", (*WHOLE, 10**10)),
+    (Retries, "factor", (*NO_NUMBERS, 0.5, 10**10)),
+    (Batch, "most", (*WHOLE, 0, 65_536)),
+    (Batch, "within_ms", (*WHOLE, 10**10)),
+    (StreamSettings, "commit_every", (*WHOLE, 0, 10**10)),
+    (StreamSettings, "commit_interval_ms", (*NO_NUMBERS, 0, 10**10)),
+    (MemberSettings, "capacity", (*WHOLE, 1_001)),
+    (MemberSettings, "max_processing_ms", (*WHOLE, 0, 10**10)),
+    (MemberSettings, "drain_timeout_ms", (*WHOLE, 10**10)),
+    (MemberSettings, "guarded_outage_ms", (*WHOLE, 10**10)),
+]
+
+KINDS: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
+    *((make, "require_guard", ("no", 1, None)) for make in (consumer, dropin)),
+    *((make, "streams", ("first", {})) for make in (consumer, dropin)),
+    *((make, "settings", ({"session_timeout_ms": 1}, 5)) for make in (group, consumer, dropin)),
+    *((make, "member", (5, GroupSettings())) for make in (group, consumer, dropin)),
+    *((make, "redis_url", (5, None)) for make in (group, consumer, dropin)),
+    *((make, "management_url", (7,)) for make in (consumer, dropin)),
+    *((make, "on_assigned", (5,)) for make in (group, consumer, dropin)),
+    (group, "work", (5,)),
+    (consumer, "amqp_url", (5, None)),
+    (consumer, "batch", (5, "many")),
+    (publisher, "name", (5,)),
+    (StreamSettings, "lock", ("no", 1)),
+    (StreamSettings, "start", ([], {})),
+    (StreamSettings, "on_unknown_offset", ([],)),
+    (MemberSettings, "instance_id", (5, b"pod")),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "value"), [(make, name, value) for make, name, values in NUMBERS + KINDS for value in values]
+)
+def test_a_value_that_cannot_work_is_refused(make: Callable[..., object], option: str, value: object) -> None:
+    """Before any server is asked; the message names the option, or what it is, and says what to give."""
+    with pytest.raises(UsageError, match=r"give|has at least|from 0") as raised:
+        make(**{option: value})
+    assert option in str(raised.value) or make in (Retries, Batch, StreamSettings) or option == "retries"
+
+
+LISTS: list[Callable[[Any], object]] = [
+    lambda names: Group("g", names),
+    lambda names: BlockingGroup("g", names),
+    lambda names: ConsumerGroup("g", names, handle),
+]
+
+
+@pytest.mark.parametrize("names", [5, [1], [None], b"abc", [b"abc"]])
+@pytest.mark.parametrize("make", LISTS)
+def test_what_is_no_list_of_names_is_refused(make: Callable[[Any], object], names: Any) -> None:
+    """Of whatever kind."""
+    with pytest.raises(UsageError, match="give"):
+        make(names)
+
+
+@pytest.mark.parametrize("make", LISTS[:2])
+def test_a_word_is_no_list_of_its_letters(make: Callable[[Any], object]) -> None:
+    """It was taken for one, and the letters were worked."""
+    with pytest.raises(UsageError, match=r"'photos'.* give a list of names"):
+        make("photos")
+
+
+@pytest.mark.parametrize("name", [5, None, b"g"])
+def test_a_name_is_a_string(name: Any) -> None:
+    """Of a group, for one."""
+    with pytest.raises(UsageError, match="name of a group"):
+        Group(name, ["a"])
+
+
+def test_a_list_may_be_any_iterable() -> None:
+    """Once is enough."""
+    ConsumerGroup("g", (name for name in ["a", "b"]), handle)
+    Group("g", {"a": 1})
