@@ -181,3 +181,25 @@ def test_what_can_never_handle_a_message_is_refused_at_once(handler: Any, compla
     """Before any server is asked."""
     with pytest.raises(UsageError, match=complaint):
         ConsumerGroup("billing", "orders", handler)
+
+
+async def test_an_acknowledgement_that_cannot_be_is_refused_in_words(here: Place) -> None:
+    """A second one, or one of something that this group never handed out."""
+    seen: list[Delivery] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        async with here.member(topic, handle, ack="manual") as member:
+            await until(lambda: seen)
+            member.ack(seen[0])
+            for settle in (member.ack, member.reject):
+                with pytest.raises(UsageError, match="settled before"):
+                    settle(seen[0])
+                with pytest.raises(UsageError, match="give a Delivery"):
+                    settle(None)  # type: ignore[arg-type]
+        stranger = ConsumerGroup("other", topic, handle, ack="manual")
+        with pytest.raises(UsageError, match="is not of this group"):
+            stranger.ack(seen[0])

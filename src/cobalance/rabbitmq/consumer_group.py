@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import anyio
@@ -11,9 +12,11 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
 from cobalance.group import GroupOptions
+from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
 from cobalance.rabbitmq.failures import unguarded
 from cobalance.rabbitmq.fencing import Fence, Fencing
@@ -36,11 +39,10 @@ from cobalance.wakeup import in_thread
 from cobalance.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cobalance.events import Event
     from cobalance.rabbitmq.batches import Batch
-    from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.discovery import Source
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.handling import OnError
@@ -201,14 +203,20 @@ class ConsumerGroup(Streaming):
 
     def ack(self, delivery: Delivery) -> None:
         """The message was processed (``ack="manual"``); from any thread, in any order within a partition."""
-        self._worker_of(delivery).done(delivery)
+        with _told_in_words():
+            self._worker_of(delivery).done(delivery)
 
     def reject(self, delivery: Delivery) -> None:
         """The message is given up (``ack="manual"``): the queue's dead-letter target gets it."""
-        self._worker_of(delivery).reject(delivery)
+        with _told_in_words():
+            self._worker_of(delivery).reject(delivery)
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker:
-        return self._workers[delivery.queue]
+        check_kind("what is acknowledged", delivery, Delivery)
+        worker = self._workers.get(delivery.queue)
+        if worker is None:
+            raise UsageError(f"a message of {delivery.queue!r} is not of this group: settle it where it was handed out")
+        return worker
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
@@ -381,6 +389,15 @@ class ConsumerGroup(Streaming):
         return await self._handling.work(
             deliveries, worker, lambda function: self._threads.run_to_end(function, self._service_scope)
         )
+
+
+@contextmanager
+def _told_in_words() -> Iterator[None]:
+    """An acknowledgement that cannot be is an error of the call."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{error}: acknowledge or reject each message once") from None
 
 
 def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:
