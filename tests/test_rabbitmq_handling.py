@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
 
@@ -42,9 +43,10 @@ Wrap = Callable[[Callable[[Delivery], Any]], Any]
 
 def as_function(handle: Callable[[Delivery], Any]) -> Any:
     """Runs it in a thread; what it notes is noted on the event loop."""
+    loop = anyio.lowlevel.current_token()
 
     def handler(delivery: Delivery) -> None:
-        anyio.from_thread.run_sync(handle, delivery)
+        anyio.from_thread.run_sync(handle, delivery, token=loop)
 
     return handler
 

@@ -80,8 +80,10 @@ async def test_no_more_handlers_run_at_a_time_than_the_process_may(here: Place, 
         seen.note(delivery)
         running -= 1
 
+    loop = anyio.lowlevel.current_token()
+
     def handle_in_thread(delivery: Delivery) -> None:
-        anyio.from_thread.run(handle, delivery)
+        anyio.from_thread.run(handle, delivery, token=loop)
 
     with new_topic(here.amqp_url, 4) as topic:
         for partition in range(4):

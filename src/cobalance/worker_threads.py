@@ -1,12 +1,12 @@
 """Threads for the user's plain functions. A thread cannot be stopped, so whoever called a function waits until it has returned.
 
-One that never returns must not keep the process from ending either. So they are daemons, as trio's are; those that anyio has on
-asyncio are not, and Python would wait for them.
+One that never returns must not keep the process from ending either, so these are daemons. anyio's are not on asyncio, and Python
+would wait for them.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -14,23 +14,13 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
-import anyio
 import anyio.lowlevel
-import anyio.to_thread
-from anyio._core._eventloop import claim_worker_thread, get_async_backend, threadlocals
 
 from cobalance.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-
-try:
-    from anyio._core._eventloop import set_current_async_library
-except ImportError:  # before anyio 4.12
-    from sniffio import current_async_library_cvar
-
-    set_current_async_library = current_async_library_cvar.set  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -39,29 +29,20 @@ IDLE_S = 10.0
 
 
 class WorkerThreads:
-    """Those of one group. Create it inside the event loop."""
+    """Those of one group."""
 
     def __init__(self) -> None:
-        self._backend = get_async_backend()
-        self._daemons = Daemons() if self._backend.__name__ == "AsyncIOBackend" else None
-        self._limiter = anyio.CapacityLimiter(math.inf)  # anyio's own would let forty functions run at a time
+        self._daemons = Daemons()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Calls it in a thread. When this is cancelled, the function is left alone with what it does."""
-        if self._daemons is None:
-            return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
+        """Calls it in a thread, with the caller's context variables. When this is cancelled, the function is left alone with what
+        it does.
+        """
         await anyio.lowlevel.checkpoint()
-        context, token = copy_context(), self._backend.current_token()
-        context.run(set_current_async_library, None)
-        with anyio.CancelScope() as scope:
-
-            def serve() -> T:  # anyio.from_thread works as in a thread of anyio's
-                with claim_worker_thread(self._backend, token):
-                    threadlocals.current_cancel_scope = scope
-                    return context.run(function)
-
-            call = self._daemons.start(serve)
-            await _end_of(call)
+        context = copy_context()
+        context.run(_leave_event_loop)
+        call = self._daemons.start(partial(context.run, function))
+        await _end_of(call)
         return call.result()
 
     async def run_to_end(self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[object]]) -> T:
@@ -118,6 +99,14 @@ def _carry_out(call: Future[T], function: Callable[[], T]) -> Callable[[], None]
     except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
         return partial(call.set_exception, error)
     return partial(call.set_result, result)
+
+
+def _leave_event_loop() -> None:
+    """The thread has none, so that it may run one of its own."""
+    if "sniffio" in sys.modules:
+        import sniffio
+
+        sniffio.current_async_library_cvar.set(None)
 
 
 async def _end_of(call: Future[T]) -> None:

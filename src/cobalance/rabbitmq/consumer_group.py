@@ -6,8 +6,6 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
-import anyio
-
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared

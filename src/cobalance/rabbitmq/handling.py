@@ -23,6 +23,7 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
+from cobalance.worker import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -115,9 +116,9 @@ class Handling:
         try:
             refuse_result(await call)
         except asyncio.CancelledError as error:
-            if _is_ours():
+            if is_cancelled():
                 raise
-            return RuntimeError(f"the handler awaited something that was cancelled ({error})")
+            return _cancelled_inside(error)
         except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
             return error
         self._finished(parcels, worker)
@@ -133,6 +134,8 @@ class Handling:
                 if inspect.isawaitable(result):
                     return None, result
                 refuse_result(result)
+            except asyncio.CancelledError as error:
+                return _cancelled_inside(error), None
             except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 return error, None
             self._finished(parcels, worker)
@@ -193,10 +196,8 @@ class Handling:
         return self._group, words, f"cobalance group resume {self._group} {parcel.deliveries[0].queue}"
 
 
-def _is_ours() -> bool:
-    """Whether it is this task that is being cancelled. On trio nobody else's cancellation comes here."""
-    task = asyncio.current_task()
-    return task is None or bool(task.cancelling())
+def _cancelled_inside(error: asyncio.CancelledError) -> Exception:
+    return RuntimeError(f"the handler awaited something that was cancelled ({error})")
 
 
 def _kind(error: Exception) -> str:
