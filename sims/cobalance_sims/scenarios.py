@@ -424,6 +424,13 @@ _ALL = (
         settings=EAGER,
     ),
     Scenario(
+        name="eager_poison",
+        summary="in eager mode, a resource that nobody can work: nobody stops for its pauses",
+        plan=(COMMITS,),
+        habits=Habits(fails_ms_of={"r3": (80, 120)}),
+        settings=EAGER,
+    ),
+    Scenario(
         name="everything",
         summary="all of it at once",
         plan=(

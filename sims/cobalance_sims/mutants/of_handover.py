@@ -185,6 +185,14 @@ ENDING: tuple[Mutant, ...] = (
         "poison@1..5",
     ),
     lua(
+        "barrier-for-each-pause",
+        "50_moves",
+        "local function count_shared(delta) G.total, G.ceilings = G.total + delta, 0 end",
+        "local function count_shared(delta) G.total, G.ceilings, G.changed = G.total + delta, 0, 1 end",
+        "In eager mode each pause of what nobody can work stops the whole group.",
+        "eager_poison@1..3",
+    ),
+    lua(
         "removed-at-once",
         "set_resources",
         "if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end",
