@@ -160,9 +160,10 @@ class FaultProxy:
             link.budgets.update([self._budget])
         self._links.add(link)
         try:
-            await asyncio.gather(
-                self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
-            )
+            with suppress(asyncio.CancelledError):  # by `close`; before Python 3.12, asyncio complains of servers' tasks that are
+                await asyncio.gather(
+                    self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
+                )
         finally:
             link.close()
             self._links.discard(link)
