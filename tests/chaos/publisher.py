@@ -73,8 +73,9 @@ class Load:
                     count += 1
                 sent = self._take_confirmed(sent)
         finally:
+            until = time.monotonic() + CONFIRM_S
             for message, outcome in sent:
-                if _is_confirmed(outcome):
+                if _is_confirmed(outcome, until - time.monotonic()):
                     self.confirmed.add(message)
 
     def _one(self, publisher: Publisher, count: int) -> tuple[Message, Future[int]]:
@@ -93,9 +94,9 @@ class Load:
         return [(message, outcome) for message, outcome in sent if not outcome.done()]
 
 
-def _is_confirmed(outcome: Future[int]) -> bool:
+def _is_confirmed(outcome: Future[int], within_s: float) -> bool:
     try:
-        outcome.result(CONFIRM_S)
+        outcome.result(max(0.0, within_s))
     except (CobalanceError, TimeoutError):
         return False
     return True
