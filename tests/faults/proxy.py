@@ -160,7 +160,9 @@ class FaultProxy:
             link.budgets.update([self._budget])
         self._links.add(link)
         try:
-            with suppress(asyncio.CancelledError):  # by `close`; before Python 3.12, asyncio complains of servers' tasks that are
+            with suppress(
+                asyncio.CancelledError
+            ):  # by `close`; before Python 3.12, asyncio complains of servers' tasks that are
                 await asyncio.gather(
                     self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
                 )
