@@ -99,7 +99,19 @@ def test_a_givers_own_trouble_pauses_nothing(group: Group, reason: str) -> None:
         assert group.holders()["r000"] is not None
 
 
-@pytest.mark.parametrize("reason", [*OWN_TROUBLE, "cancelled", "hung", "failed"])
+@pytest.mark.parametrize("reason", ["resigned", "unconnected"])
+def test_a_role_that_is_resigned_goes_to_somebody_else_each_time(group: Group, reason: str) -> None:
+    """And what a member without RabbitMQ cannot work, to one that may have it."""
+    shared(group, "ab", 2)
+    for _ in range(6):
+        giver = group.holders()["r000"]
+        give_up(group, reason=reason)
+        group.drain()
+        assert group.holders()["r000"] not in (giver, None)
+        group.run(4 * group.settings.session_timeout_ms)
+
+
+@pytest.mark.parametrize("reason", ["fenced", "deadline", "left", "cancelled", "hung", "failed"])
 def test_whatever_its_givers_say_nothing_else_moves(group: Group, reason: str) -> None:
     """Four have two each, and whoever has one of them gives it up at once, twenty times or as often as it is tried."""
     shared(group, "abcd", 8)

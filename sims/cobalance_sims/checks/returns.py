@@ -25,7 +25,7 @@ class S6Returns(Check):
     """Nothing else is interrupted.
 
     Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
-    What was given up unfinished does not go back to its giver while others could have it, but for the second time in a row, from which on nothing moves for it. A lower version of the resource list
+    What was given up unfinished does not go back to its giver while others could have it, but for the second time in a row, from which on nothing moves for it (a giver without RabbitMQ, or who gave up a role, aside). A lower version of the resource list
     changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
     loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something that it
     may keep, or has lost something to a better claim, knows of that once it is answered what it asks a session timeout later.
@@ -36,7 +36,7 @@ class S6Returns(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
-        self._in_a_row = InARow(world.settings.session_timeout_ms, ("fenced",))
+        self._in_a_row = InARow(world.settings.session_timeout_ms, ("fenced", "resigned", "unconnected"))
         self._list_version = 0
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""

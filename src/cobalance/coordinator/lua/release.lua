@@ -14,6 +14,7 @@ if wrong then return wrong end
 
 -- Why a giver cannot go on whose resource is as good as any.
 local GIVERS_OWN = {unconnected = true, resigned = true, deadline = true, left = true}
+local NOT_COUNTED = {unconnected = true, resigned = true} -- somebody else can do it, or is to
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
@@ -22,11 +23,11 @@ local function check(r, token, delivered, committed, offset, reason)
   return 'OK'
 end
 
--- How often in a row it was given up by then. A giver's own trouble counts as far as the second time, from which on nothing moves
--- for it: without a pause it could go round for ever.
+-- How often in a row it was given up by then. What may be the giver's own trouble counts as far as the second time, from which on
+-- nothing moves for it: without a pause it could go round for ever.
 local function tries_after(r, reason)
   local tries = tries_of(r)
-  if r.status == 'pending' then return tries end
+  if r.status == 'pending' or NOT_COUNTED[reason] then return tries end
   return GIVERS_OWN[reason] and max(tries, min(tries + 1, 2)) or tries + 1
 end
 
