@@ -110,7 +110,7 @@ def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines", "journal", "more", "less"],
+    ["names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines", "journal", "more", "less", "loose"],
 )
 def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
     """Somebody wrote over what is no record: calls may fail; once a repair is asked for, all goes on."""
@@ -139,6 +139,20 @@ def test_a_hash_that_redis_shows_as_a_whole_is_repaired_page_by_page(backend: Re
     calls = backend.admin.info("commandstats")["cmdstat_evalsha"]["calls"]
     assert 2 * 300 // group.settings.moves_per_call <= calls < 20
     group.check()
+
+
+def test_a_line_of_somebody_elses_in_the_journal_is_passed_over(backend: RedisBackend) -> None:
+    """A repair reads the journal's end."""
+    group, _ = working(backend)
+    journal = KEYS["journal"]
+    line = backend.admin.xadd(journal, {"hello": "world"})
+    backend.admin.hset(KEYS["state"], "pulse", "torn 0 0")
+    group.coordinator.tick()
+    group.coordinator.repair()
+    backend.admin.xdel(journal, line)
+    group.check()
+    group.run(10_000)
+    settle_down(group)
 
 
 def test_memory_runs_out(private_redis: servers.OwnRedis) -> None:

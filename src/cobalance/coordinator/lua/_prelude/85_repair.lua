@@ -12,7 +12,7 @@ local repair, go_on_repairing
 do -- a block of their own: Lua has room for 200 locals in a script
 
 local SHARE = 0.5 -- of the moves that a call may do: as many records
-local SEEN = 0.1 -- what a record costs that needs nothing, of one that is mended
+local SEEN, GONE = 0.1, 0.5 -- what a record costs that needs nothing, and that of somebody who is gone, of one that is mended
 
 local function ensure_timer(id, at_ms) return call('ZADD', TIMERS, 'NX', int(at_ms), id) end
 
@@ -58,7 +58,7 @@ function mend_member.dead(m) ensure_timer('e:' .. m.id, now) end
 
 function mend_member.ended(m) ensure_timer('t:' .. m.id, now + TOMBSTONE_MS) end
 
-local mend = {} -- each does one record, and tells whether there was anything to do: a page may show records again
+local mend = {} -- each does one record, and gives its cost if there was something to do: a page may show records again
 
 function mend.member(id)
   if string.sub(id, 1, 1) == '=' then
@@ -71,11 +71,11 @@ function mend.member(id)
   mend_member[m.status](m)
   if not is_live(m) then forget_request(id) end
   if m.status ~= 'graced' then call('HDEL', STATE, 'g:' .. id) end
-  if not is_counted(m) then return false end
+  if not is_counted(m) then return GONE end
   call('ZADD', LOAD, load_score(class_of(m), 0), id)
   enter_shares(m)
   if m.instance ~= '-' then mend_instance(m) end
-  return true
+  return 1
 end
 
 local function mend_owned(r)
@@ -106,11 +106,11 @@ function mend.resource(name)
   elseif r.status == 'free' then
     call('ZADD', FREE, r.removing and '0' or int(G.version), name)
   end
-  return true
+  return 1
 end
 
 function mend.offset(name)
-  return call('HEXISTS', RESOURCES, name) == 0 and ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) == 1
+  return call('HEXISTS', RESOURCES, name) == 0 and ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) == 1 and 1
 end
 
 local PAGES = {{MEMBERS, mend.member}, {RESOURCES, mend.resource}, {OFFSETS, mend.offset}}
@@ -123,8 +123,9 @@ local function torn_lines(seq)
     for i = 1, #page do
       local line = {}
       for n = 1, #page[i][2], 2 do line[page[i][2][n]] = page[i][2][n + 1] end
-      if tonumber(line.seq) <= seq then return lines end
-      lines[#lines + 1] = line
+      local its = tonumber(line.seq) -- nobody else's line has one
+      if its and its <= seq then return lines end
+      if its then lines[#lines + 1] = line end
     end
     if #page == 0 then return lines end
     last = '(' .. page[#page][1]
@@ -180,8 +181,8 @@ local function mend_some(of, cursor, left)
   local found, worked = call('HSCAN', of[1], cursor, 'COUNT', int(max(left, 1))), false
   for i = 1, #found[2], 2 do
     if left <= 0 and worked then return cursor, 0, false end
-    local mended = of[2](found[2][i])
-    left, worked = left - (mended and 1 or SEEN), worked or mended
+    local cost = of[2](found[2][i]) or SEEN
+    left, worked = left - cost, worked or cost == 1 -- that one needs nothing the next time
   end
   return found[1], left - SEEN, found[1] == '0'
 end
