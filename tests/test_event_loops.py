@@ -156,9 +156,11 @@ async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
 
 
 @pytest.mark.anyio
-async def test_a_group_is_entered_once_at_a_time(make: Callable[..., Group]) -> None:
-    """What is refused does not disturb what is."""
+async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
+    """Not beside itself, which disturbs nothing, and not again."""
     async with make() as group:
         with pytest.raises(UsageError, match="make another"):
             await group.__aenter__()
         await group.wait_held("r0")
+    with pytest.raises(UsageError, match="make another"):
+        await group.__aenter__()

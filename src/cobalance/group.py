@@ -132,15 +132,8 @@ class Group(Pausing):
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise UsageError(f"this member of group {self.name} is entered already: make another one")
+            raise UsageError("a Group can be entered once: make another one")
         self._entered = True
-        try:
-            return await self._enter()
-        except BaseException:
-            self._entered = False
-            raise
-
-    async def _enter(self) -> Self:
         self._coordinator = await in_thread(self._connect, lambda made: self._close_transport(made.transport))
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
         self._changed, self._settled = anyio.Event(), anyio.Event()
@@ -183,7 +176,6 @@ class Group(Pausing):
         swallowed, raised = await self._join_tasks(kind, error, trace)
         with anyio.CancelScope(shield=True):
             await in_thread(self._close)
-        self._entered = False
         if raised is not None:
             raise raised
         return swallowed

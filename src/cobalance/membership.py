@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance")
 
+LOST_MS = 1_000
+"""What ``on_lost`` has at least, where nothing is to be drained."""
+
 
 class Membership(ABC):
     """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
@@ -205,7 +208,7 @@ class Membership(ABC):
                 await self._tell_lost(self._on_lost, it.tenure)
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
-        with anyio.move_on_after(self.own.drain_timeout_ms / 1000) as scope:
+        with anyio.move_on_after(max(self.own.drain_timeout_ms, LOST_MS) / 1000) as scope:
             try:
                 await outcome(listener([tenure]))
             except BaseException as error:
