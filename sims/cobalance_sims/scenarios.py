@@ -96,11 +96,11 @@ _ALL = (
     ),
     Scenario(
         name="givers_trouble",
-        summary="resources that are given up again and again for reasons of their holders' own, or are never drained",
+        summary="resources that are given up again and again, in whatever words, or are never drained",
         plan=(At(70_000, f.Crash()), At(72_000, f.Join())),
         habits=Habits(
             fails_ms_of={"r1": (80, 120), "r3": (80, 120), "r5": (200, 3_000), "r7": (15_000, 40_000)},
-            fails_as={"r1": "cancelled", "r3": "resigned", "r5": "deadline", "r7": "unconnected"},
+            fails_as={"r1": "cancelled", "r3": "hung", "r5": "deadline", "r7": "deadline"},
             drain_ms_of={"r9": None},
         ),
         length_ms=180_000,
