@@ -117,6 +117,7 @@ class FaultProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # for what was closed to be gone
 
     async def _listen(self) -> None:
         if self._server is None:
@@ -152,7 +153,7 @@ class FaultProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection(HOST, self._server_port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(writer)
             return
         link = _Link(writer, to_server)
