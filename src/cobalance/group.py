@@ -26,12 +26,13 @@ from cobalance.errors import (
     UsageError,
 )
 from cobalance.events import ResourcesDeclared, StopAsked
-from cobalance.limits import check_callable, check_integer, check_kind, check_members, check_names, check_resources
+from cobalance.limits import check_callables, check_integer, check_kind, check_members, check_names, check_resources
 from cobalance.names import validate_name
 from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
-from cobalance.wakeup import Wakeup, in_thread
+from cobalance.wakeup import Wakeup
+from cobalance.worker_threads import in_thread
 
 log = logging.getLogger("cobalance")
 
@@ -70,7 +71,8 @@ class Group(Pausing):
     - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
     - ``on_lost(tenures)``: these are gone already; committing is refused.
 
-    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, and it propagates.
+    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, and it propagates. A group can be
+    entered once.
 
     Args:
         name: of the group.
@@ -101,13 +103,7 @@ class Group(Pausing):
         resources_version: int = 1,
         transport: Transport | None = None,
     ) -> None:
-        for what, function in (
-            ("work", work),
-            ("on_assigned", on_assigned),
-            ("on_revoked", on_revoked),
-            ("on_lost", on_lost),
-        ):
-            check_callable(what, function)
+        check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         check_kind("redis_url", redis_url, str)
         check_kind("settings", settings, GroupSettings, optional=True)
         check_kind("member", member, MemberSettings, optional=True)

@@ -69,6 +69,12 @@ def check_kind(what: str, value: object, kind: type, *, optional: bool = False) 
         raise UsageError(f"{what} is an object of type {type(value).__name__}: give {wanted}")
 
 
+def check_callables(**functions: object) -> None:
+    """The same of several, by the names they have."""
+    for what, function in functions.items():
+        check_callable(what, function)
+
+
 def check_callable(what: str, value: object) -> None:
     """Raises UsageError unless the value is a function, or is not given."""
     if value is not None and not callable(value):

@@ -14,7 +14,7 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.group import Group
-from cobalance.limits import check_callable
+from cobalance.limits import check_callables
 from cobalance.tenure import Tenure
 from cobalance.worker_threads import WorkerThreads
 
@@ -102,13 +102,7 @@ class BlockingGroup:
         resources_version: int = 1,
         transport: Transport | None = None,
     ) -> None:
-        for what, function in (
-            ("work", work),
-            ("on_assigned", on_assigned),
-            ("on_revoked", on_revoked),
-            ("on_lost", on_lost),
-        ):
-            check_callable(what, function)
+        check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._blocking_work = work
         self._group = _ThreadedGroup(
             name,

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -37,34 +36,18 @@ class Wakeup:
         self._event.set()
 
 
-async def result_of(future: Future[T]) -> T:
-    """Awaits a thread's future on either event loop. Being cancelled leaves the future's work running."""
+async def end_of(future: Future[T]) -> None:
+    """Waits for a thread's future on either event loop. Being cancelled leaves the future's work running."""
     if not future.done():
         wakeup = Wakeup()
         future.add_done_callback(lambda _: wakeup.notify())
         await wakeup.wait()
+
+
+async def result_of(future: Future[T]) -> T:
+    """What it returns, or raises, once it has ended; see :func:`end_of`."""
+    await end_of(future)
     return future.result()
-
-
-async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
-    """What `make` returns, called in a thread. If nobody waits for it any more by then, it is undone.
-
-    The thread is a daemon: asyncio's and anyio's keep a process from ending whose loop was stopped by `sys.exit`.
-    """
-    made: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            made.set_result(make())
-        except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
-            made.set_exception(error)
-
-    threading.Thread(target=run, name="cobalance-call", daemon=True).start()
-    try:
-        return await result_of(made)
-    except BaseException:
-        made.add_done_callback(lambda it: it.exception() is None and undo(it.result()))
-        raise
 
 
 def _event_loop() -> tuple[Callable[[Callable[[], None]], object], Callable[[], _Event]]:

@@ -1,7 +1,7 @@
-"""Threads for the user's plain functions. A thread cannot be stopped, so whoever called a function waits until it has returned.
+"""Threads for the user's plain functions, and for our own calls that block. None of them keeps the process from ending, so they are
+daemons: anyio's are not on asyncio, and Python would wait for them.
 
-One that never returns must not keep the process from ending either, so these are daemons. anyio's are not on asyncio, and Python
-would wait for them.
+A thread cannot be stopped, so whoever called a user's function waits until it has returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio.lowlevel
 
-from cobalance.wakeup import Wakeup
+from cobalance.wakeup import end_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +41,7 @@ class WorkerThreads:
         await anyio.lowlevel.checkpoint()
         context = copy_context()
         context.run(_leave_event_loop)
-        call = self._daemons.start(partial(context.run, function))
-        await _end_of(call)
-        return call.result()
+        return await result_of(self._daemons.start(partial(context.run, function)))
 
     async def run_to_end(self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[object]]) -> T:
         """The same, but a cancellation that finds it running waits until it has returned, for as long as `patience` shields that."""
@@ -57,8 +55,24 @@ class WorkerThreads:
         finally:
             if not call.cancel() and not call.done():  # else it never began, or has returned
                 with patience():
-                    await _end_of(call)
+                    await end_of(call)
         return call.result()
+
+
+async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
+    """What `make` returns, called in a thread of its own. If nobody waits for it any more by then, it is undone."""
+    made: Future[T] = Future()
+
+    def run() -> None:
+        tell = _carry_out(made, make)
+        tell()
+
+    Thread(target=run, name="cobalance-call", daemon=True).start()
+    try:
+        return await result_of(made)
+    except BaseException:
+        made.add_done_callback(lambda it: it.exception() is None and undo(it.result()))
+        raise
 
 
 class Daemons:
@@ -107,9 +121,3 @@ def _leave_event_loop() -> None:
         import sniffio
 
         sniffio.current_async_library_cvar.set(None)
-
-
-async def _end_of(call: Future[T]) -> None:
-    wakeup = Wakeup()
-    call.add_done_callback(lambda _: wakeup.notify())
-    await wakeup.wait()

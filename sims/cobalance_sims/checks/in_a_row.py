@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 OWN_TROUBLE = frozenset({"fenced", "unconnected", "resigned", "deadline", "left"})
 """What givers say whose resource is as good as any."""
 
+SOMEBODY_ELSES = frozenset({"fenced", "unconnected", "resigned"})
+"""Of these what makes a resource go to another member each time."""
+
 AVOIDED_SESSIONS = 3
 """Session timeouts for which unfinished work is not given back to whoever gave it up."""
 

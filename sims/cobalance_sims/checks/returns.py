@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import SetResources
 from cobalance_sims.checks.base import Check
-from cobalance_sims.checks.in_a_row import AVOIDED_SESSIONS, InARow
+from cobalance_sims.checks.in_a_row import AVOIDED_SESSIONS, SOMEBODY_ELSES, InARow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class S6Returns(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
-        self._in_a_row = InARow(world.settings.session_timeout_ms, ("fenced", "resigned", "unconnected"))
+        self._in_a_row = InARow(world.settings.session_timeout_ms, SOMEBODY_ELSES)
         self._list_version = 0
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""

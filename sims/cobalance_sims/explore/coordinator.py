@@ -91,8 +91,7 @@ class Coordinator:
             reply = self.store.run(script, dump.KEYS, args)
         except ScriptFailed as failed:
             if DOUBTED in str(failed) or not dies_at:
-                words = str(failed).partition(" failed: ")[2].encode()
-                digest = b"" if self._digest is None else self._digest(words, self.store.dump())
+                digest = b"" if self._digest is None else self._digest(refusal(failed), self.store.dump())
                 return Outcome(CoordinatorReply(status="OK"), -1, before, (), digest=digest, wrong=str(failed))
             return self._dead(known)
         state = self.store.dump()
@@ -156,3 +155,8 @@ def granted(journal: tuple[dict[str, str], ...]) -> tuple[tuple[str, int, str], 
 
 def _fields(flat: tuple[bytes, ...]) -> dict[str, str]:
     return {intern(flat[i].decode()): intern(flat[i + 1].decode()) for i in range(0, len(flat), 2)}
+
+
+def refusal(failed: ScriptFailed) -> Reply:
+    """The error that a script answered with, in Redis's words."""
+    return str(failed).partition(" failed: ")[2].encode()

@@ -174,9 +174,8 @@ class Canonical:
     def _state(self, fields: dict[str, str], around: Around) -> Iterator[Word]:
         self._drop_dead(fields, around)
         for field, value in sorted(fields.items()):
-            if (
-                value not in ("0", "") and field[:2] != "h:"
-            ):  # the scripts read a missing field as such; nothing is rolled back here
+            # The scripts read a missing field as 0 or empty. What a member was told matters after a rollback, and there is none here.
+            if value not in ("0", "") and field[:2] != "h:":
                 yield plain(field)
                 yield around.sum(field[2:], value) if field[:2] == "k:" else _scalar(field, value)
 

@@ -22,7 +22,7 @@ from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import Reply
 from cobalance.errors import ScriptFailed
 from cobalance_sims.explore import dump
-from cobalance_sims.explore.coordinator import Coordinator, Execution
+from cobalance_sims.explore.coordinator import Coordinator, Execution, refusal
 from cobalance_sims.explore.scope import GROUP_MS
 
 BATCH = 200
@@ -102,11 +102,6 @@ def contents_of(state: State) -> list[Any]:
         else:
             out.append(list(key.contents))
     return out
-
-
-def refusal(failed: ScriptFailed) -> Reply:
-    """The error that a script answered with, in Redis's words."""
-    return str(failed).partition(" failed: ")[2].encode()
 
 
 class Memory:

@@ -45,10 +45,8 @@ class BenchGroup:
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> object:
         """As a transport."""
-        identity = (
-            CERTAIN + IDENTITY if script.name == "join" else IDENTITY
-        )  # a first join is for one that was read anew
-        return self.server.command("EVALSHA", script.sha, len(keys), *keys, identity, *args)
+        certain = CERTAIN if script.name == "join" else ""  # a first join is for one that was read anew
+        return self.server.command("EVALSHA", script.sha, len(keys), *keys, certain + IDENTITY, *args)
 
     def ask(self, member: str, payload: Payload) -> CoordinatorReply:
         """One measured call of a member."""

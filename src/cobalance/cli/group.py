@@ -121,14 +121,11 @@ def repair(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL) -> None:
     validate_name("group", name)
     with connected(redis_url) as transport:
         mended = Coordinator(transport, name).repair()
-    torn = (
-        "a call had died half-way and is mended"
-        if mended.torn
-        else ""
-        if mended.changed
-        else "nothing was out of place"
-    )
-    told = [torn, "this has changed:" if mended.changed else ""]
-    print(f"{name} is made anew from its records; {'; '.join(filter(None, told))}" + ("" if mended.changed else "."))
+    told = ["a call had died half-way and is mended"] if mended.torn else []
+    if mended.changed:
+        told.append("this has changed:")
+    elif not told:
+        told.append("nothing was out of place")
+    print(f"{name} is made anew from its records; {'; '.join(told)}" + ("" if mended.changed else "."))
     for total, (before, after) in mended.changed.items():
         print(f"  {total}: {before or '-'} → {after or '-'}")

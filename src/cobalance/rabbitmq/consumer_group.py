@@ -33,8 +33,7 @@ from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.stream_worker import StreamWorker
 from cobalance.rabbitmq.streaming import Streaming
 from cobalance.rabbitmq.topic import Topic
-from cobalance.wakeup import in_thread
-from cobalance.worker_threads import WorkerThreads
+from cobalance.worker_threads import WorkerThreads, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.errors import CobalanceError
-from cobalance.wakeup import in_thread
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

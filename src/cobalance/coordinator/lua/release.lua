@@ -4,7 +4,7 @@
 -- ARGV     1-8 as every verb; 9… seven a resource: resource, token, delivered, committed (counts of this tenure, or
 --          positions), offset to commit for good ("" keeps the stored one), reason ("" is a finished drain, anything
 --          else abandons the resource: the token rises and, but for "fenced", the giver is avoided for a while; the second
---          time in a row it is paused, or, for a trouble of the giver's own, moves nothing else; "halted:" and a word keeps it
+--          time in a row it is paused, or, for some troubles of the giver's own, moves nothing else; "halted:" and a word keeps it
 --          from everybody, until it is resumed), effort (handled/busy_ms/late_ms for the journal, or "")
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | UNCOMMITTED | REGRESSED
 --- @prelude
@@ -12,9 +12,9 @@
 local wrong = malformed('', 'wnnnott')
 if wrong then return wrong end
 
--- Why a giver cannot go on whose resource is as good as any.
-local GIVERS_OWN = {unconnected = true, resigned = true, deadline = true, left = true}
-local NOT_COUNTED = {unconnected = true, resigned = true} -- somebody else can do it, or is to
+-- Why a giver cannot go on whose resource is as good as any, and how far that counts: not at all where somebody else can do it, or
+-- is to; else as far as the second time, from which on nothing moves for it: without a pause it could go round for ever.
+local GIVERS_OWN = {unconnected = 0, resigned = 0, deadline = 2, left = 2}
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
@@ -23,12 +23,11 @@ local function check(r, token, delivered, committed, offset, reason)
   return 'OK'
 end
 
--- How often in a row it was given up by then. What may be the giver's own trouble counts as far as the second time, from which on
--- nothing moves for it: without a pause it could go round for ever.
+-- How often in a row it was given up by then.
 local function tries_after(r, reason)
-  local tries = tries_of(r)
-  if r.status == 'pending' or NOT_COUNTED[reason] then return tries end
-  return GIVERS_OWN[reason] and max(tries, min(tries + 1, 2)) or tries + 1
+  local tries, most = tries_of(r), GIVERS_OWN[reason]
+  if r.status == 'pending' then return tries end
+  return most and max(tries, min(tries + 1, most)) or tries + 1
 end
 
 local function give_up(r, reason, effort)
