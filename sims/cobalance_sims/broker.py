@@ -1,4 +1,4 @@
-"""RabbitMQ as measured (facts/rabbitmq.md): ordered queues, prefetch, requeue at the head in order, exclusive consumers, and
+"""RabbitMQ as measured: ordered queues, prefetch, requeue at the head in order, exclusive consumers, and
 a connection that a frozen client keeps for two to three heartbeats.
 """
 

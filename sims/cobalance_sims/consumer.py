@@ -1,4 +1,4 @@
-"""A process's work where resources are partitions: one channel each, handlers, acks, and the release of the design.
+"""A process's work where resources are partitions: one channel each, handlers, acks, and the release.
 
 Finish the running handler, and what was prefetched while half of the time to the deadline lasts; flush acks, a bare Channel.Close,
 await CloseOk, then report Drained.

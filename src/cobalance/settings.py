@@ -126,7 +126,8 @@ class MemberSettings:
     """A handler that runs longer is hung, and costs its resource (Kafka's max.poll.interval.ms, but not the member)."""
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))
-    """How long a graceful leave may take before what is left is given up; and how long a hung handler's cleanup may."""
+    """How long a graceful leave may take before what is left is given up; and how long a hung
+    handler's cleanup may, or ``on_lost`` (a second at least)."""
 
     guarded_outage_ms: int = attrs.field(default=3_600_000, validator=between(0, 86_400_000))
     """How long a member cut off from Redis goes on with resources whose broker is proven to admit one consumer only.

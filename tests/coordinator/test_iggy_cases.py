@@ -1,4 +1,4 @@
-"""The histories in which Apache Iggy's cooperative rebalancing ends uneven or moves too much: facts/iggy.md §3."""
+"""The histories in which Apache Iggy's cooperative rebalancing ends uneven or moves too much."""
 
 from __future__ import annotations
 

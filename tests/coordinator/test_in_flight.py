@@ -1,6 +1,6 @@
 """Groups that change while every resource is being worked on: even afterwards, the fewest moves, every message once.
 
-The histories are those of Apache Iggy's distribution tests (facts/iggy.md §2, 7 and 28 to 33), which have nothing in flight there.
+The histories are those of Apache Iggy's distribution tests (7 and 28 to 33), which have nothing in flight there.
 """
 
 from __future__ import annotations

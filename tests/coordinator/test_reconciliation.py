@@ -1,4 +1,4 @@
-"""A member on its way to its share: the states and edges of Kafka's member reconciliation (facts/kafka.md §5).
+"""A member on its way to its share: the states and edges of Kafka's member reconciliation.
 
 Kafka's *stable* is a member with its share and nothing asked back; *unrevoked* one that has still to let go; *unreleased* one
 that waits for what others have still to let go. Here these are not stored but follow from what is held and asked back.

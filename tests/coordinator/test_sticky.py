@@ -1,4 +1,4 @@
-"""Sticky and even: the cases of Kafka's sticky assignor, played on the coordinator (facts/kafka.md §5).
+"""Sticky and even: the cases of Kafka's sticky assignor, played on the coordinator.
 
 Kafka computes an assignment from what members say they own under which generation. Here they say it with claims and tokens,
 or come to own it by the history itself; topics are prefixes of names. What Kafka asserts about one computation is asserted

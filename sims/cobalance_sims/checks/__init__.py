@@ -1,4 +1,4 @@
-"""One checker per promise of the design (S1 to S7, L1 to L3, M1). Each says what it checks, and what it exempts."""
+"""One checker per promise (S1 to S7, L1 to L3, M1; the README has them). Each says what it checks, and what it exempts."""
 
 from __future__ import annotations
 

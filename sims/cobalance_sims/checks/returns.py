@@ -1,4 +1,4 @@
-"""S6 again: what was given up, kept for somebody's return, or listed anew goes where the design says."""
+"""S6 again: what was given up, kept for somebody's return, or listed anew goes where it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Iggy's 33 integration scenarios of cooperative reassignment (facts/iggy.md §2), strengthened as §3 and §4 say."""
+"""Apache Iggy's 33 integration scenarios of cooperative reassignment, strengthened."""
 
 from __future__ import annotations
 
@@ -241,5 +241,5 @@ LISTS = (
     PeerList(
         "Apache Iggy: cooperative reassignment", "verify_consumer_group_partition_assignment.rs at cc269ef70", 33, ROWS
     ),
-    PeerList("What Iggy's list does not look for", "facts/iggy.md §2 and §4", 6, BEYOND),
+    PeerList("What Iggy's list does not look for", "what its scenarios leave open", 6, BEYOND),
 )

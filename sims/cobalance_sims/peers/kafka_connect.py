@@ -1,4 +1,4 @@
-"""Kafka Connect's incremental cooperative assignor: the 22 tests that facts/kafka.md §5 names."""
+"""Kafka Connect's incremental cooperative assignor: 22 tests."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ ROWS = (
 LISTS = (
     PeerList(
         "Kafka Connect: incremental cooperative assignor",
-        "IncrementalCooperativeAssignorTest, facts/kafka.md §5",
+        "IncrementalCooperativeAssignorTest",
         22,
         ROWS,
     ),

@@ -1,4 +1,4 @@
-"""Kafka's members on their way to their shares: CurrentAssignmentBuilderTest, and the group tests of facts/kafka.md §5."""
+"""Kafka's members on their way to their shares: CurrentAssignmentBuilderTest, and tests of its groups."""
 
 from __future__ import annotations
 
@@ -148,5 +148,5 @@ GROUP = (
 
 LISTS = (
     PeerList("Kafka: current assignment", "CurrentAssignmentBuilderTest at 02e1643", 21, BUILDER),
-    PeerList("Kafka: group state", "ConsumerGroupTest and GroupMetadataManagerTest, facts/kafka.md §5", 12, GROUP),
+    PeerList("Kafka: group state", "ConsumerGroupTest and GroupMetadataManagerTest", 12, GROUP),
 )

@@ -1,4 +1,4 @@
-"""Kafka's sticky assignor: the 40 tests of AbstractStickyAssignorTest, and what facts/kafka.md §5 adds to them."""
+"""Kafka's sticky assignor: the 40 tests of AbstractStickyAssignorTest, and three more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE_LIST = (
     "All members of a group have one list, and a member that declares another is refused "
     "(tests/coordinator/test_resource_list.py::test_two_lists_of_one_version_disagree): unequal subscriptions are several groups."
 )
-NO_RACKS = "Resources and members have no racks: rack awareness is out of scope (facts/kafka.md §7)."
+NO_RACKS = "Resources and members have no racks: rack awareness is out of scope."
 
 
 def rightful(case: str) -> tuple[str, ...]:
@@ -169,4 +169,4 @@ ROWS = (
     ),
 )  # fmt: skip
 
-LISTS = (PeerList("Kafka: sticky assignor", "AbstractStickyAssignorTest at 02371f2, and facts/kafka.md §5", 43, ROWS),)
+LISTS = (PeerList("Kafka: sticky assignor", "AbstractStickyAssignorTest at 02371f2, and three more", 43, ROWS),)

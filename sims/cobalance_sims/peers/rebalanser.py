@@ -1,4 +1,4 @@
-"""Rebalanser's 31 ZooKeeper tests, its randomised monitor and its sequence verifier (facts/rebalanser.md §1)."""
+"""Rebalanser's 31 ZooKeeper tests, its randomised monitor and its sequence verifier."""
 
 from __future__ import annotations
 
