@@ -1,6 +1,6 @@
 """Real members under random churn, watched by a monitor that every one of them tells what it begins and ends.
 
-The idea, and what counts as a violation, are Rebalanser's resource monitor (facts/rebalanser.md §1); its randomised runs of hours
+The idea, and what counts as a violation, are Rebalanser's resource monitor; its randomised runs of hours
 are told in virtual time (tests/sims/test_randomised.py). Here threads, event loops, sockets and the library's own engine run.
 """
 

@@ -1,6 +1,6 @@
 """Members start and stop one at a time: exactly what each of them is told, in virtual time, with either mode.
 
-The histories are those of Rebalanser's client tests (facts/rebalanser.md §1). There every change stops everybody; here only
+The histories are those of Rebalanser's client tests. There every change stops everybody; here only
 eager mode does, and what cooperative mode leaves alone is checked to have heard nothing.
 """
 

@@ -1,6 +1,6 @@
 """What a drain is for, message by message: nothing is handed out twice, and nobody waits longer than must be.
 
-The histories are those of Apache Iggy's revocation tests (facts/iggy.md §2: 2, 3, 15, 18 to 24, 26 and 27), with what they
+The histories are those of Apache Iggy's revocation tests (2, 3, 15, 18 to 24, 26 and 27), with what they
 leave open decided: redelivery is counted, forced moves are fenced, and the targets that leave are gone for good.
 """
 

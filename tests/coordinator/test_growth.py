@@ -1,6 +1,6 @@
 """The resource list grows and shrinks under members that are at work: nothing lost, nothing doubled, the fewest moves.
 
-The histories are those of Apache Iggy's partition tests (facts/iggy.md §2, 4 to 6 and 8 to 14). They check who was assigned
+The histories are those of Apache Iggy's partition tests (4 to 6 and 8 to 14). They check who was assigned
 what; here every message is counted as well, all of it uncommitted until somebody has to let go.
 """
 

@@ -1,4 +1,4 @@
-"""What becomes of what a lost member had: Kafka Connect's incremental cases, played on the coordinator (facts/kafka.md §5).
+"""What becomes of what a lost member had: Kafka Connect's incremental cases, played on the coordinator.
 
 Connect holds what a departed worker had for a delay, in case it bounces; here that is the rejoin grace of a member with an
 instance id. Connect computes round by round, revocations first; here a round is: everybody is heard, then lets go.

@@ -1,6 +1,6 @@
 """Members that come back: after their end as somebody else, after a broken connection as themselves.
 
-The histories are those of Apache Iggy's reconnect tests (facts/iggy.md §2: 1, 16 and 17).
+The histories are those of Apache Iggy's reconnect tests (1, 16 and 17).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rebalanser's randomised runs, told in virtual time with its own numbers of members and resources (facts/rebalanser.md §1).
+"""Rebalanser's randomised runs, told in virtual time with its own numbers of members and resources.
 
 Every interval one of its members starts or stops, or a resource comes or goes. Its monitor looks for two members at one resource
 then, and, where the interval leaves time for it, whether everything is assigned. Here all promises are checked after every
