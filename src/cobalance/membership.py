@@ -21,6 +21,7 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
+from cobalance.stopping import Stoppable, insist
 from cobalance.tenure import Tenure
 from cobalance.worker import FunctionWorker, Worker, outcome
 
@@ -68,7 +69,9 @@ class Membership(ABC):
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
         self._services: list[anyio.CancelScope] = []
-        self._telling: dict[anyio.CancelScope, list[Assignment]] = {}
+        self._told: list[Stoppable] = []
+        """What was told to stop a moment ago."""
+        self._telling: dict[Stoppable, list[Assignment]] = {}
         """The calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
@@ -170,21 +173,37 @@ class Membership(ABC):
 
     async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
         """It counts as work on each of them, and is cancelled when all of them have to be let go."""
-        with anyio.CancelScope() as scope:
-            self._telling[scope] = batch
+        call = Stoppable()
+        with call.running():
+            self._telling[call] = batch
             for it in batch:
                 it.waiting_since = monotonic_ms()
             try:
                 await outcome(listener([it.tenure for it in batch if it.tenure is not None]))
             finally:
-                del self._telling[scope]
+                del self._telling[call]
                 for it in batch:
                     it.waiting_since = None
 
     def _stop_telling(self) -> None:
-        for scope, batch in self._telling.items():
+        for call, batch in self._telling.items():
             if not any(it.current for it in batch):
-                scope.cancel()
+                call.scope.cancel()
+                self._insist_on(call)
+
+    def _stop(self, tenure: Tenure) -> None:
+        tenure.stop_now()
+        self._insist_on(tenure.work)
+
+    def _insist_on(self, call: Stoppable) -> None:
+        self._told.append(call)
+        if len(self._told) == 1:  # one task for all that is told at a time
+            self._tasks.start_soon(self._insist)
+
+    async def _insist(self) -> None:
+        told, self._told = self._told, []
+        with anyio.CancelScope(shield=True):
+            await insist(told)
 
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
@@ -192,7 +211,7 @@ class Membership(ABC):
         with anyio.CancelScope(shield=True):
             end: Drained | Abandoned | None = None
             try:
-                with it.tenure.scope:
+                with it.tenure.work.running():
                     end = await self._work_to_the_end(it, it.tenure)
                 if end is not None:
                     it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else end)
@@ -208,13 +227,15 @@ class Membership(ABC):
                 await self._tell_lost(self._on_lost, it.tenure)
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
-        with anyio.move_on_after(max(self.own.drain_timeout_ms, LOST_MS) / 1000) as scope:
+        call = Stoppable()
+        self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS))
+        with call.running():
             try:
                 await outcome(listener([tenure]))
             except BaseException as error:
                 self._note_error(error)
                 raise
-        if scope.cancelled_caught:
+        if call.scope.cancelled_caught:
             log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
 
     async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
@@ -285,7 +306,7 @@ class Membership(ABC):
         it = self._find(resource, token)
         if it is not None:
             it.abort(reason)
-            self._to(resource, token, lambda tenure: tenure.stop_now())
+            self._to(resource, token, self._stop)
             self._commands += (self._stop_telling, self._notice)
 
     def _find(self, resource: str, token: int) -> Assignment | None:
@@ -340,7 +361,7 @@ class Membership(ABC):
         """Nothing is held any more, whatever has brought that about."""
         for it in self._roster.everything():
             if it.tenure is not None:
-                it.tenure.stop_now()
+                self._stop(it.tenure)
         self._left.set()
         self._wake_waiters()
         for ticket in list(self._tickets):

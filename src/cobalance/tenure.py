@@ -11,6 +11,7 @@ import anyio
 import attrs
 
 from cobalance.coordinator.requests import Effort
+from cobalance.stopping import Stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,10 +49,12 @@ class Tenure:
     _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _users: int = attrs.field(default=0, repr=False)
     _bodies: list[anyio.CancelScope] = attrs.field(factory=list, repr=False)
+    work: Stoppable = attrs.field(init=False, repr=False)
+    """What runs in the scope."""
     _busy: Busy = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._busy = Busy()
+        self.work, self._busy = Stoppable(self.scope), Busy()
 
     @property
     def active(self) -> bool:
@@ -137,6 +140,7 @@ class Tenure:
 
     def end(self) -> None:
         """It is over."""
+        self.work.end()
         self._draining.set()
         self._ended.set()
         self._wake_paused()
