@@ -29,6 +29,7 @@
     │   ├── VirtualHostMissing      no such virtual host, or not for this user
     │   ├── ChannelLost             RabbitMQ closed the channel
     │   └── PublishFailed           a message was not confirmed
+    ├── HandlerHung                 a handler ran for longer than it may; its message has failed
     └── TopologyError               what RabbitMQ has is not what was expected
         ├── QueueMissing            no such queue
         ├── QueueMismatch           the queue has other arguments
@@ -173,6 +174,10 @@ class ChannelLost(ServerError):
 
 class PublishFailed(ServerError):
     """RabbitMQ did not confirm a message: it refused it, could not route it, or was lost before it could answer."""
+
+
+class HandlerHung(CobalanceError):
+    """A handler ran for longer than ``max_processing_ms``, which is a failure of its message."""
 
 
 class TopologyError(CobalanceError):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 RELEASES_A_CALL = 100
 NEWS_A_CALL = 200
 
+LAST_MS = 1_000
+"""What a hung handler has at most when its time to stop was over before."""
+
 
 class Holdings:
     """What this member holds, by resource. ``out`` collects the actions of the event being handled.
@@ -220,7 +223,9 @@ class Holdings:
         held.step(Step.STOP)
         held.abort_at = None
         if not late:
-            held.reason, held.effort = held.reason or event.reason, event.effort
+            is_halted = event.reason.startswith("halted:")  # by who has been told to stop, too
+            held.reason = event.reason if is_halted else held.reason or event.reason
+            held.effort = event.effort
 
     def guard_changed(self, event: ev.GuardChanged) -> None:
         """A guard counts only while it is proven."""
@@ -236,10 +241,15 @@ class Holdings:
         held.busy_since = event.busy_since
         if held.busy_since is not None and now - held.busy_since >= self._own.max_processing_ms:
             self._abort(held, "hung", now)
+            told_at = (
+                held.busy_since + self._own.max_processing_ms
+            )  # before now, if its worker has told it to stop by itself
+            patience_ms = self._own.drain_timeout_ms
+            held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
             message = (
                 f"the handler of {held.resource!r} has run for {now - held.busy_since} ms: it is hung, and costs this process "
                 f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
-                f"{self._own.drain_timeout_ms} ms as an overlap. A longer max_processing_ms lets slower work finish"
+                f"{held.stop_by - now} ms as an overlap. A longer max_processing_ms lets slower work finish"
             )
             self.out.append(act.Problem("hung", message))
 

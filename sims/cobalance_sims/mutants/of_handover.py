@@ -139,7 +139,7 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "poison-goes-round",
         "release",
-        "if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end",
+        "if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries, reason) else avoid(r, CALLER, tries) end",
         "avoid(r, CALLER, tries)",
         "What nobody can work goes from member to member, and moves healthy ones with each step.",
         "poison@1..3",
@@ -171,7 +171,7 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "paused-for-ever",
         "70_timers",
-        '    resume(r)\n    avoid(r, string.sub(giver, 8), tonumber(tries)) -- without "halted:"\n    return false',
+        "    resume(r)\n    avoid(r, string.match(giver, '^halted:([^=]+)'), tonumber(tries))\n    return false",
         "    return true",
         "What could not be worked for a while is never tried again.",
         "poison@1..3",

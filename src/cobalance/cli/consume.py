@@ -65,9 +65,11 @@ def consume(
     prefetch: Annotated[int, Parameter(help="Messages sent ahead, per partition.")] = 100,
     retries: Annotated[int, Parameter(help="How often a failed message is tried again, in place.")] = 3,
     on_error: Annotated[
-        Literal["raise", "dead-letter", "halt"],
-        Parameter(help="What follows then: this process ends, the message is given up, or nobody works its partition."),
-    ] = "raise",
+        Literal["pause", "raise", "dead-letter", "halt"],
+        Parameter(
+            help="What follows then: its partition rests in growing pauses, this process ends, the message is given up, or nobody works its partition."
+        ),
+    ] = "pause",
     instance_id: Annotated[
         str | None,
         Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),

@@ -266,7 +266,11 @@ class ResourceRow:
         """Why nobody works it before an operator resumes it, or before ``paused_until_ms``; ``None`` unless that is so."""
         if self.status != "halted":
             return None
-        return "given up again and again" if self.paused_until_ms else self.avoid.partition(":")[2]
+        why = self.avoid.partition(":")[2]
+        if not self.paused_until_ms:
+            return why
+        reason = why.partition("=")[2].partition("@")[0]
+        return f"given up again and again ({reason})" if reason else "given up again and again"
 
     @property
     def paused_until_ms(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
@@ -18,7 +18,7 @@ from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
 from cobalance.rabbitmq.failures import unguarded
 from cobalance.rabbitmq.fencing import Fence, Fencing
-from cobalance.rabbitmq.handling import Handling
+from cobalance.rabbitmq.handling import Handling, OnError
 from cobalance.rabbitmq.in_flight import Room, Share
 from cobalance.rabbitmq.layouts import LayoutSource
 from cobalance.rabbitmq.learning import LearningWorker
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.discovery import Source
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
-    from cobalance.rabbitmq.handling import OnError
     from cobalance.rabbitmq.partition import Event as ConsumerEvent
     from cobalance.tenure import Tenure
     from cobalance.worker import Worker
@@ -82,9 +81,19 @@ class ConsumerGroup(Streaming):
     :class:`UsageError` of that message, which is not tried again; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
     :meth:`ack` or :meth:`reject`.
 
-    An exception in the handler is retried in place, so that order holds; after ``retries`` of them it ends the
-    ``async with`` (``on_error="raise"``), or the message goes to the queue's dead-letter target (``on_error="dead_letter"``),
-    or nobody works the partition before ``cobalance group resume`` (``on_error="halt"``).
+    An exception in the handler is a failure of its message, and so is a handler that runs for longer than ``max_processing_ms``. It is
+    retried in place, so that order holds. After ``retries`` more failures, ``on_error`` decides:
+
+    - ``"pause"``, the default: the partition is given up with the message first in it. Another member tries it; if that fails, too, it
+      waits in nobody's share, in pauses that double up to five minutes, and is tried again by itself.
+    - ``"dead_letter"``: the queue's dead-letter target gets the message, and the next one is begun.
+    - ``"halt"``: nobody works the partition before ``cobalance group resume``.
+    - ``"raise"``: the exception ends the ``async with``.
+
+    Why ``"pause"``: a failure is mostly one bad message, or a database that is away. It loses nothing and keeps order; one bad message
+    stops one partition and no process; and when the database is back, work goes on without anybody's doing. ``"raise"`` has one message
+    end every process in turn, ``"halt"`` has a short outage wait for an operator, and ``"dead_letter"`` empties all queues into the dead
+    letters during a long one.
 
     Args:
         name: of the group.
@@ -152,7 +161,7 @@ class ConsumerGroup(Streaming):
         ack_interval_ms: float = 50.0,
         batch: Batch | None = None,
         retries: int | Retries = 3,
-        on_error: OnError = "raise",
+        on_error: OnError = "pause",
         max_in_flight: int | None = None,
         max_in_flight_per_partition: int | None = None,
         require_guard: bool = True,
@@ -168,7 +177,7 @@ class ConsumerGroup(Streaming):
         self._discovers: LayoutSource | ManagedSource | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
         self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
-        self._dead_letter = _checked("on_error", on_error, ("raise", "dead_letter", "halt")) == "dead_letter"
+        self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
         self._require_guard = require_guard
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
@@ -180,6 +189,7 @@ class ConsumerGroup(Streaming):
             retries=retries if isinstance(retries, Retries) else Retries(retries),
             on_error=on_error,
             batch=batch,
+            most_ms=self.own.max_processing_ms,
         )
         least = 1 if batch is None else batch.most
         for limit, value in (
@@ -287,7 +297,7 @@ class ConsumerGroup(Streaming):
         if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
             raise UsageError(
                 f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
-                f"declare one, or use on_error='raise'"
+                f"declare one, or use on_error='pause'"
             )
 
     async def _release_servers(self) -> None:
@@ -371,6 +381,11 @@ class ConsumerGroup(Streaming):
     def post(self, event: Event) -> None:
         """To the session."""
         self._engine.post(event)
+
+    def end_soon(self, error: Exception) -> None:
+        """Ends the membership with this error, whoever may still be running. Any thread."""
+        self._commands.append(lambda: self._end_with(error))
+        self._wakeup.notify()
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""

@@ -8,7 +8,8 @@ in one visit to a thread; whatever has to be decided or waited for is decided an
         failed│  │after a pause, which the end of the tenure cuts short: then the parcel goes back to the queue
               ▼  │
             retries left? ──no──▶ a batch is opened, and its messages tried one at a time; a single message is given up:
-                                  the membership ends (raise), it is dead-lettered, or the partition is halted
+                                  its partition rests for a while (pause), it is dead-lettered, the partition is halted, or
+                                  the membership ends (raise)
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from cobalance.errors import UsageError
+from cobalance.errors import HandlerHung, UsageError
 from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
+from cobalance.stopping import Stoppable
 from cobalance.worker import is_cancelled
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-OnError = Literal["raise", "dead_letter", "halt"]
+OnError = Literal["pause", "raise", "dead_letter", "halt"]
 
 
 @attrs.define(eq=False)
@@ -48,6 +50,20 @@ class Parcel:
 
     deliveries: tuple[Delivery, ...]
     failures: int = 0
+    _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
+
+    @property
+    def is_settled(self) -> bool:
+        """Somebody has asked to settle it."""
+        return not self._unsettled
+
+    def settle(self) -> bool:
+        """True for the first who asks: a handler that ends after all, or whoever gave it up for that it would not. Any thread."""
+        try:
+            self._unsettled.pop()
+        except IndexError:
+            return False
+        return True
 
 
 class Handling:
@@ -62,11 +78,13 @@ class Handling:
         retries: Retries,
         on_error: OnError,
         batch: Batch | None,
+        most_ms: int,
     ) -> None:
         check_handler(handler)
         self._group = group
         self._handler: Any = handler
         self._manual, self._retries, self._on_error, self.batch = manual, retries, on_error, batch
+        self._most_ms = most_ms
         self._in_thread = not is_async(handler)
 
     async def work(self, deliveries: Sequence[Delivery], worker: PartitionWorker, in_thread: InThread) -> int:
@@ -95,26 +113,53 @@ class Handling:
     async def _attempt(self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread) -> Exception | None:
         """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
         most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
-        if self._in_thread:
+        if not self._in_thread:
+            return await self._attempt_on_loop(parcels, lambda: self._call(parcels[0]), most, worker)
+        with worker.watch.telling(lambda: self._tell_hung(parcels), lambda: self._give_up_hung(parcels, worker)):
             error, call = await in_thread(lambda: self._attempt_in_thread(parcels, most, worker))
-            return error if call is None else await self._completed(call, parcels, worker)
+        return error if call is None else await self._attempt_on_loop(parcels, lambda: call, 1, worker)
+
+    async def _attempt_on_loop(
+        self, parcels: deque[Parcel], make: Callable[[], Awaitable[object]], most: int, worker: PartitionWorker
+    ) -> Exception | None:
+        attempt = Stoppable()
+        outcome: list[Exception | None] = []
+        with worker.watch.stopping(attempt, lambda: self._give_up_hung(parcels, worker)):
+            outcome.append(await self._attempt_each(parcels, make, most, worker, attempt))
+        return outcome[0] if outcome else self._hung()  # it was told to stop
+
+    async def _attempt_each(
+        self,
+        parcels: deque[Parcel],
+        make: Callable[[], Awaitable[object]],
+        most: int,
+        worker: PartitionWorker,
+        attempt: Stoppable,
+    ) -> Exception | None:
         for _ in range(most):
             if not worker.begin():
                 break
-            error = await self._completed(self._call(parcels[0]), parcels, worker)
+            error = await self._completed(make(), parcels, worker, attempt)
             if error is not None:
                 return error
         return None
+
+    def _hung(self) -> HandlerHung:
+        return HandlerHung(
+            f"the handler ran for longer than {self._most_ms} ms: a longer max_processing_ms lets slower work finish"
+        )
 
     async def _call(self, parcel: Parcel) -> object:
         return await self._handler(self._argument(parcel))
 
     async def _completed(
-        self, call: Awaitable[object], parcels: deque[Parcel], worker: PartitionWorker
+        self, call: Awaitable[object], parcels: deque[Parcel], worker: PartitionWorker, attempt: Stoppable
     ) -> Exception | None:
         """Waits for the end of the handler's call; takes its parcel off, or returns what it raised."""
         try:
             refuse_result(await call)
+            if attempt.scope.cancel_called:  # whatever it made of that
+                return self._hung()
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
@@ -146,7 +191,7 @@ class Handling:
 
     def _finished(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
         parcel = parcels.popleft()
-        if not self._manual:
+        if parcel.settle() and not self._manual:
             for delivery in parcel.deliveries:
                 worker.done(delivery)
 
@@ -159,6 +204,9 @@ class Handling:
             Exception: the handler's own, when failing is to end the membership.
         """
         parcel = parcels[0]
+        if parcel.is_settled:  # it was given up while its handler went on
+            parcels.popleft()
+            return worker.goes_on
         parcel.failures += 1
         if isinstance(error, UsageError):
             log.error("group %s: %s: %s", self._group, _words(parcel), error)
@@ -187,10 +235,39 @@ class Handling:
                 *self._how_to_resume(parcel, words),
             )
             return False
+        if self._on_error == "pause":
+            worker.put_down(1)
+            worker.give_up(f"failed:{kind}")
+            log.error(
+                "group %s: %s; its partition is given up, to another member or until a pause is over, and begins with that message",
+                *(self._group, words),
+            )
+            return False
         log.error("group %s: %s; it is given up, to the dead-letter target of its queue", self._group, words)
         parcels.popleft()
-        worker.reject(parcel.deliveries[0])
+        if parcel.settle():
+            worker.reject(parcel.deliveries[0])
         return worker.goes_on
+
+    # -- when it does not end ----------------------------------------------------------------------------------------------
+
+    def _tell_hung(self, parcels: deque[Parcel]) -> None:
+        for parcel in list(parcels)[:1]:
+            log.error("group %s: %s: %s; its thread cannot be stopped", self._group, _words(parcel), self._hung())
+
+    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
+        """It could only be tried again beside itself, so what `on_error` says follows at once. On the engine's thread."""
+        parcel = next(iter(list(parcels)), None)
+        if parcel is None or self._manual or not parcel.settle():
+            return
+        error = self._hung()
+        log.error("group %s: %s: %s, and it does not end", self._group, _words(parcel), error)
+        if self._on_error == "raise":
+            worker.end_membership(error)
+        elif self._on_error == "halt":
+            worker.leave_halted(_kind(error))
+        elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
+            worker.reject(parcel.deliveries[0])
 
     def _how_to_resume(self, parcel: Parcel, words: str) -> tuple[str, str, str]:
         return self._group, words, f"cobalance group resume {self._group} {parcel.deliveries[0].queue}"

@@ -20,6 +20,7 @@ from cobalance.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.losses import Losses
 from cobalance.rabbitmq.partition import State
+from cobalance.rabbitmq.watch import Watch
 from cobalance.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PartitionWorker:
         self._aborted = False
         self.stopping = False
         """Nothing more may be begun; read between messages, by any thread."""
-        self.busy_since: int | None = None
+        self.watch = Watch(partitions.own, tenure.worked)
         self.share = partitions.share()
         self._losses = Losses(partitions.name, queue.name)
         self._subscribed = self._guarded = False
@@ -85,6 +86,7 @@ class PartitionWorker:
         while self.tenure.active and self._given_up is None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_for_end)
+                tasks.start_soon(self.watch.run)
                 await self._subscribe()
                 await self._consume()
                 await self._finish_up()
@@ -255,7 +257,7 @@ class PartitionWorker:
         try:
             finished = await self._partitions.handle(deliveries, self)
         finally:
-            self._idle()
+            self.watch.idle()
         if finished == len(deliveries):
             return
         if (self.tenure.paused or self._doubted) and self._may_go_on and not self.stopping:
@@ -299,7 +301,7 @@ class PartitionWorker:
         """Waits until there is room for so many messages; False when nothing may be begun any more."""
         if not self.share.limited or not self.goes_on:
             return self.goes_on
-        self._idle()  # who waits in line is not hung
+        self.watch.idle()  # who waits in line is not hung
         turns = self.share.turns(count)
         try:
             for turn in turns:
@@ -319,7 +321,7 @@ class PartitionWorker:
 
     def put_down(self, count: int) -> None:
         """So many messages are not worked at the moment, and leave their room to others."""
-        self._idle()
+        self.watch.idle()
         self.share.leave(count)
 
     async def rest(self, ms: float) -> bool:
@@ -329,7 +331,19 @@ class PartitionWorker:
 
     def halt(self, why: str) -> None:
         """The partition cannot get on: nobody is to work it before an operator resumes it."""
-        self._given_up = f"halted:{why}"
+        self.give_up(f"halted:{why}")
+
+    def give_up(self, why: str) -> None:
+        """Somebody else may get on; see ``release`` for what follows."""
+        self._given_up = why
+
+    def leave_halted(self, why: str) -> None:
+        """The same, of a handler that never ends: what has been aborted is released as halted. Any thread."""
+        self._partitions.post(Abandoned(self.tenure.resource, self.tenure.token, f"halted:{why}", self.tenure.effort))
+
+    def end_membership(self, error: Exception) -> None:
+        """Though the handler goes on. Any thread."""
+        self._partitions.end_soon(error)
 
     async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
@@ -343,17 +357,13 @@ class PartitionWorker:
         self._doubted = not self._is_sure
         if not self.goes_on:
             return False
-        now, since = monotonic_ms(), self.busy_since
-        if since is not None:
-            self.tenure.worked(now - since)
-        self.busy_since = now
+        self.watch.begin()
         return True
 
-    def _idle(self) -> None:
-        """No handler runs."""
-        since, self.busy_since = self.busy_since, None
-        if since is not None:
-            self.tenure.worked(monotonic_ms() - since)
+    @property
+    def busy_since(self) -> int | None:
+        """See :class:`cobalance.worker.Worker`."""
+        return self.watch.busy_since
 
     def done(self, delivery: Delivery) -> None:
         """The message was processed. Of no effect when its channel is gone: it is delivered again."""
@@ -373,7 +383,9 @@ class PartitionWorker:
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
         """Closes the channel: whatever is unfinished goes back to the queue, though a handler may still be at it."""
-        del reason
+        give_up = self.watch.give_up
+        if reason == "hung" and give_up is not None:
+            give_up()
         with self._lock:
             self._aborted = self.stopping = True
             consumer = self._consumer

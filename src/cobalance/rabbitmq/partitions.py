@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cobalance.events import GuardChanged
+    from cobalance.events import Abandoned, GuardChanged
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.connection import BrokerConnection
     from cobalance.rabbitmq.delivery import Delivery
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition import Event, PartitionConsumer
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.queues import Queue
+    from cobalance.settings import MemberSettings
 
 
 class Partitions(Protocol):
@@ -22,6 +23,7 @@ class Partitions(Protocol):
 
     name: str
     """The group's."""
+    own: MemberSettings
     connection: BrokerConnection
     unconnected_ms: int | None
     """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
@@ -45,5 +47,8 @@ class Partitions(Protocol):
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has them handled in order, as far as the worker goes on; returns how many are done with."""
 
-    def post(self, event: GuardChanged) -> None:
+    def post(self, event: Abandoned | GuardChanged) -> None:
         """To the session."""
+
+    def end_soon(self, error: Exception) -> None:
+        """Ends the membership with this error, whoever may still be running. Any thread."""

@@ -36,7 +36,7 @@ local function give_up(r, reason, effort)
   r.token = next_token()
   if string.match(reason, '^halted:%S+$') and not r.removing then return halt(r, reason) end
   if reason == 'fenced' then return put_resource(r) end -- cut off from Redis, nothing wrong with the giver
-  if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries) else avoid(r, CALLER, tries) end
+  if tries > 1 and not (r.removing or GIVERS_OWN[reason]) then pause(r, CALLER, tries, reason) else avoid(r, CALLER, tries) end
 end
 
 local function give_back(r, effort)

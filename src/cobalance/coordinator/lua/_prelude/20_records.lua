@@ -10,7 +10,7 @@
 --   rank      2 idle, 1 busy, 0 pinned: the order in which surplus is picked, from the highest
 --   removing  1 once the resource list no longer names it
 --   avoid     member@until_ms@tries: who gave it up and is not chosen again before then, and how many did so in a row; of a
---             halted one, why: halted:<word>, or halted:member@until_ms@tries while it is only paused
+--             halted one, why: halted:<word>, or halted:member=reason@until_ms@tries while it is only paused
 --   ended     token of the tenure before: the handover_id of the next grant
 -- Member: status capacity instance joined incarnation request reason label
 --   status    active | leaving | graced (instance id kept for the rejoin grace) | dead (being emptied) | ended

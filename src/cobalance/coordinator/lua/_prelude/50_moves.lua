@@ -131,9 +131,10 @@ local function avoid(r, giver, tries)
   set_timer('a:' .. r.name, till)
 end
 
-local function pause(r, giver, tries)
+local function pause(r, giver, tries, reason)
+  local why = string.match(reason, '^[%w:_]+$') and '=' .. string.sub(reason, 1, 100) or ''
   local till = now + min(G.session_ms * 2 ^ min(tries - 2, 20), max(G.session_ms, PAUSE_MS))
-  halt(r, 'halted:' .. giver .. '@' .. int(till) .. '@' .. int(tries), till)
+  halt(r, 'halted:' .. giver .. why .. '@' .. int(till) .. '@' .. int(tries), till)
   set_timer('a:' .. r.name, till)
 end
 

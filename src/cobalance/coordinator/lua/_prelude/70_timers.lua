@@ -88,7 +88,7 @@ function fire.a(name)
   if not giver then return true end
   if r.status == 'halted' then
     resume(r)
-    avoid(r, string.sub(giver, 8), tonumber(tries)) -- without "halted:"
+    avoid(r, string.match(giver, '^halted:([^=]+)'), tonumber(tries))
     return false
   end
   local is_owned, forgets_at = r.status ~= 'free', tries == '0' and 0 or tonumber(till) + MEMORY_MS

@@ -1,0 +1,263 @@
+"""Handlers that run past ``max_processing_ms``: a failure of their message, whatever they do about being told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+import sniffio
+from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+
+from cobalance.errors import HandlerHung
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.retries import Retries
+from cobalance.settings import MemberSettings
+
+pytestmark = pytest.mark.anyio
+
+SOON = Retries(1, first_ms=5, last_ms=10)
+OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+class Hanging:
+    """A handler that hangs in message 2."""
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """One message."""
+        if self.seen.note(delivery) == "2":
+            await anyio.sleep_forever()
+
+
+async def test_a_message_whose_handler_hangs_is_tried_again_and_given_up(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose handler raises is: in place, so that nothing moves for it."""
+    hanging = Hanging()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, hanging.handle, member=OWN, retries=SOON, on_error="dead_letter"):
+            assert await hanging.seen.wait(4) == ["1", "2", "2", "3"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+    assert here.journal("abandoned") == []
+    assert "message m2 of" in caplog.text
+    assert "HandlerHung" in caplog.text
+
+
+async def test_a_hung_handler_ends_the_membership_that_asked_for_that(here: Place) -> None:
+    """What propagates says which limit it was."""
+    hanging = Hanging()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 2)
+        with pytest.raises(HandlerHung, match="max_processing_ms"):
+            async with here.member(topic, hanging.handle, member=OWN, retries=0, on_error="raise") as member:
+                await member.wait_left()
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2"]
+
+
+async def test_a_batch_that_hangs_is_opened_to_find_the_message(here: Place) -> None:
+    """Only the message that hangs is given up."""
+    done: list[str] = []
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        bodies = [delivery.body.decode() for delivery in deliveries]
+        if "2" in bodies:
+            await anyio.sleep_forever()
+        done.extend(bodies)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        batch = Batch(3, within_ms=50)
+        async with here.member(topic, handle, batch=batch, member=OWN, retries=0, on_error="dead_letter"):
+            await until(lambda: done == ["1", "3"])
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+
+
+async def test_a_handler_that_returns_because_it_was_told_to_stop_has_not_finished(here: Place) -> None:
+    """It has caught its cancellation, and its message is not acknowledged for that."""
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "2":
+            try:
+                await anyio.sleep_forever()
+            except anyio.get_cancelled_exc_class():
+                return
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 2, 3)
+        async with here.member(topic, handle, member=OWN, retries=0, on_error="dead_letter"):
+            await seen.wait(2)
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+
+
+class Deaf:
+    """An async handler that goes on for ever when it is told to stop."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.let_go = anyio.Event()
+
+    async def handle(self, _: Delivery) -> None:
+        """One message."""
+        cancelled = (
+            asyncio.CancelledError if sniffio.current_async_library() == "asyncio" else anyio.get_cancelled_exc_class()
+        )
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except cancelled:
+                self.told += 1
+
+
+async def test_a_handler_that_does_not_stop_is_not_told_so_in_a_loop(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A few times a second at most, and the event loop is free for others; its message is given up when its time is up."""
+    deaf, other = Deaf(), Seen()
+
+    async def note(delivery: Delivery) -> None:
+        other.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        options: Any = {"retries": 9, "on_error": "dead_letter"}
+        async with here.member(topic, deaf.handle, member=OWN, **options):
+            try:
+                await until(lambda: deaf.told)
+                async with here.member(topic, note, **options):
+                    assert await other.wait(1) == ["2"]
+            finally:
+                deaf.let_go.set()
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]
+    assert deaf.told < 100
+    assert [entry.reason for entry in here.journal("abandoned")] == ["overlap"]
+    assert "has not" in caplog.text
+
+
+class Stuck:
+    """A plain handler that blocks in message 1 until it is let go, and fails then if it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.begun: list[str] = []
+        self.go_on = threading.Event()
+        self.error = error
+
+    def handle(self, delivery: Delivery) -> None:
+        """One message."""
+        self.begun.append(delivery.body.decode())
+        if len(self.begun) == 1:
+            self.go_on.wait()
+            if self.error is not None:
+                raise self.error
+
+
+async def test_a_thread_that_comes_back_late_has_finished(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody could tell it to stop, so what it has done counts; the log has an error, and nothing moves."""
+    stuck = Stuck()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        async with here.member(topic, stuck.handle, member=MemberSettings(max_processing_ms=200)):
+            try:
+                await until(lambda: "message m1 of" in caplog.text)
+            finally:
+                stuck.go_on.set()
+            await until(lambda: stuck.begun == ["1", "2"])
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert here.journal("abandoned") == []
+    assert "ERROR" in {record.levelname for record in caplog.records}
+
+
+async def test_a_message_that_a_thread_never_finishes_is_given_up(here: Place) -> None:
+    """It cannot be tried again beside itself, so what on_error says follows at once, and the next holder goes on behind it."""
+    stuck, other = Stuck(), Seen()
+
+    async def note(delivery: Delivery) -> None:
+        other.note(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        options: Any = {"retries": 9, "on_error": "dead_letter"}
+        async with here.member(topic, stuck.handle, member=OWN, **options):
+            try:
+                await until(lambda: stuck.begun)
+                async with here.member(topic, note, **options):
+                    assert await other.wait(1) == ["2"]
+            finally:
+                stuck.go_on.set()
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]
+    assert [entry.reason for entry in here.journal("abandoned")] == ["overlap"]
+
+
+async def test_a_partition_that_a_thread_never_finishes_is_halted(here: Place) -> None:
+    """If that is what was asked for, nobody else hangs in the same message."""
+    stuck = Stuck()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        async with here.member(topic, stuck.handle, member=OWN, on_error="halt"):
+            try:
+                await until(lambda: here.resources()[topic.queue_names[0]].halted)
+                assert here.resources()[topic.queue_names[0]].halted == "HandlerHung"
+            finally:
+                stuck.go_on.set()
+
+
+async def test_a_thread_that_never_ends_ends_the_membership_that_asked_for_that(here: Place) -> None:
+    """It does not wait for the thread."""
+    stuck = Stuck()
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        try:
+            with pytest.raises(HandlerHung):
+                async with here.member(topic, stuck.handle, member=OWN, on_error="raise") as member:
+                    await member.wait_left()
+        finally:
+            stuck.go_on.set()
+
+
+async def test_a_hung_handler_s_cleanup_ends_before_its_message_is_begun_again(here: Place) -> None:
+    """It is cancelled, and what it still does then is done before anybody else begins."""
+    seen, cleans, done = Seen(), anyio.Event(), anyio.Event()
+
+    async def hang(delivery: Delivery) -> None:
+        seen.note(delivery)
+        if len(seen.bodies) > 1:
+            return
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                cleans.set()
+                await done.wait()
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        async with here.member(topic, hang, member=MemberSettings(max_processing_ms=200), retries=SOON):
+            try:
+                await cleans.wait()
+                assert seen.bodies == ["1"]
+            finally:
+                done.set()
+            assert await seen.wait(2) == ["1", "1"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert here.journal("abandoned") == []
