@@ -59,6 +59,7 @@ class GroupOptions(TypedDict, total=False):
     on_lost: Listener | None
     resources_version: int
     transport: Transport | None
+    log_exceptions: bool
 
 
 class Group(Pausing):
@@ -71,8 +72,8 @@ class Group(Pausing):
     - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
     - ``on_lost(tenures)``: these are gone already; committing is refused.
 
-    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, and it propagates. A group can be
-    entered once.
+    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, the log has one line at ERROR, and the
+    exception propagates and is in ``failed``. A group can be entered once.
 
     Args:
         name: of the group.
@@ -83,6 +84,7 @@ class Group(Pausing):
         member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
         resources_version: raise it with every change of the list.
         transport: instead of ``redis_url``.
+        log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
 
     Raises:
         CobalanceError: on entering, when the server cannot be used; the message says what to do.
@@ -102,12 +104,15 @@ class Group(Pausing):
         on_lost: Listener | None = None,
         resources_version: int = 1,
         transport: Transport | None = None,
+        log_exceptions: bool = True,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         check_kind("redis_url", redis_url, str)
         check_kind("settings", settings, GroupSettings, optional=True)
         check_kind("member", member, MemberSettings, optional=True)
+        check_kind("log_exceptions", log_exceptions, bool)
         super().__init__(work, on_assigned, on_revoked, on_lost)
+        self.log_exceptions = log_exceptions
         self.name = validate_name("group", name)
         self.settings = settings or GroupSettings()
         self.own = _with_instance_id(member or MemberSettings())

@@ -23,6 +23,7 @@ from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, insist
 from cobalance.tenure import Tenure
+from cobalance.tickets import Tickets
 from cobalance.worker import FunctionWorker, Worker, outcome
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Membership(ABC):
 
     name: str
     own: MemberSettings
+    log_exceptions: bool
+    """Whether the log may have what exceptions of the program's code say."""
     _engine: Engine
     _tasks: TaskGroup
     _wakeup: Wakeup
@@ -66,8 +69,7 @@ class Membership(ABC):
         self._roster = Roster()
         self._starting: list[Assignment] = []
         self._commands: deque[Callable[[], None]] = deque()
-        self._tickets: dict[int, _Ticket] = {}
-        self._next_ticket = 0
+        self._tickets = Tickets()
         self._services: list[anyio.CancelScope] = []
         self._told: list[Stoppable] = []
         """What was told to stop a moment ago."""
@@ -96,7 +98,8 @@ class Membership(ABC):
                     while self._commands:
                         self._commands.popleft()()
                     await self._wait_for_commands(ours)
-            except Exception:  # a defect of ours: nobody carries out what the session decides any more
+            except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
+                self._note_error(error)
                 self._abandon()
                 raise
 
@@ -134,7 +137,7 @@ class Membership(ABC):
             worker = self._make_worker(tenure)
         except Exception as error:  # noqa: BLE001 -- raised where it ends the membership, and not this task
             it.report(Abandoned(it.resource, it.token, "failed"))
-            self._tasks.start_soon(_raise, error)
+            self._end_with(error)
         else:
             if it.adopt(tenure, worker):
                 return True
@@ -250,10 +253,23 @@ class Membership(ABC):
             await outcome(self._on_revoked([tenure]))
         return await outcome(worker.finish())
 
+    @property
+    def failed(self) -> BaseException | None:
+        """What has ended the membership, or is ending it: what the program's own code raised, or a :class:`GroupFailed`. None while all is
+        well, and after a leave. Any thread.
+        """
+        return self._first_error if isinstance(self._first_error, Exception | SystemExit | KeyboardInterrupt) else None
+
     def _note_error(self, error: BaseException) -> None:
-        if self._first_error is None and isinstance(error, Exception):  # by its type only: messages may quote anything
-            log.error("group %s: a %s in the program's code ends the membership", self.name, type(error).__name__)
+        if self._first_error is None and not isinstance(error, GroupFailed):  # which has been logged
+            self._log_end(error)
         self._first_error = self._first_error or error
+
+    def _log_end(self, error: BaseException) -> None:
+        """With what it says only if that may be logged: it may quote anything."""
+        if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
+            kind, trace = type(error).__name__, error if self.log_exceptions else None
+            log.error("group %s: a %s in the program's code ends the membership", self.name, kind, exc_info=trace)
 
     def _conclude(self, it: Assignment) -> None:
         if it.tenure is not None:
@@ -269,9 +285,8 @@ class Membership(ABC):
     async def _ask_commit(self, resource: str, token: int, offset: int) -> CommitOutcome:
         if self._left.is_set():
             return "FENCED"
-        self._next_ticket += 1
-        ticket = self._tickets[self._next_ticket] = _Ticket()
-        self._engine.post(CommitAsked(self._next_ticket, resource, token, offset))
+        ticket = self._tickets.take()
+        self._engine.post(CommitAsked(ticket.number, resource, token, offset))
         await ticket.answered.wait()
         return ticket.outcome
 
@@ -320,13 +335,7 @@ class Membership(ABC):
 
     def commit_done(self, ticket: int, outcome: CommitOutcome) -> None:
         """Engine: a commit was answered."""
-        self._commands.append(lambda: self._answer(ticket, outcome))
-
-    def _answer(self, ticket: int, outcome: CommitOutcome) -> None:
-        waiting = self._tickets.pop(ticket, None)
-        if waiting is not None:
-            waiting.outcome = outcome
-            waiting.answered.set()
+        self._commands.append(lambda: self._tickets.answer(ticket, outcome))
 
     def joined(self, member: str) -> None:
         """Engine: the process is a member."""
@@ -345,7 +354,11 @@ class Membership(ABC):
             self._commands.append(lambda: self._fail(problem))
 
     def _fail(self, problem: Problem) -> None:
-        self._tasks.start_soon(_raise, GroupFailed(problem.message))
+        self._end_with(GroupFailed(problem.message))
+
+    def _end_with(self, error: Exception) -> None:
+        self._note_error(error)
+        self._tasks.start_soon(_raise, error)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
@@ -364,8 +377,7 @@ class Membership(ABC):
                 self._stop(it.tenure)
         self._left.set()
         self._wake_waiters()
-        for ticket in list(self._tickets):
-            self._answer(ticket, "UNKNOWN")
+        self._tickets.answer_all()
 
     def sample(self) -> Iterator[Progressed]:
         """Engine: how the handlers are getting on."""
@@ -386,14 +398,6 @@ class Membership(ABC):
         batch, self._starting = self._starting, []
         self._roster.add(batch)
         self._commands.append(lambda: self._begin(batch))
-
-
-class _Ticket:
-    """A commit that waits for its answer."""
-
-    def __init__(self) -> None:
-        self.answered = anyio.Event()
-        self.outcome: CommitOutcome = "UNKNOWN"
 
 
 async def _raise(error: BaseException) -> None:
