@@ -37,7 +37,7 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
 
 
 async def _serve(group: Group) -> None:
-    failure: Exception | SystemExit | None = None
+    failure: BaseException | None = None
     membership = anyio.CancelScope()
     async with anyio.create_task_group() as tasks:
         await tasks.start(obey_signals, membership)
@@ -45,7 +45,7 @@ async def _serve(group: Group) -> None:
             try:
                 async with group:
                     await anyio.sleep_forever()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 -- raised again below, as itself and not in an ExceptionGroup
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 -- raised again below, as itself and not in an ExceptionGroup
                 failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:

@@ -51,7 +51,7 @@ class Stoppable:
         """Returns when nothing of it runs any more."""
         await self._ended.wait()
 
-    def leave_alone(self, on: bool) -> None:  # noqa: FBT001 -- as of a switch
+    def leave_alone(self, on: bool) -> None:
         """While that is so, it does not notice that it was cancelled."""
         self._quiet.shield = on
 

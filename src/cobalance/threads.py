@@ -83,8 +83,8 @@ class BlockingGroup:
     begins to work a resource before the last one has returned, and one that never returns delays the end of the ``with``
     by no more than the drain timeout and the session timeout.
 
-    An exception in ``work`` or a callback ends the membership gracefully; :meth:`wait_left` and the end of the ``with``
-    raise it.
+    An exception in ``work`` or a callback ends the membership gracefully: :meth:`wait_left` returns, and the end of the ``with`` raises
+    it, ``sys.exit()`` too. Until then it is in :attr:`failed`, for a program that does something else meanwhile.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class BlockingGroup:
         on_lost: BlockingListener | None = None,
         resources_version: int = 1,
         transport: Transport | None = None,
+        log_exceptions: bool = True,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._blocking_work = work
@@ -116,6 +117,7 @@ class BlockingGroup:
             on_lost=self._listener(on_lost),
             resources_version=resources_version,
             transport=transport,
+            log_exceptions=log_exceptions,
         )
         self._portal: BlockingPortal
         self._stack = ExitStack()
@@ -134,7 +136,10 @@ class BlockingGroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return self._stack.__exit__(kind, error, trace)
+        try:
+            return self._stack.__exit__(kind, error, trace)
+        except _Exit as exit_:
+            raise exit_.raised from None
 
     @property
     def name(self) -> str:
@@ -145,6 +150,12 @@ class BlockingGroup:
     def member(self) -> str:
         """This process's member id; it changes when the member has to join again."""
         return self._group.member
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What has ended the membership, or is ending it; see :attr:`cobalance.Group.failed`."""
+        failed = self._group.failed
+        return failed.raised if isinstance(failed, _Exit) else failed
 
     @property
     def tenures(self) -> dict[str, BlockingTenure]:
@@ -227,6 +238,14 @@ class BlockingGroup:
             await self._group.in_thread(lambda: work(wrapped))
 
 
+class _Exit(Exception):
+    """``sys.exit()`` in a thread of the program's. Raised as it is, it would end the event loop before anything is given back."""
+
+    def __init__(self, raised: SystemExit | KeyboardInterrupt) -> None:
+        super().__init__(type(raised).__name__)
+        self.raised = raised
+
+
 class _ThreadedGroup(Group):
     """Waits for threads even where a tenure was cancelled, since they cannot be; but no longer than the membership."""
 
@@ -238,7 +257,10 @@ class _ThreadedGroup(Group):
     async def in_thread(self, do: Callable[[], None]) -> None:
         """Calls it in a thread of its own."""
         with self._service_scope():
-            await self._threads.run(do)
+            try:
+                await self._threads.run(do)
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _Exit(error) from error
 
     async def take_role(self, resource: str | None) -> Tenure:
         """Waits for a role; it is not released before it is given back."""

@@ -1,0 +1,102 @@
+"""``sys.exit()`` and Ctrl-C in the program's code, as whoever started the process sees them: it ends, and so does its membership."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.consumers import bodies_in, channel, new_topic
+
+from cobalance.rabbitmq import Topic
+
+CONSUMER = """
+import sys
+import anyio
+from cobalance import ConsumerGroup, GroupSettings, run
+
+def leave():
+    print("began", flush=True)
+    {statement}
+
+async def handle_async(delivery):
+    leave()
+
+def handle_plain(delivery):
+    leave()
+
+async def be_member(group):
+    async with group:
+        await anyio.sleep_forever()
+
+group = ConsumerGroup(
+    "g",
+    sys.argv[1],
+    handle_{kind},
+    amqp_url=sys.argv[2],
+    redis_url="memory://exit",
+    settings=GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000),
+)
+if "{way}" == "run":
+    run(group, backend="{backend}")
+else:
+    anyio.run(be_member, group, backend="{backend}")
+"""
+
+THREADS = """
+import sys
+from cobalance import BlockingGroup, GroupSettings
+
+def leave(_):
+    print("began", flush=True)
+    {statement}
+
+settings = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
+with BlockingGroup("g", ["r"], redis_url="memory://exit", settings=settings, {callback}=leave) as group:
+    group.wait_left()
+    print("went on", type(group.failed).__name__, flush=True)
+"""
+
+EXITS = {"sys.exit(7)": 7, "raise KeyboardInterrupt": 130}
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """One partition with one message."""
+    with new_topic(amqp_url) as it:
+        yield it
+
+
+def end_of(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs it, for half a minute at most."""
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "program.py", *arguments]
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    "case", product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"], EXITS), ids="-".join
+)
+def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
+    """With its own exit code, once the message is back in its queue."""
+    backend, way, kind, statement = case
+    with channel(amqp_url) as it:
+        it.basic_publish("", topic.queue_names[0], b"1")
+    program = CONSUMER.format(statement=statement, kind=kind, way=way, backend=backend)
+    ended = end_of(tmp_path, program, topic.name, amqp_url)
+    assert ended.stdout == "began\n"
+    assert ended.returncode in {EXITS[statement], -2}, ended.stderr
+    assert bodies_in(amqp_url, topic.queue_names[0]) == ["1"]
+
+
+@pytest.mark.parametrize("statement", EXITS)
+@pytest.mark.parametrize("callback", ["work", "on_assigned"])
+def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: Path) -> None:
+    """The main thread, which waits for the end of the membership, ends as it would have by that statement of its own."""
+    ended = end_of(tmp_path, THREADS.format(statement=statement, callback=callback))
+    assert ended.stdout.startswith("began\nwent on")
+    assert "This portal is not running" not in ended.stderr
+    assert ended.returncode in {EXITS[statement], -2}, ended.stderr
