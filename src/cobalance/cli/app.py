@@ -9,7 +9,19 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
-from cobalance.cli import bench, consume, demo, describe, group, history, publish, reset_offsets, sims, topic
+from cobalance.cli import (
+    bench,
+    consume,
+    deadletters,
+    demo,
+    describe,
+    group,
+    history,
+    publish,
+    reset_offsets,
+    sims,
+    topic,
+)
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
 from cobalance.errors import CobalanceError
 from cobalance.redact import redact
@@ -48,6 +60,7 @@ app.command(topics)
 app.command(publish.publish)
 app.command(consume.consume)
 app.command(groups)
+app.command(deadletters.deadletters)
 app.command(sims.sims, help_flags=())  # its commands have a help of their own
 
 

@@ -10,6 +10,7 @@ from cobalance.rabbitmq.broker import (
     read_topic,
     verify_topic,
 )
+from cobalance.rabbitmq.dead_letters import DeadLetter, drop_dead_letters, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.growth import describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq.hashing import partition_of
@@ -28,6 +29,7 @@ logging.getLogger("pika").addHandler(logging.NullHandler())
 __all__ = [
     "AsyncPublisher",
     "BoundQueues",
+    "DeadLetter",
     "Delivery",
     "Guard",
     "ListedTopic",
@@ -41,11 +43,14 @@ __all__ = [
     "create_topic",
     "delete_topic",
     "describe_topic",
+    "drop_dead_letters",
     "grow_topic",
     "learn_queue",
     "list_topics",
     "partition_of",
     "prune_topic",
+    "read_dead_letters",
     "read_topic",
+    "replay_dead_letters",
     "verify_topic",
 ]

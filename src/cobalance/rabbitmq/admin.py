@@ -277,6 +277,7 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
 
 def _connect(url: str, timeout_ms: int) -> tuple[pika.BlockingConnection, str]:
     where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
+    parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ takes no messages
     try:
         return pika.BlockingConnection(parameters), where
     except Exception as error:  # noqa: BLE001 -- whatever pika stumbles over when a server resets connections

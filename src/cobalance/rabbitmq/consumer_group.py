@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
@@ -14,11 +15,13 @@ from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.dead_letters import send_dead_letter
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
+from cobalance.rabbitmq.failure_policy import FailurePolicy, OnError
 from cobalance.rabbitmq.failures import unguarded
 from cobalance.rabbitmq.fencing import Fence, Fencing
-from cobalance.rabbitmq.handling import Handling, OnError
+from cobalance.rabbitmq.handling import Handling
 from cobalance.rabbitmq.in_flight import Room, Share
 from cobalance.rabbitmq.layouts import LayoutSource
 from cobalance.rabbitmq.learning import LearningWorker
@@ -36,11 +39,12 @@ from cobalance.rabbitmq.topic import Topic
 from cobalance.worker_threads import WorkerThreads, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from cobalance.events import Event
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.discovery import Source
+    from cobalance.rabbitmq.failure_policy import OnFailure
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.partition import Event as ConsumerEvent
     from cobalance.tenure import Tenure
@@ -65,6 +69,7 @@ class ConsumerOptions(GroupOptions, total=False):
     ack_interval_ms: float
     retries: int | Retries
     on_error: OnError
+    on_failure: OnFailure | None
     max_in_flight: int | None
     max_in_flight_per_partition: int | None
     require_guard: bool
@@ -109,6 +114,10 @@ class ConsumerGroup(Streaming):
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
         batch: has the handler called with lists of messages; see :class:`Batch`.
         retries: a number, or :class:`Retries`.
+        on_error: what follows when those are used up; see above. A dead letter's headers say why it is one: ``x-cobalance-error`` (type and
+            text), ``x-cobalance-queue``, ``x-cobalance-group`` and ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
+        on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; of a batch, with each of its
+            messages. What it raises is logged.
         max_in_flight: most messages of this process that a handler has begun and nobody has finished; others wait their turn.
         max_in_flight_per_partition: the same within a partition; it matters with ``ack="manual"``.
         ack_every, ack_interval_ms: acks leave when so many messages are finished, or so much later.
@@ -162,6 +171,7 @@ class ConsumerGroup(Streaming):
         batch: Batch | None = None,
         retries: int | Retries = 3,
         on_error: OnError = "pause",
+        on_failure: OnFailure | None = None,
         max_in_flight: int | None = None,
         max_in_flight_per_partition: int | None = None,
         require_guard: bool = True,
@@ -182,15 +192,16 @@ class ConsumerGroup(Streaming):
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
-        self._handling = Handling(
+        policy = FailurePolicy(
             self.name,
-            handler,
-            manual=self._manual,
             retries=retries if isinstance(retries, Retries) else Retries(retries),
             on_error=on_error,
-            batch=batch,
+            on_failure=on_failure,
+            log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
+            send=partial(send_dead_letter, amqp_url),
         )
+        self._handling = Handling(handler, manual=self._manual, batch=batch, policy=policy)
         least = 1 if batch is None else batch.most
         for limit, value in (
             ("prefetch", prefetch),
@@ -385,6 +396,15 @@ class ConsumerGroup(Streaming):
     def end_soon(self, error: Exception) -> None:
         """Ends the membership with this error, whoever may still be running. Any thread."""
         self._commands.append(lambda: self._end_with(error))
+        self._wakeup.notify()
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls it on the event loop. Any thread."""
+
+        def start() -> None:
+            self._tasks.start_soon(call)
+
+        self._commands.append(start)
         self._wakeup.notify()
 
     def share(self) -> Share:

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from cobalance.errors import HandlerHung, UsageError
 from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
+from cobalance.rabbitmq.parcels import Parcel
 from cobalance.stopping import Stoppable
 from cobalance.worker import is_cancelled
 
@@ -32,38 +30,12 @@ if TYPE_CHECKING:
 
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.failure_policy import FailurePolicy
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.partition_worker import PartitionWorker
-    from cobalance.rabbitmq.retries import Retries
 
     Outcome = tuple[Exception | None, Awaitable[object] | None]
     InThread = Callable[[Callable[[], Outcome]], Awaitable[Outcome]]
-
-log = logging.getLogger("cobalance.rabbitmq")
-
-OnError = Literal["pause", "raise", "dead_letter", "halt"]
-
-
-@attrs.define(eq=False)
-class Parcel:
-    """What the handler is given at a time."""
-
-    deliveries: tuple[Delivery, ...]
-    failures: int = 0
-    _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
-
-    @property
-    def is_settled(self) -> bool:
-        """Somebody has asked to settle it."""
-        return not self._unsettled
-
-    def settle(self) -> bool:
-        """True for the first who asks: a handler that ends after all, or whoever gave it up for that it would not. Any thread."""
-        try:
-            self._unsettled.pop()
-        except IndexError:
-            return False
-        return True
 
 
 class Handling:
@@ -71,20 +43,15 @@ class Handling:
 
     def __init__(
         self,
-        group: str,
         handler: Handler | BatchHandler,
         *,
         manual: bool,
-        retries: Retries,
-        on_error: OnError,
         batch: Batch | None,
-        most_ms: int,
+        policy: FailurePolicy,
     ) -> None:
         check_handler(handler)
-        self._group = group
         self._handler: Any = handler
-        self._manual, self._retries, self._on_error, self.batch = manual, retries, on_error, batch
-        self._most_ms = most_ms
+        self._manual, self.batch, self._policy = manual, batch, policy
         self._in_thread = not is_async(handler)
 
     async def work(self, deliveries: Sequence[Delivery], worker: PartitionWorker, in_thread: InThread) -> int:
@@ -96,7 +63,7 @@ class Handling:
         while parcels and await worker.enter(len(parcels[0].deliveries)):
             front = parcels[0]
             error = await self._attempt(parcels, worker, in_thread)
-            if error is not None and not await self._after_failure(parcels, error, worker):
+            if error is not None and not await self._policy.follow(parcels, error, worker):
                 break
             if error is None and parcels and not worker.goes_on:
                 if parcels[0] is front:  # it was not begun after all
@@ -114,40 +81,40 @@ class Handling:
         """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
         most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
         if not self._in_thread:
-            return await self._attempt_on_loop(parcels, lambda: self._call(parcels[0]), most, worker)
-        with worker.watch.telling(lambda: self._tell_hung(parcels), lambda: self._give_up_hung(parcels, worker)):
+            return await self._attempt_on_loop(parcels, partial(self._attempt_each, parcels, most, worker), worker)
+        policy = self._policy
+        with worker.watch.telling(lambda: policy.tell_hung(parcels), lambda: self._give_up_hung(parcels, worker)):
             error, call = await in_thread(lambda: self._attempt_in_thread(parcels, most, worker))
-        return error if call is None else await self._attempt_on_loop(parcels, lambda: call, 1, worker)
+        if call is None:
+            return error
+        return await self._attempt_on_loop(parcels, partial(self._completed, call, parcels, worker), worker)
 
     async def _attempt_on_loop(
-        self, parcels: deque[Parcel], make: Callable[[], Awaitable[object]], most: int, worker: PartitionWorker
-    ) -> Exception | None:
-        attempt = Stoppable()
-        outcome: list[Exception | None] = []
-        with worker.watch.stopping(attempt, lambda: self._give_up_hung(parcels, worker)):
-            outcome.append(await self._attempt_each(parcels, make, most, worker, attempt))
-        return outcome[0] if outcome else self._hung()  # it was told to stop
-
-    async def _attempt_each(
         self,
         parcels: deque[Parcel],
-        make: Callable[[], Awaitable[object]],
-        most: int,
+        call: Callable[[Stoppable], Awaitable[Exception | None]],
         worker: PartitionWorker,
-        attempt: Stoppable,
+    ) -> Exception | None:
+        attempt = Stoppable()
+        ends: list[Exception | None] = []
+        with worker.watch.stopping(attempt, lambda: self._give_up_hung(parcels, worker)):
+            ends.append(await call(attempt))
+        return ends[0] if ends else self._policy.hung()  # it was told to stop
+
+    async def _attempt_each(
+        self, parcels: deque[Parcel], most: int, worker: PartitionWorker, attempt: Stoppable
     ) -> Exception | None:
         for _ in range(most):
             if not worker.begin():
                 break
-            error = await self._completed(make(), parcels, worker, attempt)
+            error = await self._completed(self._call(parcels[0]), parcels, worker, attempt)
             if error is not None:
                 return error
         return None
 
-    def _hung(self) -> HandlerHung:
-        return HandlerHung(
-            f"the handler ran for longer than {self._most_ms} ms: a longer max_processing_ms lets slower work finish"
-        )
+    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
+        if not self._manual:
+            self._policy.give_up_hung(parcels, worker)
 
     async def _call(self, parcel: Parcel) -> object:
         return await self._handler(self._argument(parcel))
@@ -159,7 +126,7 @@ class Handling:
         try:
             refuse_result(await call)
             if attempt.scope.cancel_called:  # whatever it made of that
-                return self._hung()
+                return self._policy.hung()
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
@@ -195,95 +162,6 @@ class Handling:
             for delivery in parcel.deliveries:
                 worker.done(delivery)
 
-    # -- when it has failed ------------------------------------------------------------------------------------------------
-
-    async def _after_failure(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        """Whether to go on with what is in front.
-
-        Raises:
-            Exception: the handler's own, when failing is to end the membership.
-        """
-        parcel = parcels[0]
-        if parcel.is_settled:  # it was given up while its handler went on
-            parcels.popleft()
-            return worker.goes_on
-        parcel.failures += 1
-        if isinstance(error, UsageError):
-            log.error("group %s: %s: %s", self._group, _words(parcel), error)
-        elif parcel.failures <= self._retries.most:
-            worker.put_down(len(parcel.deliveries))
-            log.warning("group %s: %s failed (%s); trying again", self._group, _words(parcel), _kind(error))
-            return await worker.rest(self._retries.delay_ms(parcel.failures))
-        if len(parcel.deliveries) > 1:
-            log.warning("group %s: %s failed (%s); trying one by one", self._group, _words(parcel), _kind(error))
-            worker.put_down(len(parcel.deliveries))
-            parcels.popleft()
-            parcels.extendleft(Parcel((it,), self._retries.most) for it in reversed(parcel.deliveries))
-            return worker.goes_on
-        return self._give_up(parcels, error, worker)
-
-    def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        parcel = parcels[0]
-        if self._on_error == "raise":
-            raise error
-        words, kind = f"{_words(parcel)} failed {parcel.failures} times ({_kind(error)})", _kind(error)
-        if self._on_error == "halt":
-            worker.put_down(1)
-            worker.halt(kind)
-            log.error(
-                "group %s: %s; its partition is halted. Once the cause is removed: %s",
-                *self._how_to_resume(parcel, words),
-            )
-            return False
-        if self._on_error == "pause":
-            worker.put_down(1)
-            worker.give_up(f"failed:{kind}")
-            log.error(
-                "group %s: %s; its partition is given up, to another member or until a pause is over, and begins with that message",
-                *(self._group, words),
-            )
-            return False
-        log.error("group %s: %s; it is given up, to the dead-letter target of its queue", self._group, words)
-        parcels.popleft()
-        if parcel.settle():
-            worker.reject(parcel.deliveries[0])
-        return worker.goes_on
-
-    # -- when it does not end ----------------------------------------------------------------------------------------------
-
-    def _tell_hung(self, parcels: deque[Parcel]) -> None:
-        for parcel in list(parcels)[:1]:
-            log.error("group %s: %s: %s; its thread cannot be stopped", self._group, _words(parcel), self._hung())
-
-    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
-        """It could only be tried again beside itself, so what `on_error` says follows at once. On the engine's thread."""
-        parcel = next(iter(list(parcels)), None)
-        if parcel is None or self._manual or not parcel.settle():
-            return
-        error = self._hung()
-        log.error("group %s: %s: %s, and it does not end", self._group, _words(parcel), error)
-        if self._on_error == "raise":
-            worker.end_membership(error)
-        elif self._on_error == "halt":
-            worker.leave_halted(_kind(error))
-        elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
-            worker.reject(parcel.deliveries[0])
-
-    def _how_to_resume(self, parcel: Parcel, words: str) -> tuple[str, str, str]:
-        return self._group, words, f"cobalance group resume {self._group} {parcel.deliveries[0].queue}"
-
 
 def _cancelled_inside(error: asyncio.CancelledError) -> Exception:
     return RuntimeError(f"the handler awaited something that was cancelled ({error})")
-
-
-def _kind(error: Exception) -> str:
-    """Errors of handlers may quote messages, so only their type is passed on."""
-    return type(error).__name__
-
-
-def _words(parcel: Parcel) -> str:
-    first = parcel.deliveries[0]
-    if len(parcel.deliveries) > 1:
-        return f"a batch of {len(parcel.deliveries)} messages of {first.queue}"
-    return f"message {first.properties.message_id or f'number {first.delivery_tag} of the tenure'} of {first.queue}"

@@ -77,6 +77,8 @@ CHECKS: dict[str, Check] = {
     "on_assigned": check_callable,
     "on_revoked": check_callable,
     "on_lost": check_callable,
+    "on_failure": check_callable,
+    "log_exceptions": _flag,
     "redis_url": partial(check_kind, kind=str),
     "amqp_url": partial(check_kind, kind=str),
     "management_url": partial(check_kind, kind=str, optional=True),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -24,7 +24,7 @@ from cobalance.rabbitmq.watch import Watch
 from cobalance.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from cobalance.actions import AbortReason
     from cobalance.rabbitmq.batches import Batch
@@ -329,17 +329,17 @@ class PartitionWorker:
         await self._wait_while(lambda: self.tenure.active and not self.stopping, ms)
         return self.tenure.active and not self.stopping
 
-    def halt(self, why: str) -> None:
-        """The partition cannot get on: nobody is to work it before an operator resumes it."""
-        self.give_up(f"halted:{why}")
-
     def give_up(self, why: str) -> None:
-        """Somebody else may get on; see ``release`` for what follows."""
+        """The partition cannot get on. After ``halted:`` and a word nobody is to work it before an operator resumes it."""
         self._given_up = why
 
     def leave_halted(self, why: str) -> None:
-        """The same, of a handler that never ends: what has been aborted is released as halted. Any thread."""
+        """The handler never ends: what has been aborted is released as halted. Any thread."""
         self._partitions.post(Abandoned(self.tenure.resource, self.tenure.token, f"halted:{why}", self.tenure.effort))
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls it on the event loop. Any thread."""
+        self._partitions.start_soon(call)
 
     def end_membership(self, error: Exception) -> None:
         """Though the handler goes on. Any thread."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from cobalance.events import Abandoned, GuardChanged
     from cobalance.rabbitmq.batches import Batch
@@ -49,6 +49,9 @@ class Partitions(Protocol):
 
     def post(self, event: Abandoned | GuardChanged) -> None:
         """To the session."""
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls it on the event loop. Any thread."""
 
     def end_soon(self, error: Exception) -> None:
         """Ends the membership with this error, whoever may still be running. Any thread."""

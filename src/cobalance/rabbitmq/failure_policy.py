@@ -1,0 +1,182 @@
+"""What follows when a handler fails: the log, the program's ``on_failure``, another try, and what ``on_error`` says after the last."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+
+from cobalance.errors import CobalanceError, HandlerHung, UsageError
+from cobalance.rabbitmq.dead_letters import Reason, words_of
+from cobalance.rabbitmq.handlers import is_async
+from cobalance.rabbitmq.parcels import Parcel
+from cobalance.worker import outcome
+from cobalance.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Awaitable, Callable
+
+    from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.queues import Queue
+    from cobalance.rabbitmq.retries import Retries
+
+    OnFailure = Callable[[Delivery, Exception], Awaitable[None]] | Callable[[Delivery, Exception], None]
+    SendDeadLetter = Callable[[Queue, Delivery, Reason], None]
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+OnError = Literal["pause", "raise", "dead_letter", "halt"]
+
+
+class FailurePolicy:
+    """Of one member."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        retries: Retries,
+        on_error: OnError,
+        on_failure: OnFailure | None,
+        log_exceptions: bool,
+        most_ms: int,
+        send: SendDeadLetter,
+    ) -> None:
+        self._group, self._retries, self._on_error = group, retries, on_error
+        self._on_failure: Any = on_failure
+        self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
+
+    def hung(self) -> HandlerHung:
+        """What a handler has failed with that was told to stop."""
+        return HandlerHung(
+            f"the handler ran for longer than {self._most_ms} ms: a longer max_processing_ms lets slower work finish"
+        )
+
+    # -- when a handler has failed ---------------------------------------------------------------------------------------
+
+    async def follow(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        """Whether to go on with what is in front.
+
+        Raises:
+            Exception: the handler's own, when failing is to end the membership.
+        """
+        parcel = parcels[0]
+        if parcel.is_settled:  # it was given up while its handler went on
+            parcels.popleft()
+            return worker.goes_on
+        parcel.failures += 1
+        worker.watch.idle()
+        await self._tell(parcel, error)
+        if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
+            worker.put_down(len(parcel.deliveries))
+            self._log(logging.WARNING, parcel, error, "trying again")
+            return await worker.rest(self._retries.delay_ms(parcel.failures))
+        if len(parcel.deliveries) > 1:
+            worker.put_down(len(parcel.deliveries))
+            self._log(logging.WARNING, parcel, error, "trying one by one")
+            parcels.popleft()
+            parcels.extendleft(Parcel((it,), self._retries.most) for it in reversed(parcel.deliveries))
+            return worker.goes_on
+        return await self._give_up(parcels, error, worker)
+
+    async def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        parcel = parcels[0]
+        if self._on_error == "raise":
+            raise error
+        if self._on_error == "dead_letter":
+            self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")
+            parcels.popleft()
+            await self._dead_letter(parcel, error, worker)
+            return worker.goes_on
+        worker.put_down(1)
+        if self._on_error == "halt":
+            worker.give_up(f"halted:{_kind(error)}")
+            resume = f"cobalance group resume {self._group} {worker.queue.name}"
+            self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")
+        else:
+            worker.give_up(f"failed:{_kind(error)}")
+            self._log(
+                logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it"
+            )
+        return False
+
+    async def _dead_letter(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
+        if not parcel.settle():
+            return
+        delivery, reason = parcel.deliveries[0], Reason(self._group, parcel.failures, error)
+        try:
+            await in_thread(partial(self._send, worker.queue, delivery, reason))
+        except CobalanceError as failure:
+            log.warning(
+                "group %s: %s is dead-lettered by RabbitMQ, without its error in the headers: %s",
+                *(self._group, parcel, failure),
+            )
+            worker.reject(delivery)
+        else:
+            worker.done(delivery)
+
+    async def _tell(self, parcel: Parcel, error: Exception) -> None:
+        """Tells the program, which has as long as a handler."""
+        if self._on_failure is None:
+            return
+        try:
+            with anyio.move_on_after(self._most_ms / 1000):
+                for delivery in parcel.deliveries:
+                    await outcome(self._call(delivery, error))
+        except Exception as failure:
+            trace = failure if self._log_exceptions else None
+            log.error("group %s: on_failure failed (%s)", self._group, self._what(failure), exc_info=trace)
+
+    async def _call(self, delivery: Delivery, error: Exception) -> None:
+        call = partial(self._on_failure, delivery, error)
+        result = call() if is_async(self._on_failure) else await in_thread(call)
+        if inspect.isawaitable(result):
+            await result
+
+    # -- when it does not end --------------------------------------------------------------------------------------------
+
+    def tell_hung(self, parcels: deque[Parcel]) -> None:
+        """A thread goes on, and cannot be told to stop."""
+        for parcel in list(parcels)[:1]:
+            log.error("group %s: %s: %s; its thread cannot be stopped", self._group, parcel, self.hung())
+
+    def give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
+        """It could only be tried again beside itself, so what ``on_error`` says follows at once. On the engine's thread."""
+        parcel = next(iter(list(parcels)), None)
+        if parcel is None or not parcel.settle():
+            return
+        error = self.hung()
+        log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
+        worker.start_soon(lambda: self._tell(parcel, error))
+        if self._on_error == "raise":
+            worker.end_membership(error)
+        elif self._on_error == "halt":
+            worker.leave_halted(_kind(error))
+        elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
+            worker.reject(parcel.deliveries[0])
+
+    # -- words -----------------------------------------------------------------------------------------------------------
+
+    def _log(self, level: int, parcel: Parcel, error: Exception, what_follows: str) -> None:
+        times = "" if parcel.failures == 1 else f" {parcel.failures} times"
+        log.log(
+            level,
+            "group %s: %s failed%s (%s): %s",
+            *(self._group, parcel, times, self._what(error), what_follows),
+            exc_info=error if self._log_exceptions and not isinstance(error, CobalanceError) else None,
+        )
+
+    def _what(self, error: Exception) -> str:
+        """Our own errors quote no messages; those of handlers may."""
+        if self._log_exceptions or isinstance(error, CobalanceError):
+            return words_of(error)
+        return _kind(error)
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__

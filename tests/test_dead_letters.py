@@ -1,0 +1,220 @@
+"""Messages that were given up: why, in their headers and in the log, and what an operator does with them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pika.spec import BasicProperties
+from tests.cli_process import cobalance
+from tests.consumers import Place, Seen, channel, new_topic, place, until
+
+from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
+from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.retries import Retries
+
+pytestmark = pytest.mark.anyio
+
+ONCE = Retries(1, first_ms=5)
+OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
+    """Two partitions, of both kinds of queues that have dead letters."""
+    with new_topic(amqp_url, 2, request.param) as it:
+        yield it
+
+
+async def refuse(delivery: Delivery) -> None:
+    """A handler that takes only what it can."""
+    if delivery.body == b"bad":
+        raise ValueError("no customer of that name")
+
+
+async def given_up(here: Place, topic: Topic, handle: Any = refuse, **options: Any) -> None:
+    """Publishes a message that is given up."""
+    properties = BasicProperties(
+        message_id="m1", headers={"tenant": "acme"}, content_type="text/plain", delivery_mode=2
+    )
+    with channel(here.amqp_url) as it:
+        it.basic_publish(topic.name, topic.routing_key(1), b"bad", properties, mandatory=True)
+    async with here.member(topic, handle, **(OPTIONS | options)):
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+
+
+async def test_a_dead_letter_says_what_was_wrong(here: Place, topic: Topic) -> None:
+    """Whose handler failed, with what, and how often; what the message had of its own is as it was."""
+    await given_up(here, topic)
+    (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert letter.message_id == "m1"
+    assert letter.queue == topic.queue_names[1]
+    assert letter.error == "ValueError: no customer of that name"
+    assert (letter.group, letter.failures, letter.size) == (here.group, 2, 3)
+    with channel(here.amqp_url) as it:
+        _, properties, _ = it.basic_get(f"{topic.name}.dead")
+    assert properties is not None
+    assert properties.content_type == "text/plain"
+    assert properties.headers is not None
+    assert properties.headers["tenant"] == "acme"
+
+
+async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, topic: Topic) -> None:
+    """From the queue it came from, with its headers and without those of its death."""
+    await given_up(here, topic)
+    seen: list[Delivery] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+
+    (replayed,) = replay_dead_letters(here.amqp_url, topic.name)
+    assert replayed.message_id == "m1"
+    async with here.member(topic, handle):
+        await until(lambda: seen)
+    assert (seen[0].queue, seen[0].body) == (topic.queue_names[1], b"bad")
+    assert dict(seen[0].headers) == {"tenant": "acme"}
+    assert read_dead_letters(here.amqp_url, topic.name) == []
+
+
+async def test_what_cannot_be_sent_back_stays_a_dead_letter(here: Place, topic: Topic) -> None:
+    """Its queue is gone, say: nothing is acknowledged that RabbitMQ has not confirmed."""
+    await given_up(here, topic)
+    with channel(here.amqp_url) as it:
+        it.queue_delete(topic.queue_names[1])
+    outcome = cobalance("deadletters", topic.name, "replay", environment={"COBALANCE_AMQP_URL": here.amqp_url})
+    assert outcome.code == 1
+    assert f"no queue takes routing key '{topic.queue_names[1]}'" in outcome.err
+    assert [it.message_id for it in read_dead_letters(here.amqp_url, topic.name)] == ["m1"]
+
+
+async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
+    """However often: a quorum queue counts it as a delivery in vain, and may have a limit for those."""
+    await given_up(here, topic)
+    for _ in range(25):
+        assert len(read_dead_letters(here.amqp_url, topic.name)) == 1
+    with channel(here.amqp_url) as it:
+        _, properties, _ = it.basic_get(f"{topic.name}.dead")
+    assert properties is not None
+    assert (properties.headers or {}).get("x-delivery-count", 0) <= 11
+
+
+async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, topic: Topic) -> None:
+    """The headers are RabbitMQ's then; so it is with ``reject`` of acknowledgements by hand."""
+
+    async def handle(delivery: Delivery) -> None:
+        members[0].reject(delivery)
+
+    members: list[Any] = []
+    here.publish(topic, "x", partition=1)
+    async with here.member(topic, handle, ack="manual") as member:
+        members.append(member)
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (letter.queue, letter.error) == (topic.queue_names[1], "rejected")
+    replay_dead_letters(here.amqp_url, topic.name, "mx")
+    assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
+
+
+async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) -> None:
+    """It deletes nothing without being asked twice, and names what it did not find."""
+    env = {"COBALANCE_AMQP_URL": here.amqp_url}
+    await given_up(here, topic)
+    listed = cobalance("deadletters", topic.name, environment=env)
+    assert listed.code == 0
+    assert "ValueError: no customer of that name" in listed.out
+    assert topic.queue_names[1] in listed.out
+    assert "bad" not in listed.out
+    as_json = json.loads(cobalance("deadletters", topic.name, "list", "--json", environment=env).out)
+    assert [it["message_id"] for it in as_json] == ["m1"]
+    assert cobalance("deadletters", topic.name, "drop", environment=env).code == 2
+    missing = cobalance("deadletters", topic.name, "replay", "m2", environment=env)
+    assert missing.code == 1
+    assert "m2" in missing.err
+    assert cobalance("deadletters", topic.name, "drop", "m1", environment=env).code == 0
+    assert read_dead_letters(here.amqp_url, topic.name) == []
+    assert cobalance("deadletters", topic.name, "drop", "--yes", environment=env).code == 0
+    assert cobalance("deadletters", "nothing", environment=env).code == 1
+
+
+async def test_the_log_says_what_was_wrong(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """With the traceback, at the first failure and at the last."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, "bad")
+        with caplog.at_level(logging.WARNING):
+            async with here.member(topic, refuse, **OPTIONS):
+                await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    levels = [it.levelname for it in caplog.records if "ValueError: no customer of that name" in it.getMessage()]
+    assert levels == ["WARNING", "ERROR"]
+    assert 'raise ValueError("no customer of that name")' in caplog.text
+
+
+async def test_who_is_careful_has_the_type_only(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """``log_exceptions=False``: what exceptions say may quote a message."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, "bad")
+        with caplog.at_level(logging.WARNING):
+            async with here.member(topic, refuse, log_exceptions=False, **OPTIONS):
+                await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    assert "ValueError" in caplog.text
+    assert "no customer" not in caplog.text
+
+
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
+async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bool) -> None:
+    """With the message and what its handler raised; an error of its own is logged, and changes nothing."""
+    told: list[tuple[str, str]] = []
+
+    def tell(delivery: Delivery, error: Exception) -> None:
+        told.append((delivery.body.decode(), str(error)))
+        raise RuntimeError("the pager is off")
+
+    async def tell_async(delivery: Delivery, error: Exception) -> None:
+        tell(delivery, error)
+
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+        await refuse(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, "bad", "good")
+        on_failure: Any = tell if is_plain else tell_async
+        async with here.member(topic, handle, on_failure=on_failure, **OPTIONS):
+            assert await seen.wait(3) == ["bad", "bad", "good"]
+    assert told == [("bad", "no customer of that name")] * 2
+
+
+async def test_a_dead_letter_target_that_takes_nothing_loses_nothing(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RabbitMQ is left to do what it does with a rejected message, and the log says why the reason is not with it."""
+    with new_topic(here.amqp_url) as topic:
+        with channel(here.amqp_url) as it:
+            it.queue_delete(f"{topic.name}.dead")
+        here.publish(topic, "bad", "good")
+        seen = Seen()
+
+        async def handle(delivery: Delivery) -> None:
+            seen.note(delivery)
+            await refuse(delivery)
+
+        async with here.member(topic, handle, **OPTIONS):
+            await seen.wait(3)
+    assert "without its error in the headers: no queue takes routing key" in caplog.text
+
+
+def test_the_help_says_what_replaying_does() -> None:
+    """A stranger finds it."""
+    outcome = cobalance("deadletters", "--help", environment={})
+    assert "goes behind what is in its queue" in " ".join(outcome.out.split())
