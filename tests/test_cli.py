@@ -126,10 +126,12 @@ def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, st
 def test_a_handler_that_fails_ends_the_command_in_one_line(
     topic: str, group: str, urls: dict[str, str], folder: Path
 ) -> None:
-    """What the handler raised is said, where the message is, and what can be done."""
+    """If that is what was asked for: what the handler raised is said, where the message is, and what can be done."""
     cobalance("publish", topic, "poison", environment=urls)
 
-    with running(*consume(topic, group, "fail"), folder=folder, environment=urls) as consumer:
+    with running(
+        *consume(topic, group, "fail"), "--on-error", "raise", "--no-log-exceptions", folder=folder, environment=urls
+    ) as consumer:
         outcome = consumer.wait()
 
     assert outcome.code == 1

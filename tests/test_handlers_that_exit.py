@@ -61,6 +61,7 @@ with BlockingGroup("g", ["r"], redis_url="memory://exit", settings=settings, {ca
 """
 
 EXITS = {"sys.exit(7)": 7, "raise KeyboardInterrupt": 130}
+CASES = list(product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"], EXITS))
 
 
 @pytest.fixture
@@ -77,9 +78,7 @@ def end_of(folder: Path, program: str, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize(
-    "case", product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"], EXITS), ids="-".join
-)
+@pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
     """With its own exit code, once the message is back in its queue."""
     backend, way, kind, statement = case

@@ -103,7 +103,7 @@ async def test_what_turns_out_to_be_async_is_awaited_before_the_message_is_ackno
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2, 3)
         with pytest.raises(ValueError, match="two"):
-            async with here.member(topic, shape(body), retries=Retries(1, first_ms=1)) as member:
+            async with here.member(topic, shape(body), retries=Retries(1, first_ms=1), on_error="raise") as member:
                 await left(member)
         assert seen.bodies == ["1", "2", "2"]
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2", "3"]
@@ -146,11 +146,12 @@ async def test_a_handler_that_returns_something_else_fails_its_message(
     """Nobody knows whether the work was done, so it is not acknowledged; trying again would not help."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
+        late = Retries(3, first_ms=600_000, last_ms=600_000)
         with pytest.raises(UsageError, match="the handler returned"):
-            async with here.member(topic, handler, retries=Retries(3, first_ms=600_000, last_ms=600_000)) as member:
+            async with here.member(topic, handler, retries=late, on_error="raise") as member:
                 await left(member)
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
-    assert f"message m1 of {topic.queue_names[0]}: the handler returned" in caplog.text
+    assert f"message m1 of {topic.queue_names[0]} failed (UsageError: the handler returned" in caplog.text
 
 
 async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: Place) -> None:

@@ -171,7 +171,7 @@ async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: 
         await reading.handle(delivery)
 
     with pytest.raises(ValueError, match=r"^$"):
-        async with here.member([stream.name], fail, streams=settings(), retries=0) as group:
+        async with here.member([stream.name], fail, streams=settings(), retries=0, on_error="raise") as group:
             await group.wait_left()
     assert committed(here, stream) == 3
     async with member(here, stream, reading):

@@ -70,6 +70,9 @@ def consume(
             help="What follows then: its partition rests in growing pauses, this process ends, the message is given up, or nobody works its partition."
         ),
     ] = "pause",
+    log_exceptions: Annotated[
+        bool, Parameter(help="Log what the handler raises, with its traceback; it may quote messages.")
+    ] = True,
     instance_id: Annotated[
         str | None,
         Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),
@@ -100,6 +103,7 @@ def consume(
         management_url=sources.management_url,
         retries=retries,
         on_error="dead_letter" if on_error == "dead-letter" else on_error,
+        log_exceptions=log_exceptions,
         settings=settings.settings(),
         member=MemberSettings(instance_id=instance_id, drain_timeout_ms=drain_timeout),
     )

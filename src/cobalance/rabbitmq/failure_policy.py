@@ -87,6 +87,9 @@ class FailurePolicy:
     async def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
         parcel = parcels[0]
         if self._on_error == "raise":
+            self._log(
+                logging.WARNING, parcel, error, "this member leaves the group, and the message stays in its queue"
+            )
             raise error
         if self._on_error == "dead_letter":
             self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")

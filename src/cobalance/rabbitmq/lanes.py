@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.rabbitmq.partition_worker import PartitionWorker
+from cobalance.rabbitmq.watch import Watch
 from cobalance.wakeup import result_of
 
 if TYPE_CHECKING:
@@ -37,21 +38,16 @@ class LaneWorker(PartitionWorker):
     """A partition's worker that can be told to give up, and that is busy while the program's thread keeps it waiting."""
 
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, lanes: Lanes) -> None:
-        self._lanes, self._offers = lanes, False
+        self._lanes = lanes
         super().__init__(tenure, queue, partitions)
+        self.watch = Watch(
+            partitions.own, lambda _: None
+        )  # what callbacks took is not told apart from the program's other work
 
     @property
     def busy_since(self) -> int | None:
         """With one thread for all, a hung callback is a hung handler to every partition that has something to do."""
-        return self._lanes.busy_since if self._offers else None
-
-    @busy_since.setter
-    def busy_since(self, since: int | None) -> None:
-        self._offers = since is not None
-
-    def _idle(self) -> None:
-        """What its callbacks took is not told apart from what the program does besides."""
-        self.busy_since = None
+        return self._lanes.busy_since if self.watch.is_busy else None
 
     def serves(self, channel_tenure: ChannelTenure) -> bool:
         """Whether its channel is still this one, and new work may begin."""
@@ -199,7 +195,7 @@ class Lanes:
             if self._stopped:
                 return 0
             self._inbox.append(batch)
-        worker.busy_since = 0
+        worker.watch.begin()
         self._wake()
         try:
             return await result_of(batch.begun)

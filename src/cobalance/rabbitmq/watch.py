@@ -53,6 +53,11 @@ class Watch:
             self._worked(monotonic_ms() - since)
 
     @property
+    def is_busy(self) -> bool:
+        """A message was begun, and nobody has said that no handler runs."""
+        return self._since is not None
+
+    @property
     def busy_since(self) -> int | None:
         """For the session, to which a handler is hung that has been running for ``max_processing_ms``: later than it was until it has
         had its time to stop, too.
