@@ -261,3 +261,24 @@ async def test_a_hung_handler_s_cleanup_ends_before_its_message_is_begun_again(h
             assert await seen.wait(2) == ["1", "1"]
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
     assert here.journal("abandoned") == []
+
+
+@pytest.mark.parametrize("queue_type", ["quorum", "stream"])
+async def test_every_kind_of_queue_goes_on_with_the_message_that_hung(here: Place, queue_type: str) -> None:
+    """A partition that nobody could get on with waits, and nothing of it is skipped or repeated when the cause is gone."""
+    seen, hangs = Seen(), True
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "2" and hangs:
+            await anyio.sleep_forever()
+
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        (queue,) = topic.queue_names
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, handle, member=OWN, retries=0):
+            await until(lambda: here.resources()[queue].paused_until_ms)
+            assert here.resources()[queue].halted == "given up again and again (failed:HandlerHung)"
+            hangs = False
+            assert here.coordinator.resume(queue) == {queue: "OK"}
+            assert await seen.wait(5) == ["1", "2", "2", "2", "3"]
+    assert [entry.reason for entry in here.journal("abandoned")] == ["failed:HandlerHung"] * 2

@@ -123,7 +123,8 @@ class MemberSettings:
     """A name that survives restarts (a StatefulSet pod's): what the process held is kept for the rejoin grace."""
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
-    """A handler that runs longer is hung, and costs its resource (Kafka's max.poll.interval.ms, but not the member)."""
+    """A handler that runs longer is hung, which is a failure of its message; a work function or callback costs its resource (Kafka's
+    max.poll.interval.ms, but not the member)."""
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))
     """How long a graceful leave may take before what is left is given up; and how long a hung

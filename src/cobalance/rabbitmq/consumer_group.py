@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
@@ -15,6 +15,7 @@ from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.consumer_options import Ack, ConsumerOptions
 from cobalance.rabbitmq.dead_letters import send_dead_letter
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
@@ -39,10 +40,11 @@ from cobalance.rabbitmq.topic import Topic
 from cobalance.worker_threads import WorkerThreads, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from cobalance.events import Event
     from cobalance.rabbitmq.batches import Batch
+    from cobalance.rabbitmq.consumer_options import ConsumerSource
     from cobalance.rabbitmq.discovery import Source
     from cobalance.rabbitmq.failure_policy import OnFailure
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
@@ -50,31 +52,7 @@ if TYPE_CHECKING:
     from cobalance.tenure import Tenure
     from cobalance.worker import Worker
 
-    ConsumerSource = Topic | str | BoundQueues | MatchingQueues | Iterable[str | Queue]
-
-Ack = Literal["auto", "manual"]
-
 log = logging.getLogger("cobalance.rabbitmq")
-
-
-class ConsumerOptions(GroupOptions, total=False):
-    """What a :class:`ConsumerGroup` takes by name, but for ``batch``, which decides what its handler is given."""
-
-    amqp_url: str
-    management_url: str | None
-    refresh_ms: int
-    prefetch: int
-    ack: Ack
-    ack_every: int
-    ack_interval_ms: float
-    retries: int | Retries
-    on_error: OnError
-    on_failure: OnFailure | None
-    max_in_flight: int | None
-    max_in_flight_per_partition: int | None
-    require_guard: bool
-    unconnected_ms: int | None
-    streams: StreamSettings | None
 
 
 class ConsumerGroup(Streaming):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
 from cobalance.errors import CobalanceError, HandlerHung, UsageError
+from cobalance.events import Abandoned
 from cobalance.rabbitmq.dead_letters import Reason, words_of
+from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.handlers import is_async
 from cobalance.rabbitmq.parcels import Parcel
 from cobalance.worker import outcome
@@ -18,18 +21,16 @@ from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Awaitable, Callable
 
-    from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.queues import Queue
     from cobalance.rabbitmq.retries import Retries
 
-    OnFailure = Callable[[Delivery, Exception], Awaitable[None]] | Callable[[Delivery, Exception], None]
     SendDeadLetter = Callable[[Queue, Delivery, Reason], None]
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+OnFailure = Callable[[Delivery, Exception], Awaitable[None]] | Callable[[Delivery, Exception], None]
 OnError = Literal["pause", "raise", "dead_letter", "halt"]
 
 
@@ -155,11 +156,13 @@ class FailurePolicy:
             return
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
-        worker.start_soon(lambda: self._tell(parcel, error))
+        worker.partitions.start_soon(lambda: self._tell(parcel, error))
         if self._on_error == "raise":
-            worker.end_membership(error)
-        elif self._on_error == "halt":
-            worker.leave_halted(_kind(error))
+            worker.partitions.end_soon(error)
+        elif self._on_error == "halt":  # what is being aborted is released as halted
+            worker.partitions.post(
+                Abandoned(worker.tenure.resource, worker.tenure.token, f"halted:{_kind(error)}", worker.tenure.effort)
+            )
         elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
             worker.reject(parcel.deliveries[0])
 

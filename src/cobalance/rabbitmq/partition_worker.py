@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -24,7 +24,7 @@ from cobalance.rabbitmq.watch import Watch
 from cobalance.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from cobalance.actions import AbortReason
     from cobalance.rabbitmq.batches import Batch
@@ -48,7 +48,7 @@ class PartitionWorker:
 
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions) -> None:
         self.tenure, self.queue = tenure, queue
-        self._partitions = partitions
+        self.partitions = partitions
         self._wakeup = Wakeup()
         self._waiting = anyio.CancelScope()
         self._lock = threading.Lock()
@@ -121,26 +121,26 @@ class PartitionWorker:
         self._consumer.start()
 
     def _make_consumer(self) -> PartitionConsumer:
-        return self._partitions.consumer(self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event)
+        return self.partitions.consumer(self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event)
 
     async def _wait_connected(self) -> bool:
         """False when the partition was asked back first: without a connection there is nothing to finish, and it goes at once; or when
         this took too long. Who was given it without a connection is less patient than who has lost one.
         """
-        patience_ms = self._partitions.unconnected_ms
+        patience_ms = self.partitions.unconnected_ms
         if patience_ms is not None and not self._subscribed:
             patience_ms //= 10
         while True:
             with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
-                await self._partitions.wait_connected()
+                await self.partitions.wait_connected()
                 return self.tenure.active
             if not self.tenure.active:
                 return False
-            if not self._partitions.connection.is_open:  # else it is Redis that is waited for
+            if not self.partitions.connection.is_open:  # else it is Redis that is waited for
                 self._given_up = "unconnected"
                 log.warning(
                     "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
-                    *(self._partitions.name, patience_ms, self.queue.name),
+                    *(self.partitions.name, patience_ms, self.queue.name),
                 )
                 return False
 
@@ -198,7 +198,7 @@ class PartitionWorker:
         if self._put_off:
             put_off, self._put_off = self._put_off, []
             return put_off
-        batch = self._partitions.batch
+        batch = self.partitions.batch
         deliveries = consumer.take(BURST if batch is None else batch.most)
         if batch is not None and deliveries and self.tenure.active:
             await self._gather(consumer, deliveries, batch)
@@ -212,7 +212,7 @@ class PartitionWorker:
 
     @property
     def _is_sure(self) -> bool:
-        return self._partitions.is_sure(guarded=self._guarded)
+        return self.partitions.is_sure(guarded=self._guarded)
 
     async def _gather(self, consumer: PartitionConsumer, deliveries: list[Delivery], batch: Batch) -> None:
         with anyio.move_on_after(batch.within_ms / 1000):
@@ -227,7 +227,7 @@ class PartitionWorker:
             error,
             consumed=self._subscribed,
             delivered=consumer.brought,
-            connected=self._partitions.connection.is_open,
+            connected=self.partitions.connection.is_open,
         )
         self._given_up = self._given_up or verdict.give_up
         if verdict.pause_ms:
@@ -252,10 +252,10 @@ class PartitionWorker:
         await result_of(drained)
 
     async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
-        rabbitmq = self._partitions.connection.server_version
-        warn_of_last_tries(self._partitions.name, self.queue, deliveries, rabbitmq=rabbitmq)
+        rabbitmq = self.partitions.connection.server_version
+        warn_of_last_tries(self.partitions.name, self.queue, deliveries, rabbitmq=rabbitmq)
         try:
-            finished = await self._partitions.handle(deliveries, self)
+            finished = await self.partitions.handle(deliveries, self)
         finally:
             self.watch.idle()
         if finished == len(deliveries):
@@ -333,18 +333,6 @@ class PartitionWorker:
         """The partition cannot get on. After ``halted:`` and a word nobody is to work it before an operator resumes it."""
         self._given_up = why
 
-    def leave_halted(self, why: str) -> None:
-        """The handler never ends: what has been aborted is released as halted. Any thread."""
-        self._partitions.post(Abandoned(self.tenure.resource, self.tenure.token, f"halted:{why}", self.tenure.effort))
-
-    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Calls it on the event loop. Any thread."""
-        self._partitions.start_soon(call)
-
-    def end_membership(self, error: Exception) -> None:
-        """Though the handler goes on. Any thread."""
-        self._partitions.end_soon(error)
-
     async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
             while holds():
@@ -404,7 +392,7 @@ class PartitionWorker:
             self._guard(proven=False)
             self._lost = event.error
             if event.error is not None:
-                self._losses.tell(event.error, connected=self._partitions.connection.is_open)
+                self._losses.tell(event.error, connected=self.partitions.connection.is_open)
             self.stopping = True
             self._wakeup.notify()
 
@@ -415,7 +403,7 @@ class PartitionWorker:
 
     def _guard(self, *, proven: bool) -> None:
         self._guarded = proven
-        self._post_guard(proven=proven and self._partitions.connection.is_proven)
+        self._post_guard(proven=proven and self.partitions.connection.is_proven)
 
     def _post_guard(self, *, proven: bool) -> None:
-        self._partitions.post(GuardChanged(self.tenure.resource, self.tenure.token, proven))
+        self.partitions.post(GuardChanged(self.tenure.resource, self.tenure.token, proven))

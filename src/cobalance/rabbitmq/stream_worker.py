@@ -124,7 +124,7 @@ class StreamWorker(PartitionWorker):
             elif self._position is None:
                 await self._begin()
         except CobalanceError as error:
-            connected = self._partitions.connection.is_open
+            connected = self.partitions.connection.is_open
             verdict = self._losses.judge(error, consumed=False, delivered=0, connected=connected)
             self._given_up = self._given_up or verdict.give_up
             await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
