@@ -245,6 +245,55 @@ def test_a_timer_of_the_program(broker: Broker, group: str) -> None:
         channel.start_consuming()
 
 
+@pytest.mark.parametrize("nap", ["sleep", "process_data_events"])
+def test_callbacks_run_one_at_a_time(broker: Broker, group: str, nap: str) -> None:
+    """Also when they let pika work, as for its heartbeats: messages, timers and other threads' calls wait until they return."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(4))
+    steps: list[str] = []
+
+    def step(what: str) -> None:
+        steps.append(f"begin {what}")
+        getattr(connection, nap)(0.05)
+        steps.append(f"end {what}")
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        connection.add_callback_threadsafe(lambda: step(f"call {int(body)}"))
+        connection.call_later(0, lambda: step(f"timer {int(body)}"))
+        step(f"message {int(body)}")
+        channel.basic_ack(method.delivery_tag)
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message)
+        while len(steps) < 24:
+            connection.process_data_events(0.05)
+    assert [step.removeprefix("begin ") for step in steps[::2]] == [step.removeprefix("end ") for step in steps[1::2]]
+    assert [step for step in steps if step.startswith("end m")] == [f"end message {n}" for n in range(4)]
+    assert broker.left(name) == []
+
+
+def test_consuming_cannot_begin_in_a_callback(broker: Broker, group: str) -> None:
+    """As with pika, whatever the callback is one of."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        with pytest.raises(pika_errors.ReentrancyError):
+            channel.start_consuming()
+        channel.basic_ack(method.delivery_tag)
+        connection.call_later(0, in_a_timer)
+
+    def in_a_timer() -> None:
+        with pytest.raises(pika_errors.ReentrancyError):
+            channel.start_consuming()
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        channel.start_consuming()
+    assert broker.left(name) == []
+
+
 # -- acknowledging -------------------------------------------------------------------------------------------------------
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pika import BasicProperties, SelectConnection, spec
+from pika import BasicProperties, BlockingConnection, SelectConnection, URLParameters, spec
 from pika.channel import Channel
 from pika.exceptions import InvalidFrameError
 from pika.frame import Body, Frame, Header, Heartbeat, Method
 
 from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close
+from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, calling_back
 
 WAIT_S = 60
 QUEUE = "internals"
@@ -70,6 +70,25 @@ def test_a_bare_close_sends_nothing_but_channel_close(
     closed.result(WAIT_S)
     assert sent == [spec.Channel.Close.__name__]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_pika_calls_nothing_back_meanwhile(amqp_url: str) -> None:
+    """Not a timer that is due; afterwards it does. While pika itself calls something, we are told."""
+    connection = BlockingConnection(URLParameters(amqp_url))
+    outermost: list[bool] = []
+
+    def timer() -> None:
+        with calling_back(connection) as first:
+            outermost.append(first)
+
+    connection.call_later(0, timer)
+    with calling_back(connection) as first:
+        connection.process_data_events(0.05)  # type: ignore[arg-type]
+        assert first
+        assert not outermost
+    connection.process_data_events()
+    assert outermost == [False]
+    connection.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 4_000, 500_000])

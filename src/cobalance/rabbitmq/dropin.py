@@ -48,6 +48,7 @@ from cobalance.rabbitmq.lane_group import BackgroundMembership
 from cobalance.rabbitmq.lanes import Lane, Lanes, Message
 from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.parameters import connection_parameters, single_urls
+from cobalance.rabbitmq.pika_internals import calling_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,11 +161,16 @@ class GroupConnection:
         self._wake()
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Consumes for so long (s), or until stopped; for programs that have a loop of their own."""
-        self._work(None if time_limit is None else time.monotonic() + time_limit)
+        """Consumes for so long (s), or until stopped; for programs that have a loop of their own. In a callback, where
+        pika would begin no other either, it sees to the connection only.
+        """
+        if self._in_callback:
+            self._look_after(time_limit or 0)
+        else:
+            self._work(None if time_limit is None else time.monotonic() + time_limit)
 
     def sleep(self, duration: float) -> None:
-        """Consumes for so long (s)."""
+        """The same."""
         self.process_data_events(duration)
 
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
@@ -205,6 +211,8 @@ class GroupConnection:
 
     def consume(self) -> None:
         """Consumes until `stop`; raises what a callback raises, and what ends the membership."""
+        if self._in_callback:
+            raise pika_errors.ReentrancyError("start_consuming cannot be called in a callback: return from that first.")
         self._work(None)
 
     def stop(self) -> None:
@@ -239,6 +247,12 @@ class GroupConnection:
 
     # -- the program's thread ------------------------------------------------------------------------------------------
 
+    @property
+    def _in_callback(self) -> bool:
+        """Whether one of the program's functions runs, called by us or by pika: then no other may begin."""
+        with calling_back(self._pika) as outermost:
+            return not outermost
+
     def _work(self, until: float | None) -> None:
         if self._consumers and self._membership is None:
             self._join()
@@ -272,7 +286,8 @@ class GroupConnection:
             delivery.method.routing_key,
         )
         self._lanes.busy_since = monotonic_ms()
-        consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
+        with calling_back(self._pika):
+            consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
         self._lanes.busy_since = None
         message.lane.close_batch()
         if time.monotonic() - self._served_at > SERVICE_S:
@@ -290,8 +305,9 @@ class GroupConnection:
             self._bell.clear()
 
     def _run_calls(self) -> None:
-        while self._calls:
-            self._calls.popleft()()
+        with calling_back(self._pika):
+            while self._calls:
+                self._calls.popleft()()
 
     def _check(self) -> None:
         if self._membership is not None and self._membership.over.done():

@@ -1,8 +1,9 @@
-"""The three places where pika's private parts are touched, each pinned by a test."""
+"""The four places where pika's private parts are touched, each pinned by a test."""
 
 import struct
+from contextlib import AbstractContextManager
 
-from pika import SelectConnection, spec
+from pika import BlockingConnection, SelectConnection, spec
 from pika.channel import Channel
 from pika.frame import Body, Frame, Header, Method
 
@@ -23,6 +24,11 @@ def drop(connection: SelectConnection) -> None:
     """Closes the socket of a connection whose loop has stopped, as the end of the process would. Harmless once it is closed."""
     if connection._transport is not None:  # type: ignore[attr-defined]  # noqa: SLF001
         connection._transport._sock.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
+    """While it lasts, pika calls none of the program's functions, as it does while one of them runs. False when that is so already."""
+    return connection._acquire_event_dispatch()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
 
 
 class QuickConnection(SelectConnection):
