@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import socket
 import ssl
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -235,6 +237,78 @@ def test_a_program_with_a_loop_of_its_own(broker: Broker, group: str) -> None:
         while len(seen) < 5:
             connection.process_data_events(time_limit=0.01)
     assert broker.left(name) == []
+
+
+def test_a_loop_goes_on_after_stopping(broker: Broker, group: str) -> None:
+    """It waits, and sees to timers and to what other threads ask for: they may still acknowledge."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+    tags: list[int] = []
+    rounds = itertools.count()
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        tags.append(method.delivery_tag)
+        channel.stop_consuming()
+
+    def acknowledge() -> None:
+        channel.basic_ack(tags.pop())
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        channel.start_consuming()
+        connection.call_later(0.2, lambda: connection.add_callback_threadsafe(acknowledge))
+        while tags:
+            connection.process_data_events(None if next(rounds) % 2 else 1)
+    assert next(rounds) < 100
+    assert broker.left(name) == []
+
+
+def test_sleeping_takes_its_time(broker: Broker, group: str) -> None:
+    """Whatever happens meanwhile, and also when nothing is consumed any more."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message)
+        for _ in range(2):
+            begin = time.monotonic()
+            connection.sleep(0.5)
+            assert time.monotonic() - begin >= 0.5
+    assert broker.left(name) == []
+
+
+def test_a_call_that_asks_for_itself_again(broker: Broker, group: str) -> None:
+    """A program that polls in this way still gets its messages."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    def poll() -> None:
+        connection.add_callback_threadsafe(poll)
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        poll()
+        channel.start_consuming()
+    assert broker.left(name) == []
+
+
+def test_consuming_nothing(broker: Broker, group: str) -> None:
+    """Ends at once, as with pika: before there is a consumer, and after stop_consuming has taken it back."""
+    names = broker.declare(2)
+    with connect(broker, group) as connection:
+        channel = connection.channel()
+        channel.start_consuming()
+        consume(connection, names, None)
+        channel.stop_consuming()
+        channel.start_consuming()
 
 
 def test_a_timer_of_the_program(broker: Broker, group: str) -> None:

@@ -65,6 +65,9 @@ log = logging.getLogger("cobalance.rabbitmq")
 DEFAULT_PREFETCH = 100
 """For programs that set none, or 0: without a limit all messages of a queue would wait in one process."""
 
+PATIENCE_S = 1.0
+"""How long to wait for something to do before looking around."""
+
 SERVICE_S = 0.5
 """How often the ordinary connection is looked after between messages, for its heartbeats and timers."""
 
@@ -161,17 +164,21 @@ class GroupConnection:
         self._wake()
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Consumes for so long (s), or until stopped; for programs that have a loop of their own. In a callback, where
-        pika would begin no other either, it sees to the connection only.
+        """Consumes for so long (s; None: for a while), or until stopped; for programs that have a loop of their own. In a callback,
+        where pika would begin no other either, it sees to the connection only.
         """
+        wait_s = PATIENCE_S if time_limit is None else time_limit
         if self._in_callback:
-            self._look_after(time_limit or 0)
+            self._look_after(wait_s)
         else:
-            self._work(None if time_limit is None else time.monotonic() + time_limit)
+            self._work(time.monotonic() + wait_s)
 
     def sleep(self, duration: float) -> None:
-        """The same."""
+        """The same for all of this time."""
+        until = time.monotonic() + duration
         self.process_data_events(duration)
+        while (left := until - time.monotonic()) > 0:
+            self.process_data_events(left)
 
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
         """Leaves the group and closes the connection. What was not acknowledged goes back to its queue, in order."""
@@ -219,7 +226,9 @@ class GroupConnection:
         """Begins to leave, and returns: a queue goes to the next member once what was begun of it is acknowledged."""
         self._stopping = True
         self._lanes.stop()
-        if self._membership is not None:
+        if self._membership is None:
+            self._consumers = {}
+        else:
             self._membership.ask_stop()
 
     def leave(self) -> None:
@@ -258,21 +267,31 @@ class GroupConnection:
             self._join()
         self._lanes.busy_since = None
         try:
-            while not self._stopping:
+            self._serve(until)
+            while self._goes_on(until):
                 self._serve(until)
-                if until is not None and time.monotonic() >= until:
-                    break
         finally:  # Until it comes back, a program that went away keeps its partitions waiting.
             self._lanes.busy_since = monotonic_ms()
 
     def _serve(self, until: float | None) -> None:
         self._run_calls()
         self._check()
-        if self._stopping or (message := self._lanes.take()) is None:
-            most = 1.0 if until is None else min(1.0, max(0.0, until - time.monotonic()))
-            self._look_after(0 if self._stopping else self._lanes.seconds_to_next(most))
-        else:
+        if self._stopping:
+            self._look_after(self._patience(until))
+        elif message := self._lanes.take():
             self._deliver(message)
+        else:
+            self._look_after(self._lanes.seconds_to_next(self._patience(until)))
+
+    def _goes_on(self, until: float | None) -> bool:
+        """Whether to go on: as long as there is time, or, without a limit, as long as this is a member."""
+        in_time = self._membership is not None if until is None else time.monotonic() < until
+        return in_time and not self._stopping
+
+    def _patience(self, until: float | None) -> float:
+        if until is None:
+            return PATIENCE_S if self._goes_on(None) else 0
+        return min(PATIENCE_S, max(0.0, until - time.monotonic()))
 
     def _deliver(self, message: Message) -> None:
         delivery, consumer = message.delivery, self._consumers[message.delivery.queue]
@@ -306,7 +325,7 @@ class GroupConnection:
 
     def _run_calls(self) -> None:
         with calling_back(self._pika):
-            while self._calls:
+            for _ in range(len(self._calls)):  # not those that they add
                 self._calls.popleft()()
 
     def _check(self) -> None:
