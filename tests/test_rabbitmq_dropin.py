@@ -524,6 +524,44 @@ def test_an_exception_in_a_callback(broker: Broker, group: str) -> None:
     assert broker.left(name) == []
 
 
+def test_the_queue_goes_on_after_an_exception(broker: Broker, group: str) -> None:
+    """A program that notes the failure, settles the message and consumes again gets what comes afterwards."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "bad")
+    seen: list[bytes] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append(body)
+        if body == b"bad":
+            raise KeyError(method.delivery_tag)
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        with pytest.raises(KeyError) as raised:
+            channel.start_consuming()
+        channel.basic_ack(raised.value.args[0])
+        broker.publish(name, "good")
+        channel.start_consuming()
+    assert seen == [b"bad", b"good"]
+    assert broker.left(name) == []
+
+
+def test_a_call_that_fails_while_leaving(broker: Broker, group: str) -> None:
+    """It comes out of close, and the queue is handed over all the same."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+    connection = connect(broker, group, member=MemberSettings(drain_timeout_ms=60_000))
+    consume(connection, [name], lambda channel, *_: channel.stop_consuming()).start_consuming()
+    connection.add_callback_threadsafe(_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        connection.close()
+    assert connection.is_closed
+    assert _ends(group) == {"released": 1}
+    assert broker.left(name) == [("a", True)]
+
+
 def test_ctrl_c(broker: Broker, group: str) -> None:
     """KeyboardInterrupt while waiting, stop_consuming, close: the usual ending."""
     (name,) = broker.declare(1)

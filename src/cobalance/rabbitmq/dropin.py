@@ -237,7 +237,12 @@ class GroupConnection:
         if membership is None:
             return
         self.stop()
-        self._run_calls()
+        try:
+            self._run_calls()
+        finally:
+            self._give_up(membership)
+
+    def _give_up(self, membership: BackgroundMembership) -> None:
         self._lanes.give_up()
         try:
             membership.over.result()
@@ -305,10 +310,12 @@ class GroupConnection:
             delivery.method.routing_key,
         )
         self._lanes.busy_since = monotonic_ms()
-        with calling_back(self._pika):
-            consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
-        self._lanes.busy_since = None
-        message.lane.close_batch()
+        try:
+            with calling_back(self._pika):
+                consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
+        finally:  # The program may go on after an exception: the messages behind this one do, too.
+            self._lanes.busy_since = None
+            message.lane.close_batch()
         if time.monotonic() - self._served_at > SERVICE_S:
             self._look_after(0)
 
