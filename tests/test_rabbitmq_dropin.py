@@ -301,12 +301,13 @@ def test_a_call_that_asks_for_itself_again(broker: Broker, group: str) -> None:
 
 
 def test_consuming_nothing(broker: Broker, group: str) -> None:
-    """Ends at once, as with pika: before there is a consumer, and after stop_consuming has taken it back."""
+    """Ends at once, as with pika: on a channel without consumers, and where stop_consuming has taken them back."""
     names = broker.declare(2)
     with connect(broker, group) as connection:
-        channel = connection.channel()
-        channel.start_consuming()
-        consume(connection, names, None)
+        other = connection.channel()
+        other.start_consuming()
+        channel = consume(connection, names, None)
+        other.start_consuming()
         channel.stop_consuming()
         channel.start_consuming()
 
@@ -495,6 +496,49 @@ def _ends(group: str) -> dict[str, int]:
     kinds = [entry.kind for entry in Journal(transport, group).entries()]
     transport.close()
     return {kind: kinds.count(kind) for kind in ("released", "abandoned", "forced", "expired") if kind in kinds}
+
+
+# -- channels ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_callback_may_use_a_channel_of_its_own(broker: Broker, group: str) -> None:
+    """To publish on, for example: stopping or closing a channel that consumes nothing ends nothing but that."""
+    source, target = broker.declare(2)
+    broker.publish(source, *range(3))
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        with connection.channel() as other:
+            other.basic_publish("", target, body)
+            other.stop_consuming()
+        channel.basic_ack(method.delivery_tag)
+        if body == b"2":
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [source], on_message).start_consuming()
+    assert [body for body, _ in broker.left(target)] == ["0", "1", "2"]
+    assert broker.left(source) == []
+
+
+def test_a_closed_channel_consumes_nothing(broker: Broker, group: str) -> None:
+    """Its queues are not the group's any more, whether that has begun or not."""
+    names = broker.declare(2)
+    for name in names:
+        broker.publish(name, "a")
+    seen: list[str] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        seen.append(method.routing_key)
+        channel.basic_ack(method.delivery_tag)
+        channel.close()
+
+    with connect(broker, group) as connection:
+        closed, kept = (consume(connection, [name], on_message) for name in names)
+        closed.close()
+        kept.start_consuming()
+        assert not kept.is_open
+    assert seen == names[1:]
+    assert [broker.ready(name) for name in names] == [1, 0]
 
 
 # -- trouble -------------------------------------------------------------------------------------------------------------

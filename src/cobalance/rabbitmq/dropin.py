@@ -212,15 +212,26 @@ class GroupConnection:
         else:
             self.stop()
 
+    def consumes(self, channel: GroupChannel) -> bool:
+        """Whether there are consumers of this channel."""
+        return any(it.channel is channel for it in self._consumers.values())
+
+    def close_channel(self, channel: GroupChannel) -> None:
+        """A channel is about to close: with its consumers the membership goes, since a group's list of queues is fixed."""
+        if self.consumes(channel):
+            self.leave()
+            self._consumers = {queue: it for queue, it in self._consumers.items() if it.channel is not channel}
+
     def set_prefetch(self, count: int) -> None:
         """How many unacknowledged messages RabbitMQ sends ahead, for each queue."""
         self._prefetch = count or DEFAULT_PREFETCH
 
-    def consume(self) -> None:
-        """Consumes until `stop`; raises what a callback raises, and what ends the membership."""
+    def consume(self, channel: GroupChannel) -> None:
+        """Consumes until `stop`, if this channel does; raises what a callback raises, and what ends the membership."""
         if self._in_callback:
             raise pika_errors.ReentrancyError("start_consuming cannot be called in a callback: return from that first.")
-        self._work(None)
+        if self.consumes(channel):
+            self._work(None)
 
     def stop(self) -> None:
         """Begins to leave, and returns: a queue goes to the next member once what was begun of it is acknowledged."""

@@ -101,16 +101,16 @@ class GroupChannel:
             GroupUnreachable: Redis or RabbitMQ cannot be reached; also a pika.exceptions.AMQPConnectionError.
             CobalanceError: the servers cannot be used as they are, or the group refuses this process; the message says why.
         """
-        self.connection.consume()
+        self.connection.consume(self)
 
     def stop_consuming(self, consumer_tag: str | None = None) -> None:
         """Begins to leave the group. A queue goes on to the next member once what was begun of it is acknowledged, at the latest
-        when the connection is closed.
+        when the connection is closed. Of no effect on a channel that does not consume.
         """
-        if consumer_tag is None:
-            self.connection.stop()
-        else:
+        if consumer_tag is not None:
             self.connection.remove_consumer(consumer_tag)
+        elif self.connection.consumes(self):
+            self.connection.stop()
 
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
         """The message was processed, or all up to it."""
@@ -139,8 +139,8 @@ class GroupChannel:
         _refuse("consume()", "use basic_consume and start_consuming")
 
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Leaves the group, and closes the channel."""
-        self.connection.leave()
+        """Closes the channel; the group is left if this one consumes."""
+        self.connection.close_channel(self)
         self._pika.close(reply_code, reply_text)
 
 
