@@ -730,6 +730,42 @@ def test_leaves_when_the_program_ends_without_closing(
     assert broker.left(names[0]) == [("x", True)]
 
 
+FORKING = """
+import contextlib, os, signal, sys
+from cobalance.rabbitmq.dropin import GroupConnection
+amqp_url, redis_url, group, name, scope = sys.argv[1:]
+def on_message(channel, method, _, body):
+    if body == b"fork":
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    channel.basic_ack(method.delivery_tag)
+    if body == b"stop":
+        channel.basic_publish("", name, b"still connected")
+        channel.stop_consuming()
+connection = GroupConnection(amqp_url, group=group, redis_url=redis_url)
+with connection if scope == "with" else contextlib.nullcontext():
+    with connection.channel() if scope == "with" else contextlib.nullcontext(connection.channel()) as channel:
+        channel.basic_consume(name, on_message)
+        channel.start_consuming()
+"""
+
+
+@pytest.mark.parametrize("scope", ["with", "without"])
+def test_a_fork_may_end(broker: Broker, group: str, tmp_path: Any, scope: str) -> None:
+    """A callback forks, and the child ends in whatever way: membership and connections are its parent's, and stay."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "fork", "stop")
+    program = tmp_path / "program.py"
+    program.write_text(FORKING)
+    redis_url = f"memory://{group}"
+    with programs(redis_url, broker.url) as run:
+        run.wait(run.start(program, broker.url, redis_url, group, name, scope))
+    assert [body for body, _ in broker.left(name)] == ["still connected"]
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------------
 
 

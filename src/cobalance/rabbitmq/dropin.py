@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -120,6 +121,7 @@ class GroupConnection:
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
         self._membership: BackgroundMembership | None = None
+        self._process = 0
         self._lanes = Lanes(self._wake)
         self._consumers: dict[str, Consumer] = {}
         self._stopping = False
@@ -185,10 +187,15 @@ class GroupConnection:
         try:
             self.leave()
         finally:
-            if self._pika.is_open:
+            if self._pika.is_open and not self.inherited:
                 self._pika.close(reply_code, reply_text)
 
     # -- for the channels ----------------------------------------------------------------------------------------------
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a fork of the member's process: the membership, its threads and the connections stay with that."""
+        return self._membership is not None and self._process != os.getpid()
 
     def add_consumer(self, queue: str, consumer: Consumer) -> None:
         """One more queue to be shared with the group."""
@@ -245,7 +252,7 @@ class GroupConnection:
     def leave(self) -> None:
         """Returns when the process is no member any more. What was not acknowledged by then goes back to its queue."""
         membership = self._membership
-        if membership is None:
+        if membership is None or self.inherited:
             return
         self.stop()
         try:
@@ -363,6 +370,7 @@ class GroupConnection:
         self._stopping, self._lanes = False, Lanes(self._wake)
         options = {"prefetch": self._prefetch, **self._options}
         self._membership = BackgroundMembership(self.group, list(self._consumers), self._lanes, self._wake, **options)
+        self._process = os.getpid()
         atexit.register(self._leave_at_exit)
         self._membership.start()
         failure = self._membership.entered.exception()

@@ -140,8 +140,9 @@ class GroupChannel:
 
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
         """Closes the channel; the group is left if this one consumes."""
-        self.connection.close_channel(self)
-        self._pika.close(reply_code, reply_text)
+        if not self.connection.inherited:
+            self.connection.close_channel(self)
+            self._pika.close(reply_code, reply_text)
 
 
 def _refuse(what: str, instead: str) -> NoReturn:
