@@ -52,12 +52,13 @@ class MemberRecord:
     request: int
     reason: str
     label: str
+    subscription: str
 
     @classmethod
     def unpack(cls, packed: str) -> MemberRecord:
         """From its text."""
-        status, capacity, instance, joined, incarnation, request, reason, label = packed.split(" ")
-        return cls(status, int(capacity), instance, int(joined), int(incarnation), int(request), reason, label)
+        status, capacity, instance, joined, incarnation, request, *words = packed.split(" ")
+        return cls(status, int(capacity), instance, int(joined), int(incarnation), int(request), *words)
 
     @property
     def is_live(self) -> bool:
@@ -103,7 +104,7 @@ class Records:
             members={id_: MemberRecord.unpack(text) for id_, text in members.items() if id_[0] != "="},
             instances={id_[1:]: text for id_, text in members.items() if id_[0] == "="},
             resources={name: ResourceRecord.unpack(text) for name, text in _pairs(part["resources"]).items()},
-            zsets={name: _scores(part[name]) for name in _ZSETS},
+            zsets={name: _scores(part[name]) for name in _ZSETS} | {"more": _ranks(part["more"])},
             offsets={name: int(text) for name, text in _pairs(part["offsets"]).items()},
             journal=[_pairs(fields) for fields in part["journal"][2::2]],
         )
@@ -125,7 +126,7 @@ class Records:
         return tuple(_changed(key, field, value) if key.key.endswith(b":state") else key for key in self.raw)
 
 
-_ZSETS = ("names", "owned", "feed", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines")
+_ZSETS = ("names", "owned", "feed", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines", "declared")
 
 
 def _pairs(flat: Any) -> dict[str, str]:
@@ -134,6 +135,12 @@ def _pairs(flat: Any) -> dict[str, str]:
 
 def _scores(flat: Any) -> dict[str, float]:
     return {flat[i].decode(): float(flat[i + 1]) for i in range(0, len(flat), 2)}
+
+
+def _ranks(flat: Any) -> dict[str, float]:
+    """Of the entries ``subscription load member`` the member's load."""
+    entries = [entry.decode().split(" ") for entry in flat[::2]]
+    return {member: float(load) for _, load, member in entries}
 
 
 def _changed(key: KeyState, field: str, value: str) -> KeyState:

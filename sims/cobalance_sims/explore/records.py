@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -80,7 +80,8 @@ class Records:
             scalars=parts.get("state", {}),
             members={name: _member(text) for name, text in parts.get("members", {}).items() if name[0] != "="},
             resources={name: _resource(text) for name, text in parts.get("resources", {}).items()},
-            zsets={name: {entry: int(at) for entry, at in parts.get(name, {}).items()} for name in _ZSETS},
+            zsets={name: {entry: int(at) for entry, at in parts.get(name, {}).items()} for name in _ZSETS}
+            | {"more": _ranks(parts.get("more", {}))},
             offsets={name: int(text) for name, text in parts.get("offsets", {}).items()},
             feed=tuple((member, int(version), name) for member, version, name in feed),
         )
@@ -104,6 +105,11 @@ class Records:
 
 
 _ZSETS = ("names", "owned", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines")
+
+
+def _ranks(entries: Iterable[str]) -> dict[str, int]:
+    """Of entries ``subscription load member`` the member's load."""
+    return {member: int(load) for _, load, member in (entry.split(" ") for entry in entries)}
 
 
 def _pairs(flat: tuple[bytes, ...]) -> dict[str, str]:

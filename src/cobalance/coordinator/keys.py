@@ -6,7 +6,8 @@ name           type    contents; lifetime is the group's unless it says otherwis
 ``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` says after a script that died how far the
                        repair is (``85_repair.lua``); per member ``r:<id>`` last request
                        and session end in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>`` cursor and
-                       sum when it was last told everything, ``a:<id>`` last results
+                       sum when it was last told everything, ``a:<id>`` last results; per subscription
+                       ``u:<subscription>`` how far its list is known
 ``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
                        ``=<instance id>`` → member id
 ``resources``  hash    resource → packed record
@@ -16,11 +17,13 @@ name           type    contents; lifetime is the group's unless it says otherwis
 ``feed``       zset    ``<member> <version> <resource>``: changes the member has not confirmed hearing
 ``load``       zset    member → resources it keeps, a unit of its capacity (``40_shares.lua``); below 0 for graced ones; above 2^53
                        for those without a share
-``more``       zset    the same with one more, of those that may be given one
+``more``       zset    ``<subscription> <the same with one more> <member>``, of those that may be given one
 ``less``       zset    the same with one fewer, of those that keep any; who was found to keep only pinned ones may be missing
 ``loose``      zset    as ``load``, of those in ``less`` that have a share
+``declared``   zset    ``<subscription> <resource>``: what is on the list of a subscription (``35_subscriptions.lua``)
 ``revoking``   zset    as ``load`` for members with a revocation that could be cancelled, as ``more`` and negative for ``+<member>``
-``free``       zset    resource → version at which it became free; 0 when it is only to be deleted
+``free``       zset    resource → version at which it became free; 0 when it is only to be deleted; 2^52 and more while nobody who
+                       could work it has a share
 ``timers``     zset    ``<kind>:<id>`` → due at ms (``70_timers.lua``)
 ``deadlines``  zset    resource → ms at which its armed revocation is forced
 ``offsets``    hash    resource → committed offset; kept for seven days after the resource was removed
@@ -49,6 +52,7 @@ NAMES = (
     "more",
     "less",
     "loose",
+    "declared",
 )
 
 

@@ -11,7 +11,7 @@ from cobalance.errors import ProtocolMismatch
 if TYPE_CHECKING:
     from cobalance.coordinator.transport import Reply as RawReply
 
-Status = Literal["OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "PROTOCOL"]
+Status = Literal["OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "SUBSCRIPTIONS", "PROTOCOL"]
 
 ChangeKind = Literal["hold", "revoke", "lost"]
 

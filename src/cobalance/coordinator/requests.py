@@ -10,6 +10,9 @@ from cobalance.settings import STORED_NAMES, GroupSettings
 
 PROTOCOL = 1
 
+GROUPS_OWN = "-"
+"""The subscription of members that leave the list to somebody else."""
+
 TOKEN_SUMS = 2**52
 """Sums of tokens are taken modulo this, as in the scripts."""
 
@@ -64,12 +67,15 @@ class Join:
     """The highest token the process has ever seen: new ones lie above it."""
     claims: tuple[Claim, ...] = ()
     last_page: bool = True
+    subscription: str = GROUPS_OWN
+    """Which list of resources the member can work; members with one subscription declare the same."""
 
     def args(self) -> list[str]:
         """Script arguments after the header."""
         out = [str(self.floor_token), str(self.capacity), self.instance_id or "-", self.previous or "-", self.label]
         out.append("last" if self.last_page else "more")
         out += [str(getattr(self.settings, name)) for name in STORED_NAMES]
+        out.append(self.subscription)
         for claim in self.claims:
             out += [claim.resource, str(claim.token), _digits(claim.committed)]
         return out

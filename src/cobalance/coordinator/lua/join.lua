@@ -6,9 +6,9 @@
 -- ARGV     1-8 as every verb; 9 highest token ever seen, 10 capacity, 11 instance id ("-" none), 12 previous member id of the
 --          same process ("-" none), 13 label, 14 more | last (page of claims), 15 mode, 16 session_ms, 17 heartbeat_ms,
 --          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length (used when the group has no settings
---          yet); 23… three a claim: resource, token, committed offset ("" none)
+--          yet), 23 subscription; 24… three a claim: resource, token, committed offset ("" none)
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended;
---          REJOIN: the pages before this one were lost, begin anew under another id
+--          REJOIN: the pages before this one were lost, begin anew under another id; SUBSCRIPTIONS: there are too many different ones
 
 -- The connection may be older than a rollback: who becomes a member hears anew which server it talks to.
 if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
@@ -17,11 +17,11 @@ end
 
 --- @prelude
 
-local wrong = malformed('hnwwwwwnnnnnnn', 'who')
+local wrong = malformed('hnwwwwwnnnnnnnw', 'who')
 if wrong then return wrong end
 
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local LABEL, PAGE, CLAIMS = ARGV[13], ARGV[14], 23
+local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[23], 24
 
 local function take_settings()
   G.mode = ARGV[15]
@@ -70,6 +70,7 @@ local function add_member(same)
   local m = {
     id = CALLER, status = 'active', capacity = CAPACITY, instance = INSTANCE, joined = now,
     incarnation = G.incarnation, request = -1, reason = same and same.id or '-', label = LABEL,
+    subscription = SUBSCRIPTION,
   }
   journal('joined', 'member', CALLER, 'reason', PREVIOUS)
   put_member(m)
@@ -78,6 +79,9 @@ local function add_member(same)
   set_timer('s:' .. CALLER, now + G.session_ms)
   return m
 end
+
+local claim
+do -- what is local to it is not counted among the 200 locals that a script may have
 
 local function has_returned(id)
   local m = member(id)
@@ -98,7 +102,7 @@ local function go_on_by(r, deadline, postponed)
   if deadline > 0 then call('ZADD', DEADLINES, int(deadline), r.name) end
 end
 
-local function claim(name, token, offset)
+function claim(name, token, offset)
   local r = resource(name)
   if not r and G.recovering > 0 then r = new_resource(name) end
   if not r or not acceptable(r, token) then
@@ -124,13 +128,16 @@ local function claim(name, token, offset)
   if stale then G.known_to = 0 end
   if G.known_to > 0 and not has_returned(loser) then G.unclaimed = G.unclaimed - 1 end
   if loser ~= '-' then tell(loser, name) end
-  if not (r.removing or asked_back) then
+  local is_foreign = G.recovering == 0 and lists.is_known(SUBSCRIPTION) and not lists.can_work(member(CALLER), name)
+  if not (r.removing or asked_back or is_foreign) then
     tell(CALLER, name)
   else
     revoke(r)
     if asked_back then go_on_by(r, deadline, postponed) end
   end
   return 'KEPT'
+end
+
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
@@ -151,6 +158,7 @@ if m and not is_live(m) then return refusal('ENDED') end
 if m and REQUEST < last_request(CALLER) then return refusal('STALE') end
 local same = namesake()
 if is_live(same) and same.id ~= PREVIOUS then return refusal('INSTANCE_IN_USE') end
+if not m and lists.has_no_room_for(SUBSCRIPTION) then return refusal('SUBSCRIPTIONS') end
 if not m then m = add_member(same) end
 renew(REQUEST)
 elect()

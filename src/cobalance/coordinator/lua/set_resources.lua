@@ -1,5 +1,5 @@
--- set_resources: one page of a versioned, sorted resource list. A page speaks for the names in (from, to]: those missing are
--- added, those it does not name are removed (revoked first where held). Pages are idempotent; a lower version is ignored. One
+-- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those missing are
+-- added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent; a lower version is ignored. One
 -- member walks through the list, from its beginning; the others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
@@ -14,47 +14,7 @@ if wrong then return wrong end
 
 local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], 13
 
-local function add(name)
-  G.budget = G.budget - 1
-  put_resource(new_resource(name))
-  journal('added', 'resource', name)
-  call('ZADD', FREE, int(G.version), name)
-end
-
--- A pending one changes its place among its holder's, and whether it may be cancelled.
-local function flag(r, removing)
-  if r.status == 'pending' then call('ZREM', OWNED, owned_entry(r)) end
-  r.removing = removing
-  put_resource(r)
-  if r.status == 'pending' then
-    call('ZADD', OWNED, '0', owned_entry(r))
-    local m = member(r.owner)
-    if m.status == 'active' then
-      if has_cancellable(m.id) then enter_revoking(m) else leave_revoking(m) end
-    end
-  end
-end
-
-local function restore(r)
-  G.budget = G.budget - 1
-  flag(r, false)
-  if r.status == 'free' then call('ZADD', FREE, int(G.version), r.name) end
-  journal('added', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
-  count_total(1)
-end
-
-local function remove(r)
-  G.budget = G.budget - 1
-  flag(r, true)
-  count_total(-1)
-  journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
-  if r.status == 'free' or r.status == 'halted' then
-    delete(r)
-  elseif r.status ~= 'pending' then
-    local m = member(r.owner)
-    if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end
-  end
-end
+local l, subscription -- the list of the caller's subscription
 
 -- Byte by byte, as Redis orders names: `<` on strings would follow the server's locale.
 local function is_before(a, b)
@@ -81,6 +41,18 @@ local function known_names(to, most)
   return call('ZRANGEBYLEX', NAMES, low, high, 'LIMIT', '0', int(most))
 end
 
+-- This list does not name it: if no other one does, it is removed; else whoever has it must be able to work it.
+local function strike(r)
+  call('ZREM', DECLARED, subscription .. ' ' .. r.name)
+  if r.removing then return end
+  if #lists.naming(r.name) == 0 then
+    if lists.are_known(subscription) then lists.remove(r) end
+  elseif r.status ~= 'pending' and is_live(member(r.owner)) and not lists.can_work(member(r.owner), r.name) then
+    G.budget = G.budget - 1
+    revoke(r)
+  end
+end
+
 -- The page is cut short where it names, or the group knows, more than this call may still move.
 local function apply_page()
   local most, cut, count = max(G.budget, 1), nil, #ARGV - NAMES_AT + 1
@@ -91,21 +63,26 @@ local function apply_page()
     cut = known[#known]
     count = min(count, count_up_to(cut))
   end
-  local wanted = {}
-  for i = NAMES_AT, NAMES_AT + count - 1 do wanted[ARGV[i]] = true end
+  local wanted, words = {}, {}
+  for i = NAMES_AT, NAMES_AT + count - 1 do
+    wanted[ARGV[i]] = true
+    words[#words + 1] = '0'
+    words[#words + 1] = subscription .. ' ' .. ARGV[i]
+  end
+  call_with('ZADD', DECLARED, words)
   for i = 1, #known do
     local r = resource(known[i])
     if wanted[known[i]] then
       wanted[known[i]] = nil
-      if r.removing then restore(r) end
-    elseif not r.removing and G.recovering == 0 then
-      remove(r)
+      if r.removing then lists.restore(r) end
+    elseif G.recovering == 0 then
+      strike(r)
     end
   end
   for i = NAMES_AT, NAMES_AT + count - 1 do
     if wanted[ARGV[i]] then
       wanted[ARGV[i]] = nil -- a page may name it twice
-      add(ARGV[i])
+      lists.add(ARGV[i])
     end
   end
   if cut then return cut end
@@ -116,25 +93,26 @@ end
 local ADDED, ADDS = 2, 3
 
 local function is_walked_by_another()
-  local m = G.walker ~= CALLER and member(G.walker)
-  return m and m.status == 'active' and now < G.walk_until
+  local m = l.walker ~= CALLER and member(l.walker)
+  return m and m.status == 'active' and now < l.walk_until
 end
 
 local function walk()
   if FROM == '' then
-    G.list_version, G.list_hash, G.list_done, G.walker = VERSION, HASH, G.recovering > 0 and ADDS or 0, CALLER
-  elseif G.walker ~= CALLER or VERSION ~= G.list_version then
+    l.version, l.hash, l.done, l.walker = VERSION, HASH, G.recovering > 0 and ADDS or 0, CALLER
+  elseif l.walker ~= CALLER or VERSION ~= l.version then
     return 'AGAIN'
   end
   local next = apply_page()
-  G.walk_until = now + 2 * G.heartbeat_ms
+  G.uneven, G.round = 1, G.round + 1
+  l.walk_until = now + 2 * G.heartbeat_ms
   if next then return 'NEXT', next end
-  G.walker, G.walk_until = '', 0
-  if G.list_done == ADDS then
-    G.list_done = ADDED
+  l.walker, l.walk_until = '', 0
+  if l.done == ADDS then
+    l.done = ADDED
     return 'RECOVERING'
   end
-  G.list_done = 1
+  l.done = 1
   return 'DONE'
 end
 
@@ -144,18 +122,22 @@ if status == 'REPEAT' then
   return reply('OK')
 end
 if status ~= 'OK' then return refusal(status) end
-if VERSION < G.list_version then
+subscription = member(CALLER).subscription
+l = lists.of(subscription)
+if VERSION < l.version then
   results[1] = 'IGNORED'
-elseif VERSION == G.list_version and HASH ~= G.list_hash then
+elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'
-elseif VERSION == G.list_version and G.list_done == 1 then
+elseif VERSION == l.version and l.done == 1 then
   results[1] = 'CURRENT'
-elseif VERSION == G.list_version and G.list_done == ADDED and G.recovering > 0 then
+elseif VERSION == l.version and l.done == ADDED and G.recovering > 0 then
   results[1] = 'RECOVERING'
-elseif VERSION == G.list_version and is_walked_by_another() then
+elseif VERSION == l.version and is_walked_by_another() then
   results[1] = 'WAIT'
 else
   results[1], results[2] = walk()
+  lists.put(subscription, l)
+  if results[1] == 'DONE' then lists.let_go_later() end
 end
 remember()
 return reply('OK')

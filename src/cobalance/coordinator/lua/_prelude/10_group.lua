@@ -8,9 +8,9 @@ local unpack = table.unpack or unpack
 local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
-local MORE, LESS, LOOSE = KEYS[14], KEYS[15], KEYS[16]
+local MORE, LESS, LOOSE, DECLARED = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 
-local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'pulse'}
+local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'subscriptions', 'scan', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
@@ -20,6 +20,9 @@ local NUMBERS = {
   'guessed', -- 1 while the settings are those of a process that is new to the group, and may not know them
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
   'known_to',      -- while claims may yet prove that: the version at which the server was found to be another; else 0
+  'uneven', -- 1 when loads are to be compared where no quota says how many, 2 while they are; 75_evenness.lua
+  'passed', -- how many of the most loaded have been looked at for that
+  'round',  -- how often it has changed who can work what: what nobody could is looked at again
   'unclaimed',     -- how many of what was on record then have not been claimed as they stood
 }
 

@@ -12,7 +12,7 @@
 --   avoid     member@until_ms@tries: who gave it up and is not chosen again before then, and how many did so in a row; of a
 --             halted one, why: halted:<word>, or halted:member=reason@until_ms@tries while it is only paused
 --   ended     token of the tenure before: the handover_id of the next grant
--- Member: status capacity instance joined incarnation request reason label
+-- Member: status capacity instance joined incarnation request reason label subscription
 --   status    active | leaving | graced (instance id kept for the rejoin grace) | dead (being emptied) | ended
 --   request   the last request, kept for the tombstone only
 --   reason    why it ended; of an active one, whom it succeeds under the same instance id; of a graced one, its heir
@@ -78,12 +78,13 @@ local function member(id)
   if m ~= nil then return m end
   local packed = call('HGET', MEMBERS, id)
   if not packed then return nil end
-  local status, capacity, instance, joined, incarnation, request, reason, label =
-    string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+)$')
+  local status, capacity, instance, joined, incarnation, request, reason, label, subscription =
+    string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
   if not status then unreadable('members', id) end
   m = {
     id = id, status = status, capacity = tonumber(capacity), instance = instance, joined = tonumber(joined),
     incarnation = tonumber(incarnation), request = tonumber(request), reason = reason, label = label,
+    subscription = subscription == '' and '-' or subscription,
   }
   member_cache[id] = m
   return m
@@ -92,7 +93,7 @@ end
 local function put_member(m)
   member_cache[m.id] = m
   call('HSET', MEMBERS, m.id, m.status .. ' ' .. int(m.capacity) .. ' ' .. m.instance .. ' ' .. int(m.joined) .. ' '
-    .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label)
+    .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label .. ' ' .. m.subscription)
 end
 
 local function offset_of(name)

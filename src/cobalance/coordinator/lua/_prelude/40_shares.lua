@@ -18,7 +18,7 @@ local SCALE = 34359738368       -- 2^35
 local TOP = 9007199254740992    -- 2^53, above every quotient
 
 local classes, count_of -- of members with a share: their capacities in order, graced ones negative; how many of each
-local keeps = {}         -- by member, as read or changed in this call
+local keeps, ranked = {}, {} -- by member, as read or changed in this call; and as the orders have it
 local shifted, is_shifted, is_entering = {}, {}, {} -- members whose places in the orders are to be written
 
 local function read_classes()
@@ -71,6 +71,7 @@ local function kept_by(m)
     local class, score = class_of(m), tonumber(call('ZSCORE', LOAD, m.id))
     if class < 0 then score = -1 - score end
     keeps[m.id] = class == 0 and (score - TOP) / 2 or floor(score * max(class, -class) / SCALE + 0.5)
+    ranked[m.id] = class > 0 and keeps[m.id] or nil
   end
   return keeps[m.id]
 end
@@ -103,7 +104,7 @@ local function ceilings()
   return G.ceilings - 1
 end
 
-local save_loads
+local save_loads, unrank
 do -- what is local to it is not counted among the 200 locals that a script may have
 
 local function add(words, score, entry)
@@ -111,9 +112,22 @@ local function add(words, score, entry)
   words[#words + 1] = entry
 end
 
+-- A place in MORE: "subscription load member", so that those who can work something have an order of their own.
+local function more_entry(m, count)
+  return m.subscription .. ' ' .. fmt('%016.0f', (count + 1) * SCALE / m.capacity) .. ' ' .. m.id
+end
+
+-- Takes a member from the orders of those who may be given something, or be asked for it.
+function unrank(m)
+  kept_by(m)
+  if ranked[m.id] then call('ZREM', MORE, more_entry(m, ranked[m.id])) end
+  ranked[m.id] = nil
+  call('ZREM', LOOSE, m.id)
+end
+
 -- Writes the places of those who keep more or fewer than before. Whoever reads an order has it called first.
 function save_loads()
-  local load, more, less, loose, empty, revoking, entering = {}, {}, {}, {}, {}, {}, {}
+  local load, before, more, less, loose, empty, revoking, entering = {}, {}, {}, {}, {}, {}, {}, {}
   for i = 1, #shifted do
     local id = shifted[i]
     local m = member(id)
@@ -121,7 +135,9 @@ function save_loads()
     if count and class > 0 then
       local now_at, next_at, words = quotient(count, class), quotient(count + 1, class), is_entering[id] and entering or revoking
       add(load, now_at, id)
-      add(more, next_at, id)
+      if ranked[id] then before[#before + 1] = more_entry(m, ranked[id]) end
+      ranked[id] = count
+      add(more, '0', more_entry(m, count))
       add(words, now_at, id)
       add(words, '-' .. next_at, '+' .. id)
       if count > 0 then
@@ -137,6 +153,7 @@ function save_loads()
   end
   shifted, is_shifted, is_entering = {}, {}, {}
   call_with('ZADD', LOAD, load)
+  call_with('ZREM', MORE, before)
   call_with('ZADD', MORE, more)
   call_with('ZADD', LESS, less)
   call_with('ZADD', LOOSE, loose)
@@ -158,6 +175,7 @@ end
 local function shift(m, delta)
   keeps[m.id] = kept_by(m) + delta
   note_shift(m.id)
+  G.uneven = 1
   if class_of(m) < 0 then G.graced_kept, G.ceilings = G.graced_kept + delta, 0 end
 end
 
@@ -175,16 +193,17 @@ local function enter_shares(m)
   keeps[m.id] = 0
   note_shift(m.id)
   count_class(class_of(m), 1)
+  lists.count(m.subscription, 1)
 end
 
 local function leave_shares(m)
   local class = class_of(m)
   if class < 0 then G.graced_kept = G.graced_kept - kept_by(m) end
   count_class(class, -1)
+  lists.count(m.subscription, -1)
+  unrank(m)
   call('ZREM', LOAD, m.id)
-  call('ZREM', MORE, m.id)
   call('ZREM', LESS, m.id)
-  call('ZREM', LOOSE, m.id)
   leave_revoking(m)
 end
 
@@ -197,8 +216,7 @@ local function reclass(m, change)
   count_class(old, -1)
   count_class(new, 1)
   if new < 0 then G.graced_kept = G.graced_kept + count end
-  call('ZREM', MORE, m.id)
-  call('ZREM', LOOSE, m.id)
+  unrank(m)
   leave_revoking(m)
   note_shift(m.id)
 end

@@ -120,22 +120,35 @@ end
 -- a while, and the next one keeps it (rank 0). If that one gives it up, too, it waits for a session timeout, twice as long each
 -- time, in nobody's share; then it goes to whoever has room, so that nothing moves for it. How often is remembered for longer
 -- than the longest pause, or until somebody gives it back in order.
-local AVOID_SESSIONS, PAUSE_MS, MEMORY_MS = 3, 300000, 600000
+local MEMORY_MS = 600000
 
 local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
 
-local function avoid(r, giver, tries)
+local avoid, pause
+do -- what is local to it is not counted among the 200 locals that a script may have
+
+local AVOID_SESSIONS, PAUSE_MS = 3, 300000
+
+function avoid(r, giver, tries)
   local till = now + AVOID_SESSIONS * G.session_ms
   r.avoid = giver .. '@' .. int(till) .. '@' .. int(tries)
   put_resource(r)
   set_timer('a:' .. r.name, till)
 end
 
-local function pause(r, giver, tries, reason)
+function pause(r, giver, tries, reason)
   local why = string.match(reason, '^[%w:_]+$') and '=' .. string.sub(reason, 1, 100) or ''
   local till = now + min(G.session_ms * 2 ^ min(tries - 2, 20), max(G.session_ms, PAUSE_MS))
   halt(r, 'halted:' .. giver .. why .. '@' .. int(till) .. '@' .. int(tries), till)
   set_timer('a:' .. r.name, till)
+end
+
+end
+
+-- Who gave it up a while ago, if it may not have it again yet.
+local function avoided(r)
+  local id, till = string.match(r.avoid, '^(%S+)@(%d+)@')
+  if id and now < tonumber(till) and is_live(member(id)) then return id end
 end
 
 local function revoke(r)

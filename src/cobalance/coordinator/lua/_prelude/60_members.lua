@@ -26,6 +26,9 @@ local function grace_end(id)
   return tonumber(kept[field] or call('HGET', STATE, field) or '0')
 end
 
+local bury, end_member, enter_grace, empty
+do -- what is local to it is not counted among the 200 locals that a script may have
+
 local function release_instance(m)
   if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then
     call('HDEL', MEMBERS, '=' .. m.instance)
@@ -33,7 +36,7 @@ local function release_instance(m)
 end
 
 -- A tombstone: a join or request that arrives late, under an id that has ended, makes no ghost.
-local function bury(m)
+function bury(m)
   if m.request < 0 then m.request = last_request(m.id) end
   m.status = 'ended'
   put_member(m)
@@ -42,7 +45,7 @@ local function bury(m)
 end
 
 -- From here on the member holds nothing by right; what it held is freed as the budget allows.
-local function end_member(m, kind, reason)
+function end_member(m, kind, reason)
   if m.status == 'dead' or m.status == 'ended' then return end
   journal(kind, 'member', m.id, 'reason', reason)
   leave_shares(m)
@@ -59,7 +62,7 @@ local function end_member(m, kind, reason)
 end
 
 -- With an instance id, a member that stops is kept for the rejoin grace: a rolling restart moves nothing.
-local function enter_grace(m, reason)
+function enter_grace(m, reason)
   journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
   reclass(m, function(it) it.status = 'graced' end)
   m.reason, m.request = reason, last_request(m.id)
@@ -76,17 +79,19 @@ local function entries_of(m, from, to)
   return call('ZRANGEBYLEX', OWNED, '[' .. m.id .. from, '(' .. m.id .. to, 'LIMIT', '0', int(max(G.budget, 1)))
 end
 
--- Frees (or, with an heir, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
-local function empty(m, from, to, heir)
+-- Frees (or, with an heir that can work it, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
+function empty(m, from, to, heir)
   local entries = entries_of(m, from, to)
   for i = 1, #entries do
     if G.budget <= 0 then return false end
     G.budget = G.budget - 1
     local r = resource(last_word(entries[i]))
     end_tenure(r, heir and 'inherited' or 'expired', m.reason)
-    if heir and not r.removing then grant(r, heir, false) end
+    if heir and not r.removing and (lists.common() or lists.can_work(heir, r.name)) then grant(r, heir, false) end
   end
   return #entries_of(m, from, to) == 0
+end
+
 end
 
 local function trim_feed(m)

@@ -1,5 +1,8 @@
 -- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
 
+local session_ends, grace_ends, fire_timers
+do -- what is local to it is not counted among the 200 locals that a script may have
+
 local fire = {}
 
 -- When somebody who is waited for until `ends` is given up: half a session timeout after a silence that began while at least
@@ -13,12 +16,12 @@ local function given_up_at(ends, left)
   return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms / 2 or 0, G.recovering)
 end
 
-local function session_ends(id)
+function session_ends(id)
   local _, ends = vitals(id)
   return given_up_at(ends, G.session_ms / 2)
 end
 
-local function grace_ends(id) return given_up_at(grace_end(id), 0) end
+function grace_ends(id) return given_up_at(grace_end(id), 0) end
 
 -- Session.
 function fire.s(id)
@@ -69,7 +72,13 @@ function fire.h(id)
     return false
   end
   local heir = member(m.reason)
-  if heir and heir.status == 'active' and not empty(m, ' k', ' l', heir) then return false end
+  if heir and heir.status == 'active' then
+    if not (lists.common() or lists.is_known(heir.subscription)) then -- what it can work is not known yet
+      set_timer('h:' .. id, now + floor(G.heartbeat_ms / 4))
+      return false
+    end
+    if not empty(m, ' k', ' l', heir) then return false end
+  end
   end_member(m, 'left', 'inherited')
   return true
 end
@@ -110,10 +119,15 @@ function fire.o(name)
   return true
 end
 
+-- A list that nobody has any more, while somebody has another.
+function fire.l(id)
+  local _, is_forgotten = lists.subscriptions()
+  if not is_forgotten or lists.members_of(id) > 0 or not lists.are_known() then return true end
+  return lists.let_go(id)
+end
+
 -- The gathering of changes ends; the settling that follows acts on them.
 function fire.q() return true end
-
-do -- as in 80_settle.lua
 
 -- Nobody has joined who knew the group, and more listen than have joined: they are given the time of a long session to call.
 local PATIENCE_MS = 30000
@@ -137,9 +151,7 @@ function fire.r()
   return true
 end
 
-end
-
-local function fire_timers()
+function fire_timers()
   -- First of all: timers put off until then come due at the same moment, and would use up a small budget again and again.
   if G.recovering > 0 and now >= G.recovering and fire.r() then call('ZREM', TIMERS, 'r') end
   local due = call('ZRANGEBYSCORE', TIMERS, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
@@ -150,4 +162,6 @@ local function fire_timers()
     if fire[kind](id) then call('ZREM', TIMERS, due[i]) end
     if G.budget == before then G.budget = before - 1 end -- one that moved resources has paid already
   end
+end
+
 end

@@ -67,15 +67,6 @@ local function force_overdue()
   end
 end
 
--- Changes that follow each other closely are gathered: the first acts at once, the next wait until the window closes,
--- and while they keep coming the window doubles, up to one session timeout.
-local function open_gathering()
-  if G.gather_ms == 0 then return end
-  G.burst = now < G.calm_at and min(G.burst + 1, 16) or 0
-  G.quiet_until = now + min(G.gather_ms * 2 ^ G.burst, G.session_ms)
-  G.calm_at = G.quiet_until + G.session_ms
-end
-
 -- Keeps only pinned ones: not looked at again before that may have changed.
 local function set_aside(m)
   G.budget = G.budget - 1
@@ -137,10 +128,22 @@ local function revoke_surplus()
   G.revoked = 0
 end
 
--- Those in a range of an order, the furthest first, as many as there are resources to give.
-local function line_of(key, from, to, count)
-  local found, line = lowest(key, from, to, 'WITHSCORES', 'LIMIT', '0', int(count)), {}
+-- Those in a range of LOAD, the furthest first, as many as there are resources to give.
+local function line_of(from, to, count)
+  local found, line = lowest(LOAD, from, to, 'WITHSCORES', 'LIMIT', '0', int(count)), {}
   for i = 1, #found, 2 do line[#line + 1] = {id = found[i], at = tonumber(found[i + 1])} end
+  return line
+end
+
+-- Those below the floor of their shares.
+local function line_below(count)
+  save_loads()
+  local prefix, line = lists.common() .. ' ', {}
+  local found = call('ZRANGEBYLEX', MORE, '[' .. prefix, '(' .. prefix .. fmt('%016.0f', level()) .. '!', 'LIMIT', '0', int(count))
+  for i = 1, #found do
+    local at, id = string.match(found[i], '^%S+ (%d+) (%S+)$')
+    line[i] = {id = id, at = tonumber(at)}
+  end
   return line
 end
 
@@ -149,9 +152,9 @@ local function take_first(line, but) return table.remove(line, line[2] and line[
 -- The member furthest below the floor of its share; else the least loaded, for while something is free, a ceil is left. Another
 -- than one of them, if there is room at another.
 local function most_under(lines, count, but)
-  lines.below = lines.below or line_of(MORE, '-inf', level(), count + 1)
+  lines.below = lines.below or line_below(count + 1)
   if #lines.below > 0 then return take_first(lines.below, but) end
-  lines.lesser = lines.lesser or line_of(LOAD, '0', '(' .. level(), count + 1)
+  lines.lesser = lines.lesser or line_of('0', '(' .. level(), count + 1)
   return take_first(lines.lesser, but)
 end
 
@@ -167,14 +170,9 @@ end
 
 -- The best of the others, though it may lack nothing. Only who is alone has again what it gave up.
 local function best_but(avoid)
-  local line = line_of(MORE, '-inf', level(), 2)
-  if not line[1] or line[1].id == avoid and not line[2] then line = line_of(LOAD, '0', '(' .. int(TOP), 2) end
+  local line = line_below(2)
+  if not line[1] or line[1].id == avoid and not line[2] then line = line_of('0', '(' .. int(TOP), 2) end
   return line[1].id == avoid and line[2] or line[1]
-end
-
-local function avoided(r)
-  local id, till = string.match(r.avoid, '^(%S+)@(%d+)@')
-  if id and now < tonumber(till) and is_live(member(id)) then return id end
 end
 
 local function grant_free()
@@ -214,16 +212,26 @@ local function pass_barrier()
   G.changed = 0
 end
 
+-- Behind a barrier everything is surplus, whoever can work it.
+local function has_quotas() return G.barrier > 0 or lists.common() end
+
 function settle()
   fire_timers()
   if G.recovering > 0 then return end
   if G.mode ~= 'eager' and G.barrier > 0 then set_barrier(0) end
+  local has_changed = G.changed == 1
   if G.mode == 'eager' then pass_barrier() else G.changed = 0 end
-  cancel_needless()
+  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end
   force_overdue()
   if G.mode == 'eager' then pass_barrier() end
-  revoke_surplus()
-  grant_free()
+  if has_quotas() then
+    revoke_surplus()
+    grant_free()
+  else
+    revoke_between(LESS, int(TOP), '+inf') -- of those who leave
+    even.grant()
+    even.out()
+  end
 end
 
 -- When somebody must call again: at once if the budget ran out, else at the next timer or deadline.

@@ -161,6 +161,7 @@ end
 local function end_repair(reason, seq)
   if not is_live(member(G.coordinator)) then G.coordinator = '' end
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
+  lists.let_go_later()
   G.version, G.due = seq, 0
   local lines = torn_lines(seq)
   take_back(lines)
@@ -171,7 +172,7 @@ end
 
 local function pause_repair(reason, page, cursor)
   for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
-  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes,
+  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions,
     'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end
 
@@ -199,6 +200,8 @@ function repair(reason, page, cursor)
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
+    drop_foreign(DECLARED, 'ZCARD', DECLARED)
+    lists.forget_members()
     drop_foreign(TIMERS, 'ZCARD', TIMERS)
     drop_foreign(FEED, 'ZCARD', FEED)
     drop_foreign(JOURNAL, 'XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')
@@ -212,6 +215,7 @@ function repair(reason, page, cursor)
   save_resources()
   save_loads()
   save_classes()
+  lists.save_subscriptions()
   if page > #PAGES then end_repair(reason, seq) else pause_repair(reason, page, cursor) end
   return page > #PAGES
 end

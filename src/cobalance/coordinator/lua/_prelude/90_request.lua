@@ -41,6 +41,9 @@ local function malformed(fixed, repeated)
   end
 end
 
+local start_incarnation, check_server
+do -- what is local to it is not counted among the 200 locals that a script may have
+
 -- Another server may have all the data. It has, as far as anybody can tell, once everything on record was claimed as it stood, and
 -- nobody had seen more.
 local function doubt_offsets(older)
@@ -50,13 +53,13 @@ local function doubt_offsets(older)
   G.offsets_known = 0
 end
 
-local function start_incarnation(older)
+function start_incarnation(older)
   if G.recovering == 0 then call_all() end -- once: servers that are taken for each other would have it go on without an end
   G.incarnation = max(G.incarnation + 1, KNOWN + 1, real_us)
   G.began, G.recovering = now, now + G.session_ms
   doubt_offsets(older)
   G.version = max(G.version, SEEN)
-  G.list_done = 0 -- claims may bring back what the list no longer names: it is compared again
+  lists.forget_walks() -- claims may bring back what no list names any more: they are compared again
   set_timer('r', G.recovering)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
@@ -70,7 +73,7 @@ end
 
 -- Redis was emptied, is older than what this caller has seen, or is another server: nobody's holdings are certain. A straggler
 -- of an earlier incarnation proves no loss but that which is known already; the version only has to pass what it saw.
-local function check_server()
+function check_server()
   local moved = IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server
   if IDENTITY ~= '' then G.server = IDENTITY end
   if G.incarnation == 0 then return end
@@ -82,6 +85,8 @@ local function check_server()
     G.version = SEEN
     journal('incarnation', 'reason', 'seen')
   end
+end
+
 end
 
 -- When the caller has no group to speak of, or speaks another protocol: nothing was or is written.
@@ -114,10 +119,12 @@ local function reply(status, fresh)
   end
   save_loads()
   save_resources()
+  lists.save_dropped()
   notify(answered and CALLER)
   G.due = next_due()
   wake_coordinator(answered and CALLER)
   save_classes()
+  lists.save_subscriptions()
   save_group()
   return {
     status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,

@@ -1,0 +1,161 @@
+-- What members can work. A member names one subscription when it joins: a list of resources, which it has in common with all whose
+-- declaration is the same. "-" is the group's own list, of those who leave it to somebody else; until there is one, what no list names
+-- is theirs.
+--
+-- DECLARED holds "subscription resource". While all members have one subscription, everything in the group is on its list, and
+-- quotas say who should have how many (40_shares.lua); otherwise the lists are asked (85_evenness.lua).
+--
+-- A list is replaced by one of a higher version. How far that is, is the group's own in the scalars list_… and walk…, of any other in
+-- the field u:<subscription>: version hash done walker walk_until.
+
+local lists = {}
+
+do -- what is local to it is not counted among the 200 locals that a script may have
+
+local named, how_many -- subscriptions in the order they came; how many members each has
+local known = {}
+
+local function read_subscriptions()
+  if named then return end
+  named, how_many = {}, {}
+  for id, count in string.gmatch(G.subscriptions, '(%S+)=(%d+)') do
+    named[#named + 1], how_many[id] = id, tonumber(count)
+  end
+end
+
+function lists.save_subscriptions()
+  if not named then return end
+  local out = {}
+  for i = 1, #named do
+    if how_many[named[i]] then out[#out + 1] = named[i] .. '=' .. int(how_many[named[i]]) end
+  end
+  G.subscriptions = table.concat(out, ' ')
+end
+
+-- Those that somebody has; if nobody is there, those that are remembered.
+function lists.subscriptions()
+  read_subscriptions()
+  local had, all = {}, {}
+  for i = 1, #named do
+    local count = how_many[named[i]]
+    if count then all[#all + 1] = named[i] end
+    if count and count > 0 then had[#had + 1] = named[i] end
+  end
+  return #had > 0 and had or all, #had < #all and #had > 0
+end
+
+-- Each costs every grant a question, while there are several.
+local MOST = 32
+
+function lists.has_no_room_for(id)
+  read_subscriptions()
+  return not how_many[id] and #named >= MOST
+end
+
+-- A list that nobody has is let go of, as soon as somebody is there with another, and all of those are known.
+function lists.let_go_later()
+  local _, is_forgotten = lists.subscriptions()
+  for i = 1, is_forgotten and #named or 0 do
+    if how_many[named[i]] == 0 then set_timer('l:' .. named[i], now) end
+  end
+end
+
+function lists.forget_members()
+  read_subscriptions()
+  for i = 1, #named do how_many[named[i]] = 0 end
+end
+
+function lists.count(id, delta)
+  read_subscriptions()
+  if not how_many[id] then
+    named[#named + 1], how_many[id] = id, 0
+  elseif how_many[id] == 0 then
+    call('ZREM', TIMERS, 'l:' .. id)
+  end
+  how_many[id] = how_many[id] + delta
+  G.uneven, G.round = 1, G.round + 1
+  lists.let_go_later()
+end
+
+function lists.of(id)
+  if known[id] then return known[id] end
+  local l
+  if id == '-' then
+    l = {version = G.list_version, hash = G.list_hash, done = G.list_done, walker = G.walker, walk_until = G.walk_until}
+  else
+    local packed = call('HGET', STATE, 'u:' .. id) or '0 - 0 - 0'
+    local version, hash, done, walker, walk_until = string.match(packed, '^(%d+) (%S+) (%d) (%S+) (%d+)$')
+    l = {version = tonumber(version), hash = hash, done = tonumber(done), walker = walker, walk_until = tonumber(walk_until)}
+  end
+  known[id] = l
+  return l
+end
+
+function lists.put(id, l)
+  known[id] = l
+  if id == '-' then
+    G.list_version, G.list_hash, G.list_done, G.walker, G.walk_until = l.version, l.hash, l.done, l.walker, l.walk_until
+  else
+    local walker = l.walker == '' and '-' or l.walker
+    keep('u:' .. id, int(l.version) .. ' ' .. l.hash .. ' ' .. int(l.done) .. ' ' .. walker .. ' ' .. int(l.walk_until))
+  end
+end
+
+function lists.forget_walks()
+  local all = lists.subscriptions()
+  for i = 1, #all do
+    local l = lists.of(all[i])
+    l.done = 0
+    lists.put(all[i], l)
+  end
+  G.list_done = 0
+end
+
+function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == 1 end
+
+-- All but one, if it is named.
+function lists.are_known(but)
+  local all = lists.subscriptions()
+  for i = 1, #all do
+    if all[i] ~= but and not lists.is_known(all[i]) then return false end
+  end
+  return true
+end
+
+-- The one subscription that everybody has, if everything in the group is on its list.
+function lists.common()
+  local all, is_forgotten = lists.subscriptions()
+  if #all == 1 and not is_forgotten and (all[1] == '-' or lists.is_known(all[1])) then return all[1] end
+end
+
+function lists.members_of(id)
+  read_subscriptions()
+  return how_many[id] or 0
+end
+
+-- It is no subscription any more.
+function lists.forget(id)
+  read_subscriptions()
+  how_many[id] = nil
+  kept['u:' .. id] = nil
+  call('HDEL', STATE, 'u:' .. id)
+end
+
+local function is_declared(id, name) return call('ZSCORE', DECLARED, id .. ' ' .. name) end
+
+-- Those of the subscriptions that name a resource.
+function lists.naming(name)
+  local all, out = lists.subscriptions(), {}
+  for i = 1, #all do
+    if is_declared(all[i], name) then out[#out + 1] = all[i] end
+  end
+  if not out[1] and how_many['-'] and G.list_version == 0 then out[1] = '-' end
+  return out
+end
+
+function lists.can_work(m, name)
+  if is_declared(m.subscription, name) then return true end
+  return m.subscription == '-' and G.list_version == 0 and lists.naming(name)[1] == '-'
+end
+
+end

@@ -1,0 +1,70 @@
+-- How the group follows its lists: what comes on one is added, what is on none is removed.
+
+do -- what is local to it is not counted among the 200 locals that a script may have
+
+function lists.add(name)
+  G.budget = G.budget - 1
+  put_resource(new_resource(name))
+  journal('added', 'resource', name)
+  call('ZADD', FREE, int(G.version), name)
+end
+
+-- A pending one changes its place among its holder's, and whether it may be cancelled.
+local function flag(r, removing)
+  if r.status == 'pending' then call('ZREM', OWNED, owned_entry(r)) end
+  r.removing = removing
+  put_resource(r)
+  if r.status == 'pending' then
+    call('ZADD', OWNED, '0', owned_entry(r))
+    local m = member(r.owner)
+    if m.status == 'active' then
+      if has_cancellable(m.id) then enter_revoking(m) else leave_revoking(m) end
+    end
+  end
+end
+
+function lists.restore(r)
+  G.budget = G.budget - 1
+  flag(r, false)
+  if r.status == 'free' then call('ZADD', FREE, int(G.version), r.name) end
+  journal('added', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
+  count_total(1)
+end
+
+function lists.remove(r)
+  G.budget = G.budget - 1
+  flag(r, true)
+  count_total(-1)
+  journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
+  if r.status == 'free' or r.status == 'halted' then
+    delete(r)
+  elseif r.status ~= 'pending' then
+    local m = member(r.owner)
+    if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end
+  end
+end
+
+local dropped = {}
+
+-- The names of a list that nobody has any more, a page a call. True when none is left.
+function lists.let_go(id)
+  local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
+  l.version, l.done = 0, 0 -- should somebody come back with it, the walk begins anew
+  lists.put(id, l)
+  for i = 1, #entries do
+    local r = resource(last_word(entries[i]))
+    dropped[#dropped + 1] = entries[i]
+    if r and not r.removing and #lists.naming(r.name) == 0 then lists.remove(r) end
+  end
+  if #entries > 0 then return false end
+  lists.forget(id)
+  return true
+end
+
+-- After the records, or what a script had not removed before it died would be on no list.
+function lists.save_dropped()
+  call_with('ZREM', DECLARED, dropped)
+  dropped = {}
+end
+
+end

@@ -1,0 +1,175 @@
+-- Evenness where members can work different things, while a deployment adds a topic or takes one away: what is free goes to the
+-- least loaded of those whose list names it, and something is revoked only if moving it to one of them lessens the difference
+-- between the two. Moves are found for the loads that they will lead to, and looked for again when all of them have been made. A call
+-- looks at a part of what the most loaded keep.
+
+-- Changes that follow each other closely are gathered: the first acts at once, the next wait until the window closes,
+-- and while they keep coming the window doubles, up to one session timeout.
+local function open_gathering()
+  if G.gather_ms == 0 then return end
+  G.burst = now < G.calm_at and min(G.burst + 1, 16) or 0
+  G.quiet_until = now + min(G.gather_ms * 2 ^ G.burst, G.session_ms)
+  G.calm_at = G.quiet_until + G.session_ms
+end
+
+local even = {}
+
+do -- what is local to it is not counted among the 200 locals that a script may have
+
+local SEEN = 10 -- so many looks cost as much as a move
+local STUCK = 4503599627370496 -- 2^52; before it FREE holds versions, behind it the rounds in which nobody could work something
+
+-- Who of a subscription would be least loaded with one more, and how much; another than `but`, if there is one.
+local function least_of(id, but)
+  save_loads()
+  local found = call('ZRANGEBYLEX', MORE, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', '2')
+  local line = {}
+  for i = 1, #found do
+    local at, who = string.match(found[i], '^%S+ (%d+) (%S+)$')
+    line[i] = {id = who, at = tonumber(at), subscription = id}
+  end
+  return line[1] and line[1].id == but and line[2] or line[1]
+end
+
+local function is_better(one, other, but)
+  if not other or (other.id == but) ~= (one.id == but) then return not other or other.id == but end
+  return one.at < other.at
+end
+
+local function best_of(ids, but)
+  local best
+  for i = 1, #ids do
+    local it = least_of(ids[i], but)
+    if it and is_better(it, best, but) then best = it end
+  end
+  return best
+end
+
+local function first_free()
+  return call('ZRANGEBYSCORE', FREE, '-inf', '(' .. int(STUCK + G.round), 'LIMIT', '0', '1')[1]
+end
+
+local seen = 0
+
+local function pay_for_looking()
+  seen = seen + 1
+  if seen % SEEN == 0 then G.budget = G.budget - 1 end
+end
+
+-- Nobody who could work it has a share: looked at again when that may have changed.
+local function lay_aside(r)
+  pay_for_looking()
+  call('ZADD', FREE, int(STUCK + G.round), r.name)
+end
+
+local function give(r)
+  local giver = avoided(r)
+  local best = best_of(lists.naming(r.name), giver)
+  if not best then return lay_aside(r) end
+  local on_trial = giver and tries_of(r) < 2
+  G.budget = G.budget - 1
+  grant(r, member(best.id), on_trial and best.id ~= giver)
+end
+
+function even.grant()
+  while G.budget > 0 do
+    local name = first_free()
+    local r = name and resource(name)
+    if not r then return end
+    if r.removing then
+      G.budget = G.budget - 1
+      delete(r)
+    else
+      give(r)
+    end
+  end
+end
+
+local function load_of(m, more) return (kept_by(m) + (more or 0)) * SCALE / m.capacity end
+
+-- For each subscription who of it would be better off with one of the giver's, least loaded first.
+local function receivers_from(giver, more)
+  local all, out, load = lists.subscriptions(), {}, load_of(giver, more)
+  for i = 1, #all do
+    local it = least_of(all[i], giver.id)
+    if it and it.id ~= giver.id and it.at < floor(load + 0.5) then out[#out + 1] = it end
+  end
+  table.sort(out, function(a, b) return a.at < b.at end)
+  return out
+end
+
+local function receiver_of(name, receivers)
+  for i = 1, #receivers do
+    if lists.can_work(receivers[i], name) then return member(receivers[i].id) end
+  end
+end
+
+-- The first that could move, idle ones first, then the most recently acquired.
+local function find_movable(giver, receivers)
+  local from = string.sub(G.scan, 1, #giver.id + 1) == giver.id .. ' ' and G.scan or giver.id .. ' l'
+  while G.budget > 0 do
+    local page = call('ZREVRANGEBYLEX', OWNED, '(' .. from, '[' .. giver.id .. ' k1', 'LIMIT', '0', '20')
+    for i = 1, #page do
+      pay_for_looking()
+      from = page[i]
+      local name = last_word(page[i])
+      local receiver = receiver_of(name, receivers)
+      if receiver then return resource(name), receiver end
+    end
+    if #page == 0 then return nil end
+    G.scan = from
+  end
+end
+
+-- Goes through the members, the most loaded first. Who has been passed is more loaded than anybody who gives or receives, so that all
+-- keep their places. True when nobody is left who could give anything. `moved` grows by those who will have what was revoked, and are
+-- compared as if they had it.
+local function look(moved)
+  while G.budget > 0 do
+    save_loads()
+    local top = call('ZREVRANGEBYSCORE', LOAD, '(' .. int(TOP), '(0', 'LIMIT', int(G.passed), '1')[1]
+    local giver = top and member(top)
+    local receivers = giver and receivers_from(giver) or {}
+    if #receivers == 0 then return true end
+    local r, receiver = find_movable(giver, receivers)
+    if r then
+      G.budget = G.budget - 1
+      revoke(r)
+      moved[#moved + 1] = receiver
+      shift(receiver, 1)
+    elseif G.budget > 0 then
+      pay_for_looking()
+      G.passed, G.scan = G.passed + 1, ''
+    end
+  end
+  return false
+end
+
+function even.out()
+  if G.uneven == 0 or call('ZCARD', REVOKING) > 0 or first_free() then return end
+  if now < G.quiet_until then return set_timer('q', G.quiet_until) end
+  if G.uneven == 1 then G.passed, G.scan = 0, '' end
+  local moved = {}
+  local is_over = look(moved)
+  for i = 1, #moved do shift(moved[i], -1) end
+  G.uneven = #moved > 0 and 1 or is_over and 0 or 2
+  if #moved > 0 then open_gathering() end
+end
+
+-- Takes back revocations that have become of no use, the newest first.
+function even.cancel()
+  save_loads()
+  local ids = call('ZRANGEBYSCORE', REVOKING, '0', '+inf', 'LIMIT', '0', '10')
+  for i = 1, #ids do
+    local m = member(ids[i])
+    local newest = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' q', '[' .. m.id .. ' p', 'LIMIT', '0', '10')
+    for n = 1, #newest do
+      local name = last_word(newest[n])
+      if G.budget <= 0 then return end
+      pay_for_looking()
+      if lists.can_work(m, name) and not receiver_of(name, receivers_from(m, 1)) then cancel(resource(name)) end
+    end
+  end
+end
+
+end

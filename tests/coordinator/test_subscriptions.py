@@ -1,0 +1,213 @@
+"""Members of one group that can work different things: a deployment adds, drops or swaps what is consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.coordinator.driver import SETTINGS, Group, Member, names
+
+from cobalance.declaration import digest
+
+DAY_MS = 86_400_000
+ORDERS, REFUNDS = names(6, "orders-"), names(4, "refunds-")
+
+
+def member(group: Group, id_: str, wanted: Iterable[str], **join: object) -> Member:
+    """Joins with a list, and declares it as far as that is asked for. Everybody with the same list has the same subscription."""
+    wanted = tuple(sorted(wanted))
+    it = group.join(id_, subscription=digest(wanted), **join)
+    group.set_resources(it, wanted, version=1)
+    it.hear()
+    return it
+
+
+def held(*members: Member) -> list[set[str]]:
+    """What each holds."""
+    return [set(it.holds) for it in members]
+
+
+def test_nobody_is_given_what_its_code_does_not_name(group: Group) -> None:
+    """A group name that another program has used before."""
+    a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
+    group.drain()
+    assert held(a, b) == [set(ORDERS), set(REFUNDS)]
+
+
+def test_a_rolling_update_that_adds_a_queue(group: Group) -> None:
+    """The old processes go on with what they know; the new one has the new queue at once, and its share of the rest."""
+    old = [member(group, it, ORDERS) for it in "ab"]
+    new = member(group, "c", [*ORDERS, "legacy"])
+    group.drain()
+    assert "legacy" in new.holds
+    assert sorted(len(it.holds) for it in (*old, new)) == [2, 2, 3]
+    assert {entry["resource"] for entry in group.journal("granted") if entry["member"] in "ab"} == set(ORDERS)
+
+
+def test_a_rolling_update_that_drops_a_queue(group: Group) -> None:
+    """As long as one that names it lives, it is worked; then it is let go of."""
+    old = [member(group, it, [*ORDERS, "legacy"]) for it in "ab"]
+    new = [member(group, it, ORDERS) for it in "cd"]
+    group.drain()
+    assert "legacy" in old[0].holds.keys() | old[1].holds.keys()
+    group.until_left(old[0])
+    group.drain()
+    assert "legacy" in old[1].holds
+    group.until_left(old[1])
+    group.drain()
+    assert set(group.holders()) == set(ORDERS)
+    assert sorted(len(it.holds) for it in new) == [3, 3]
+
+
+def test_a_rolling_update_that_swaps_a_topic(group: Group) -> None:
+    """Each topic is worked by those who name it, from the first to the last."""
+    old = [member(group, it, ORDERS) for it in "ab"]
+    new = [member(group, it, REFUNDS) for it in "cd"]
+    group.drain()
+    assert held(*old)[0] | held(*old)[1] == set(ORDERS)
+    assert held(*new)[0] | held(*new)[1] == set(REFUNDS)
+    for it in old:
+        group.until_left(it)
+    group.drain()
+    assert set(group.holders()) == set(REFUNDS)
+
+
+def test_a_restart_with_one_queue_more_needs_no_version(group: Group) -> None:
+    """All processes stop, and start with another list."""
+    a = member(group, "a", ORDERS)
+    group.until_left(a)
+    b = member(group, "b", [*ORDERS, "legacy"])
+    group.drain()
+    assert held(b) == [{*ORDERS, "legacy"}]
+
+
+def test_what_all_have_left_is_kept_for_who_comes_back(group: Group) -> None:
+    """Nobody is there, so nobody names anything else: nothing is let go of."""
+    a = member(group, "a", ORDERS)
+    group.until_left(a)
+    group.run(DAY_MS)
+    assert set(group.holders()) == set(ORDERS)
+    b = group.join("b", subscription=digest(ORDERS))
+    b.hear()
+    assert held(b) == [set(ORDERS)]
+
+
+def test_the_offset_of_what_is_let_go_of_outlives_it(group: Group) -> None:
+    """It comes back with the next member that names it."""
+    a = member(group, "a", ["legacy"])
+    a.commit("legacy", 7)
+    b = member(group, "b", ORDERS)
+    group.until_left(a)
+    group.drain()
+    assert set(group.holders()) == set(ORDERS)
+    c = member(group, "c", ["legacy"])
+    group.drain()
+    assert c.holds["legacy"].committed == 7
+    assert b.holds.keys() == set(ORDERS)
+
+
+def test_those_who_can_share_evenly(group: Group) -> None:
+    """One can work refunds only, the others everything."""
+    both = [member(group, it, [*ORDERS, *REFUNDS]) for it in "ab"]
+    one = member(group, "c", REFUNDS)
+    group.drain()
+    assert sorted(len(it.holds) for it in (*both, one)) == [3, 3, 4]
+    assert one.holds.keys() < set(REFUNDS)
+
+
+def test_a_newcomer_takes_no_more_than_its_share(group: Group) -> None:
+    """From six and four to one more: as few moves as even it out, and nothing else is paused."""
+    a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
+    group.drain()
+    c = member(group, "c", [*ORDERS, *REFUNDS])
+    group.drain()
+    assert [len(it.holds) for it in (a, b, c)] == [4, 3, 3]
+    assert len(group.journal("revoking")) == 3
+
+
+def test_a_revocation_of_no_more_use_is_cancelled(group: Group) -> None:
+    """Whom it was meant for has gone before it was drained."""
+    a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
+    group.drain()
+    c = member(group, "c", [*ORDERS, *REFUNDS])
+    group.beat()
+    assert a.pending
+    group.until_left(c)
+    group.beat()
+    assert not a.pending
+    assert not b.pending
+
+
+def test_what_nobody_present_can_work_waits_without_keeping_others_waiting(group: Group) -> None:
+    """A standby names more than the worker does: more than one call may look at."""
+    standby = member(group, "s", names(300), capacity=0)
+    a = member(group, "a", ["zebra"])
+    group.drain()
+    assert held(a) == [{"zebra"}]
+    b = member(group, "b", names(300))
+    group.drain()
+    assert len(b.holds) == 300
+    assert not standby.holds
+
+
+def test_a_static_member_that_restarts_with_another_list_keeps_what_both_name(group: Group) -> None:
+    """What it no longer names goes to somebody else, who does."""
+    both = [*ORDERS, *REFUNDS]
+    a, b = member(group, "a", both, instance_id="A"), member(group, "b", both, instance_id="B")
+    group.drain()
+    kept = {name: it.token for name, it in a.holds.items() if name in ORDERS}
+    group.drain()
+    assert a.leave(remain=True) == "LEFT"
+    again = member(group, "c", ORDERS, instance_id="A")
+    group.run(2 * SETTINGS.heartbeat_interval_ms)
+    group.drain()
+    assert set(again.holds) <= set(ORDERS)
+    assert kept.keys() <= again.holds.keys()
+    assert {*again.holds, *b.holds} == {*both}
+
+
+def test_a_list_that_shrinks_while_another_names_it(group: Group) -> None:
+    """Who has it must be able to work it: it moves, and stays in the group."""
+    a = group.join("a")
+    group.set_resources(a, ORDERS)
+    a.hear()
+    b = member(group, "b", [ORDERS[0]])
+    group.drain()
+    group.set_resources(a, ORDERS[1:])
+    group.drain()
+    assert set(group.holders()) == set(ORDERS)
+    assert held(b) == [{ORDERS[0]}]
+    assert held(a) == [set(ORDERS[1:])]
+
+
+def test_lists_survive_a_loss(group: Group) -> None:
+    """After a data loss everybody claims and declares again; each has what it had."""
+    a, b = member(group, "a", ORDERS), member(group, "b", [*ORDERS, *REFUNDS])
+    group.drain()
+    before = held(a, b)
+    group.lose_data()
+    a2 = a.rejoin("a2", subscription=digest(ORDERS))
+    b2 = b.rejoin("b2", subscription=digest((*ORDERS, *REFUNDS)))
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    group.set_resources(a2, ORDERS, version=1)
+    group.set_resources(b2, (*ORDERS, *REFUNDS), version=1)
+    group.run(SETTINGS.session_timeout_ms)
+    group.drain()
+    assert held(a2, b2) == before
+
+
+def test_too_many_different_lists_are_refused(group: Group) -> None:
+    """Each costs every grant a question."""
+    for number in range(32):
+        member(group, f"m{number}", [f"only-{number}"])
+    late = group.join("late", subscription="one-more")
+    assert late.last.status == "SUBSCRIPTIONS"
+    group.until_left(group.members["m0"])
+    group.tick()
+    assert group.join("later", subscription="one-more").last.status == "OK"
+
+
+def test_a_mixed_group_of_any_size_costs_a_call_little(group: Group) -> None:
+    """Nobody's is looked through as a whole in one call."""
+    a, b = member(group, "a", names(900)), member(group, "b", [*names(300), "x"])
+    group.drain()
+    assert [len(it.holds) for it in (a, b)] == [600, 301]
