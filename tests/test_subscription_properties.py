@@ -1,0 +1,137 @@
+"""Any history of a group whose members can work different things, while lists come and go.
+
+What is looked at is what `test_assignment_properties.py` looks at, with other words for even: nobody is given what its list does not name,
+everything that somebody with a share names is held, and no single move would lessen the difference between two members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from hypothesis import HealthCheck, assume, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from tests.coordinator.driver import Member
+from tests.test_assignment_properties import MOST_MEMBERS, POOL, Histories, any_member
+
+OWN = "-"
+LISTS = {"all": POOL, "first": POOL[:12], "last": POOL[9:], "one": POOL[:1], "few": POOL[4:7], "none": ()}
+
+
+class Subscriptions(Histories):
+    """A member is of one of several subscriptions, whose list it declares at once or later; the group's own list changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subscribed: dict[str, str] = {}
+
+    def declare(self, member: Member) -> None:
+        """It sends its list, as far as it is asked for."""
+        name = self.subscribed[member.id]
+        if name != OWN:
+            assert self.group.set_resources(member, LISTS[name], version=1) in ("DONE", "CURRENT", "WAIT")
+
+    @rule(
+        capacity=st.sampled_from([1, 1, 1, 2, 3, 0]),
+        subscription=st.sampled_from([*LISTS, OWN]),
+        lose_reply=st.booleans(),
+        at_once=st.booleans(),
+    )
+    def join(self, capacity: int, subscription: str, *, lose_reply: bool, at_once: bool) -> None:
+        """A process comes, of one of several deployments."""
+        assume(len(self.members) < MOST_MEMBERS)
+        self.joins += 1
+        member = self.group.join(f"m{self.joins}", capacity=capacity, subscription=subscription, lose_reply=lose_reply)
+        if lose_reply:
+            member.repeat()
+        self.capacities[member.id], self.subscribed[member.id] = capacity, subscription
+        if at_once:
+            self.declare(member)
+
+    @rule(index=any_member)
+    def declare_late(self, index: int) -> None:
+        """A process says what it can work."""
+        self.declare(self.pick(index))
+
+    @rule(index=any_member, count=st.integers(0, len(POOL)), start=st.integers(0, len(POOL)))
+    def change_list(self, index: int, count: int, start: int) -> None:
+        """Another list of those who leave it to the group."""
+        member = self.pick(index)
+        assume(self.subscribed[member.id] == OWN)
+        self.group.set_resources(member, tuple(sorted((POOL + POOL)[start : start + count])))
+
+    # -- what always holds -------------------------------------------------------------------------------------------
+
+    def named_by(self, subscription: str) -> set[str]:
+        """What its list names."""
+        if subscription != OWN:
+            return set(LISTS[subscription])
+        entries = (entry.split(" ") for entry in self.group.records().zsets["declared"])
+        return {name for it, name in entries if it == OWN}
+
+    @invariant()
+    def nobody_is_given_what_it_does_not_name(self) -> None:
+        """Whoever was there before."""
+        for name, record in self.group.records().resources.items():
+            if record.status == "granted":
+                assert name in self.named_by(self.subscribed[record.owner]), f"{name} was given to {record.owner}"
+
+    # -- what holds once it is quiet ---------------------------------------------------------------------------------
+
+    def go_quiet(self) -> None:
+        """Everybody has said what it can work."""
+        for member in self.members:
+            self.declare(member)
+        super().go_quiet()
+
+    def check_quiet(self) -> None:
+        """What somebody can work is held by one who can; nothing waits; a fixed point."""
+        records = self.group.records()
+        note(f"quiet: {self.group.loads()} of {self.subscribed}")
+        named = {member.id: self.named_by(self.subscribed[member.id]) for member in self.members}
+        workers = {member: named[member] for member, capacity in self.shares().items() if capacity}
+        if self.members:
+            assert {name for name, it in records.resources.items() if not it.removing} == set().union(*named.values())
+        for name, it in records.resources.items():
+            if self.members:
+                assert (it.status == "held") == any(name in names for names in workers.values()), f"{name} is {it.status}"
+            if it.status == "held":
+                assert name in workers[it.owner], f"{it.owner} has {name}"
+        assert not list(self.better_moves(workers))
+        assert all(not member.pending for member in self.members)
+        self.check_fixed_point()
+
+    def better_moves(self, workers: dict[str, set[str]]) -> Iterator[str]:
+        """Those that would lessen the difference between two."""
+        kept, capacity = self.group.loads(), self.capacities
+        for name, owner in self.group.holders().items():
+            for other in workers:
+                if owner in workers and other != owner and name in workers[other]:
+                    if Fraction(kept[owner], capacity[owner]) > Fraction(kept[other] + 1, capacity[other]):
+                        yield f"{name} from {owner} to {other}"
+
+    @precondition(lambda _: False)
+    @rule(change=st.just("join"), index=any_member, size=st.integers(0, 18))
+    def one_change(self, change: str, index: int, size: int) -> None:
+        """The fewest moves are of quotas."""
+
+
+class OneMoveACall(Subscriptions):
+    """The same with the work of every call bounded to one move."""
+
+    moves_per_call = 1
+
+
+class Gathered(Subscriptions):
+    """The same with changes gathered."""
+
+    gather_ms = 400
+
+
+@pytest.mark.parametrize("machine", [Subscriptions, OneMoveACall, Gathered])
+def test_every_history_ends_with_each_working_its_own(machine: type[Subscriptions]) -> None:
+    """Whatever is deployed in whatever order, the group comes to rest, and nobody ever has what its code does not name."""
+    profile = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=profile)
