@@ -527,15 +527,37 @@ async def test_a_leader_is_cancelled_when_the_role_is_asked_back(make: Callable[
 
 
 async def test_lists_that_disagree_are_refused_on_entering(make: Callable[..., Group]) -> None:
-    """Before the body begins, and without harm to whoever is there."""
-    async with make() as a:
+    """Those of one version; before the body begins, and without harm to whoever is there."""
+    async with make(resources_version=1) as a:
         await holds(a, 4)
         tokens = {name: it.token for name, it in a.tenures.items()}
         with pytest.raises(GroupFailed, match="give all members the same list"):
-            async with make(("r0", "other")):
+            async with make(("r0", "other"), resources_version=1):
                 raise AssertionError("the body must not run")
         await holds(a, 4)
         assert set(a.tenures) == set(tokens)
+
+
+async def test_members_work_only_what_they_name(make: Callable[..., Group]) -> None:
+    """While a rolling update adds one and drops another; the last that names something takes it along when it leaves."""
+    async with make(("r0", "r1", "r2")) as new:
+        async with make(("r0", "r1", "old")) as old:
+            await holds(old, 2)
+            await holds(new, 2)
+            assert "old" in old.tenures
+            assert "r2" in new.tenures
+        await new.wait_held("r0", "r1", "r2")
+        assert {row.name for row in new._coordinator.resources()} == {"r0", "r1", "r2"}
+
+
+async def test_a_list_without_a_version_is_for_good(make: Callable[..., Group]) -> None:
+    """What it was made with is what its code names; with a version it can be changed."""
+    async with make() as a:
+        with pytest.raises(UsageError, match="give resources_version"):
+            a.declare(["r9"], 2)
+    async with make(resources_version=1) as a:
+        a.declare(["r9"], 2)
+        await a.wait_held("r9")
 
 
 async def test_a_double_instance_id_is_refused_on_entering(make: Callable[..., Group]) -> None:

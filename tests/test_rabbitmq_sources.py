@@ -195,8 +195,7 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
         )
         async with group:
             await until(lambda: held(here) == {f"{prefix}-1"})
-            source = group._discovers
-            assert isinstance(source, ManagedSource)
+            [source] = group._subscribed._managed
             source._management_url = "http://guest:guest@127.0.0.1:1"
             await until(lambda: "could not be looked for" in caplog.text)
             here.publish(f"{prefix}-1", "x")

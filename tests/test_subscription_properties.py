@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, assume, note, settings
@@ -96,7 +97,9 @@ class Subscriptions(Histories):
             assert {name for name, it in records.resources.items() if not it.removing} == set().union(*named.values())
         for name, it in records.resources.items():
             if self.members:
-                assert (it.status == "held") == any(name in names for names in workers.values()), f"{name} is {it.status}"
+                assert (it.status == "held") == any(name in names for names in workers.values()), (
+                    f"{name} is {it.status}"
+                )
             if it.status == "held":
                 assert name in workers[it.owner], f"{it.owner} has {name}"
         assert not list(self.better_moves(workers))
@@ -106,11 +109,11 @@ class Subscriptions(Histories):
     def better_moves(self, workers: dict[str, set[str]]) -> Iterator[str]:
         """Those that would lessen the difference between two."""
         kept, capacity = self.group.loads(), self.capacities
-        for name, owner in self.group.holders().items():
-            for other in workers:
-                if owner in workers and other != owner and name in workers[other]:
-                    if Fraction(kept[owner], capacity[owner]) > Fraction(kept[other] + 1, capacity[other]):
-                        yield f"{name} from {owner} to {other}"
+        for (name, owner), (other, names) in product(self.group.holders().items(), workers.items()):
+            if owner not in workers or other == owner or name not in names:
+                continue
+            if Fraction(kept[owner], capacity[owner]) > Fraction(kept[other] + 1, capacity[other]):
+                yield f"{name} from {owner} to {other}"
 
     @precondition(lambda _: False)
     @rule(change=st.just("join"), index=any_member, size=st.integers(0, 18))

@@ -86,7 +86,15 @@ class Problem:
     """Something the user should know. ``fatal`` ends the session."""
 
     code: Literal[
-        "list_disagrees", "instance_in_use", "recovering", "cut_off", "commit_refused", "unreachable", "hung", "overlap"
+        "list_disagrees",
+        "instance_in_use",
+        "subscriptions",
+        "recovering",
+        "cut_off",
+        "commit_refused",
+        "unreachable",
+        "hung",
+        "overlap",
     ]
     message: str
     fatal: bool = False

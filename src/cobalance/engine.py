@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import EVERYBODY, hint_channel
+from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
 from cobalance.lateness import Lateness
@@ -122,8 +123,8 @@ class Engine:
             threading.Thread(target=self._run_calls, name=f"cobalance-{coordinator.group}-calls", daemon=True),
         ]
 
-    def start(self) -> None:
-        """Starts the threads and joins the group."""
+    def start(self, subscription: str = GROUPS_OWN) -> None:
+        """Starts the threads and joins the group, as one of those with this subscription."""
         try:
             for thread in self._threads:
                 thread.start()
@@ -133,7 +134,7 @@ class Engine:
             self._work.flush()
             raise
         self._listener.subscribe(hint_channel(self._coordinator.group, EVERYBODY))
-        self.post(ev.Started())
+        self.post(ev.Started(subscription))
 
     def discard(self) -> None:
         """Instead of :meth:`start`: it is not needed after all."""

@@ -7,12 +7,14 @@ from typing import Literal
 import attrs
 
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Effort, Request
+from cobalance.coordinator.requests import GROUPS_OWN, Effort, Request
 
 
 @attrs.frozen
 class Started:
-    """The process wants to be a member."""
+    """The process wants to be a member, of those with this subscription: all of them declare the same list."""
+
+    subscription: str = GROUPS_OWN
 
 
 @attrs.frozen

@@ -12,7 +12,9 @@ import anyio
 import attrs
 
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import open_transport
+from cobalance.declaration import digest
 from cobalance.engine import Engine, call_timeout_ms, monotonic_ms
 from cobalance.errors import (
     CommitOutcomeUnknown,
@@ -57,7 +59,7 @@ class GroupOptions(TypedDict, total=False):
     on_assigned: Listener | None
     on_revoked: Listener | None
     on_lost: Listener | None
-    resources_version: int
+    resources_version: int | None
     transport: Transport | None
     log_exceptions: bool
 
@@ -77,12 +79,14 @@ class Group(Pausing):
 
     Args:
         name: of the group.
-        resources: the list all members agree on; ``None`` when somebody else declares it.
+        resources: what this member can work, and is given nothing else. Members may name different things at the same time, such as during a
+            rolling update: everything that somebody present names is worked by one who names it. ``None`` when somebody else declares it.
         redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
             within one process.
         settings: stored by the first member of a new group; later ones adopt what is stored.
         member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
-        resources_version: raise it with every change of the list.
+        resources_version: for lists that programs generate: members with a version all go by the list of the highest, whatever they named
+            themselves. Raise it with every change of the list; :meth:`declare` changes it later.
         transport: instead of ``redis_url``.
         log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
 
@@ -102,7 +106,7 @@ class Group(Pausing):
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
-        resources_version: int = 1,
+        resources_version: int | None = None,
         transport: Transport | None = None,
         log_exceptions: bool = True,
     ) -> None:
@@ -120,8 +124,12 @@ class Group(Pausing):
             validate_name("instance id", self.own.instance_id)
         self._resources = None if resources is None else check_names("resource", resources)
         check_resources(self._resources or ())
-        check_integer("resources_version", resources_version)
+        if resources_version is not None:
+            check_integer("resources_version", resources_version)
         self._version = resources_version
+        self._subscription = GROUPS_OWN
+        if self._resources is not None and resources_version is None:
+            self._subscription = digest(tuple(sorted(set(self._resources))))
         self._redis_url, self._transport = redis_url, transport
         self._entered = False
         self._remain: bool | None = None
@@ -158,9 +166,9 @@ class Group(Pausing):
     async def _enter_group(self) -> None:
         self._tasks.start_soon(self._dispatch)
         self._declares = self._resources is not None
-        self._engine.start()
+        self._engine.start(self._subscription)
         if self._resources is not None:
-            self.declare(self._resources, self._version)
+            self._engine.post(ResourcesDeclared(self._version or 1, self._resources))
         await self._settled.wait()
         if self._failure is not None:  # it is raised in the task group, which cancels us
             await anyio.sleep_forever()
@@ -209,7 +217,16 @@ class Group(Pausing):
         return self._engine.session.member
 
     def declare(self, resources: Iterable[str], version: int) -> None:
-        """Declares the resource list. A version lower than the group's is ignored, an equal one must name the same list."""
+        """Declares another list, for members with a ``resources_version``, or without ``resources``. A version lower than the group's is
+        ignored, an equal one must name the same list.
+
+        Raises:
+            UsageError: this member was given a list without a version, which is for good.
+        """
+        if self._subscription != GROUPS_OWN:
+            raise UsageError(
+                "this member's resources are what it was made with: give resources_version to change them later"
+            )
         names = check_names("resource", resources)
         check_resources(names)
         check_integer("the resource list's version", version)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.actions import Problem
-from cobalance.coordinator.requests import Claim, Join
+from cobalance.coordinator.requests import GROUPS_OWN, Claim, Join
 
 if TYPE_CHECKING:
     from cobalance.settings import GroupSettings, MemberSettings
@@ -21,6 +21,7 @@ class Joining:
 
     def __init__(self, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self._label, self._settings, self._own = label, settings, member
+        self.subscription = GROUPS_OWN
         self._claims: list[Claim] = []
         self._refused_since: int | None = None
         self._refused_at = 0
@@ -49,6 +50,7 @@ class Joining:
             floor_token=floor_token,
             claims=tuple(page),
             last_page=len(page) == len(self._claims),
+            subscription=self.subscription,
         )
 
     def answered(self, page: Join) -> None:

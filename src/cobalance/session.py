@@ -82,7 +82,7 @@ class Session:
     def __init__(self, name: str, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self.phase = Phase.NEW
         self._own = member
-        self._is_coordinator = False
+        self._is_coordinator = self._is_head = False
         self._due_at: int | None = None
         self._heartbeat_at, self._heartbeat_ms = 0, settings.heartbeat_interval_ms
         self._now = 0
@@ -130,6 +130,11 @@ class Session:
         """Whether the last answer named this member as the elected coordinator."""
         return self._is_coordinator
 
+    @property
+    def is_head(self) -> bool:
+        """Whether the last answer named it as the one to look for what its subscription is about."""
+        return self._is_head
+
     def _to(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self.phase]:
             raise IllegalTransition(f"a session that is {self.phase.value} cannot become {phase.value}")
@@ -137,8 +142,9 @@ class Session:
 
     # -- what the process wants ------------------------------------------------------------------------------------
 
-    def _started(self, _: ev.Started) -> None:
+    def _started(self, event: ev.Started) -> None:
         self._to(Phase.JOINING)
+        self.joining.subscription = event.subscription
         self._prepare_join(claims=[])
 
     def _commit_asked(self, event: ev.CommitAsked) -> None:
@@ -174,6 +180,9 @@ class Session:
         if reply.status == "INSTANCE_IN_USE":
             self._refused_as_double(reply)
             return
+        if reply.status == "SUBSCRIPTIONS":
+            self._refused_as_one_too_many()
+            return
         self.line.answered(reply)
         if reply.status == "OK":
             self._accept(payload, reply, event.sent_at)
@@ -196,11 +205,19 @@ class Session:
         else:
             self._out += self.joining.refused(self._now, reply.session_timeout_ms)
 
+    def _refused_as_one_too_many(self) -> None:
+        self.lease.failed(self._now)
+        message = (
+            "the members of this group declare so many different things already that it takes no other: let those that work the same "
+            "declare the same, or use several groups"
+        )
+        self._out.append(act.Problem("subscriptions", message, fatal=True))
+
     def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
         if not isinstance(payload, Join) or payload.last_page:  # a page of claims says nothing of those yet to come
             self.lease.renewed(reply.session_timeout_ms)
         self._heartbeat_ms = reply.heartbeat_interval_ms
-        self._is_coordinator = reply.coordinator
+        self._is_coordinator, self._is_head = reply.coordinator, reply.head
         self._due_at = sent_at + reply.due_ms - reply.now_ms
         if self.phase is Phase.CUT and not self.lease.over(self._now):
             self._to(Phase.ACTIVE)
@@ -260,7 +277,7 @@ class Session:
 
     def _prepare_join(self, claims: list[Claim]) -> None:
         self.joining.begin(claims)
-        self._due_at, self._is_coordinator = None, False
+        self._due_at, self._is_coordinator, self._is_head = None, False, False
         self._out.append(act.Listen(self.line.begin_member()))
 
     def _rejoin(self, claims: list[Claim]) -> None:

@@ -99,7 +99,7 @@ class BlockingGroup:
         on_assigned: BlockingListener | None = None,
         on_revoked: BlockingListener | None = None,
         on_lost: BlockingListener | None = None,
-        resources_version: int = 1,
+        resources_version: int | None = None,
         transport: Transport | None = None,
         log_exceptions: bool = True,
     ) -> None:

@@ -170,13 +170,17 @@ def _instances(records: Records) -> None:
 def _subscriptions(records: Records) -> None:
     counted = Counter(member.subscription for member in records.members.values() if member.is_counted)
     written = dict(pair.rsplit("=", 1) for pair in records.scalars.get("subscriptions", "").split())
-    assert {name: int(count) for name, count in written.items() if count != "0"} == counted, "subscriptions are miscounted"
+    assert {name: int(count) for name, count in written.items() if count != "0"} == counted, (
+        "subscriptions are miscounted"
+    )
     known = {entry.split(" ")[0] for entry in records.zsets["declared"]}
     assert known <= written.keys(), "a list is kept that is nobody's"
     for name, record in records.resources.items():
         owner = records.members.get(record.owner)
         if record.status == "granted" and owner is not None and owner.subscription != "-":
-            assert f"{owner.subscription} {name}" in records.zsets["declared"], f"{record.owner} was given {name} unasked"
+            assert f"{owner.subscription} {name}" in records.zsets["declared"], (
+                f"{record.owner} was given {name} unasked"
+            )
 
 
 def _feed(records: Records) -> None:

@@ -126,7 +126,20 @@ class Records:
         return tuple(_changed(key, field, value) if key.key.endswith(b":state") else key for key in self.raw)
 
 
-_ZSETS = ("names", "owned", "feed", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines", "declared")
+_ZSETS = (
+    "names",
+    "owned",
+    "feed",
+    "load",
+    "more",
+    "less",
+    "loose",
+    "revoking",
+    "free",
+    "timers",
+    "deadlines",
+    "declared",
+)
 
 
 def _pairs(flat: Any) -> dict[str, str]:

@@ -201,8 +201,16 @@ class Coordinator:
         for row in self._rows("resources"):
             yield ResourceRow.read(row)
 
-    def _rows(self, section: Section) -> Iterator[tuple[str, ...]]:
-        cursor = ""
+    def subscriptions(self) -> list[SubscriptionRow]:
+        """What members have declared, in the order it came."""
+        return [SubscriptionRow.read(row) for row in self._rows("subscriptions")]
+
+    def declared(self, subscription: str) -> Iterator[str]:
+        """What is on the list of a subscription, page by page."""
+        for (name,) in self._rows("declared", subscription):
+            yield name
+
+    def _rows(self, section: Section, cursor: str = "") -> Iterator[tuple[str, ...]]:
         while True:
             reply = self._admin(Describe(section, cursor))
             yield from reply.rows
@@ -231,6 +239,7 @@ class MemberRow:
     capacity: int
     instance_id: str | None
     label: str
+    subscription: str
     joined_ms: int
     last_request: int
     expires_ms: int
@@ -242,8 +251,30 @@ class MemberRow:
     @classmethod
     def read(cls, row: tuple[str, ...]) -> MemberRow:
         """From a row of ``describe``."""
-        id_, status, capacity, instance, label, *numbers = row
-        return cls(id_, status, int(capacity), None if instance == "-" else instance, label, *map(int, numbers))
+        id_, status, capacity, instance, label, *numbers, subscription = row
+        known = None if instance == "-" else instance
+        return cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
+
+
+@attrs.frozen
+class SubscriptionRow:
+    """What members with one declaration can work."""
+
+    id: str
+    members: int
+    version: int
+    """Of its list."""
+    digest: str
+    known: bool
+    """All of its list is."""
+    resources: int
+    """How many it names."""
+
+    @classmethod
+    def read(cls, row: tuple[str, ...]) -> SubscriptionRow:
+        """From a row of ``describe``."""
+        id_, members, version, digest, done, resources = row
+        return cls(id_, int(members), int(version), digest, done == "1", int(resources))
 
 
 @attrs.frozen

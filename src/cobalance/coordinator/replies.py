@@ -11,7 +11,9 @@ from cobalance.errors import ProtocolMismatch
 if TYPE_CHECKING:
     from cobalance.coordinator.transport import Reply as RawReply
 
-Status = Literal["OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "SUBSCRIPTIONS", "PROTOCOL"]
+Status = Literal[
+    "OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "SUBSCRIPTIONS", "PROTOCOL"
+]
 
 ChangeKind = Literal["hold", "revoke", "lost"]
 
@@ -43,6 +45,8 @@ class CoordinatorReply:
     due_ms: int = 0
     """When somebody must call again for the group's sake."""
     coordinator: bool = False
+    head: bool = False
+    """The member was elected to look for what its subscription is about."""
     more: bool = False
     """Work is waiting that a next call would do or bring."""
     recovering_ms: int = 0
@@ -82,7 +86,7 @@ def decode(raw: RawReply) -> CoordinatorReply:
             "this group speaks another protocol: all members of a group must run compatible versions of cobalance"
         )
     numbers = map(int, fields[1:11])
-    now, incarnation, version, cursor, session, heartbeat, due, is_coordinator, more, recovering = numbers
+    now, incarnation, version, cursor, session, heartbeat, due, elected, more, recovering = numbers
     changes, results = fields[11:]
     return CoordinatorReply(
         status=status,
@@ -93,7 +97,8 @@ def decode(raw: RawReply) -> CoordinatorReply:
         session_timeout_ms=session,
         heartbeat_interval_ms=heartbeat,
         due_ms=due,
-        coordinator=is_coordinator == 1,
+        coordinator=elected & 1 == 1,
+        head=elected & 2 == 2,
         more=more == 1,
         recovering_ms=recovering,
         changes=tuple(map(_change, changes)),

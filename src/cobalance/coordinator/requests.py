@@ -247,7 +247,7 @@ class Repair:
         return []
 
 
-Section = Literal["state", "members", "resources"]
+Section = Literal["state", "members", "resources", "subscriptions", "declared"]
 
 
 @attrs.frozen

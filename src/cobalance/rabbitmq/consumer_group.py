@@ -13,7 +13,7 @@ from cobalance.events import ResourcesDeclared
 from cobalance.group import GroupOptions
 from cobalance.limits import check_kind
 from cobalance.names import validate_name
-from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
+from cobalance.rabbitmq.broker import learn_queue
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.consumer_options import Ack, ConsumerOptions
 from cobalance.rabbitmq.dead_letters import send_dead_letter
@@ -24,7 +24,6 @@ from cobalance.rabbitmq.failures import unguarded
 from cobalance.rabbitmq.fencing import Fence, Fencing
 from cobalance.rabbitmq.handling import Handling
 from cobalance.rabbitmq.in_flight import Room, Share
-from cobalance.rabbitmq.layouts import LayoutSource
 from cobalance.rabbitmq.learning import LearningWorker
 from cobalance.rabbitmq.options import check_options, checked_source
 from cobalance.rabbitmq.partition import PartitionConsumer
@@ -32,11 +31,10 @@ from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.queues import Guard, Queue
 from cobalance.rabbitmq.reconnection import Reconnection
 from cobalance.rabbitmq.retries import Retries
-from cobalance.rabbitmq.sources import BoundQueues, ManagedSource, MatchingQueues
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.stream_worker import StreamWorker
 from cobalance.rabbitmq.streaming import Streaming
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.subscription import Subscription
 from cobalance.worker_threads import WorkerThreads, in_thread
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from cobalance.events import Event
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.consumer_options import ConsumerSource
-    from cobalance.rabbitmq.discovery import Source
     from cobalance.rabbitmq.failure_policy import OnFailure
     from cobalance.rabbitmq.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.partition import Event as ConsumerEvent
@@ -80,8 +77,10 @@ class ConsumerGroup(Streaming):
 
     Args:
         name: of the group.
-        source: a :class:`Topic`, a topic's name, or queues that exist: names, or :class:`Queue` declarations, or
-            :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as long as the group lives.
+        source: a :class:`Topic`, or a topic's name; or a list, mixed as you like, of topics and of queues that exist: names, or
+            :class:`Queue` declarations, or :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as long as the group
+            lives. Members of one group may be given different things, such as during a rolling update: each works only what it was
+            given, and everything is worked by somebody who was given it, as evenly as that allows.
         handler: what to do with a message. Delivery is at least once: after a crash or a forced move, messages that were not
             acknowledged come again, with a higher token.
         amqp_url: ``amqp://user:password@host:port/vhost``, or ``amqps://``.
@@ -159,10 +158,9 @@ class ConsumerGroup(Streaming):
     ) -> None:
         check_options({name: value for name, value in locals().items() if name != "name"})
         super().__init__(name, **group_options)
-        self._source, self._amqp_url = checked_source(source), amqp_url
-        self._management_url, self._refresh_ms = management_url, refresh_ms
+        self._amqp_url, self._management_url, self._refresh_ms = amqp_url, management_url, refresh_ms
+        self._subscribed = Subscription(checked_source(source), amqp_url, management_url)
         self._fencing: Fencing | None = None
-        self._discovers: LayoutSource | ManagedSource | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
         self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
@@ -217,7 +215,7 @@ class ConsumerGroup(Streaming):
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        queues = await in_thread(self._find_queues)
+        queues = await in_thread(self._subscribed.find)
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
         self._threads = WorkerThreads()
@@ -230,29 +228,13 @@ class ConsumerGroup(Streaming):
         )
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._reconnection.open()
-        # What changes by itself is declared by whoever is elected coordinator; the rest, by everybody.
-        is_fixed = self._discovers is None or (
-            isinstance(self._discovers, LayoutSource) and not self._discovers.is_grown
-        )
-        self._resources = tuple(self._queues) if is_fixed else None
-
-    def _find_queues(self) -> list[Queue]:
-        source = self._source
-        if isinstance(source, BoundQueues | MatchingQueues):
-            self._discovers = ManagedSource(source, self._amqp_url, self._management_url)
-            return [learn_queue(self._amqp_url, name) for name in sorted(self._discovers.find())]
-        if isinstance(source, str):
-            source = read_topic(self._amqp_url, source)
-        if isinstance(source, Topic):
-            topic = verify_topic(self._amqp_url, source)
-            if topic.queue_type != "stream":  # streams are never grown
-                self._discovers = LayoutSource(topic, self._amqp_url)
-            return list(topic.queues)
-        return [it if isinstance(it, Queue) else learn_queue(self._amqp_url, it) for it in source]
+        # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
+        self._subscription = self._subscribed.id
+        self._resources = tuple(self._queues) if self._subscribed.is_certain else None
 
     async def _enter_group(self) -> None:
-        if self._discovers is not None:
-            self._tasks.start_soon(self._discover, self._discovers)
+        if self._subscribed.changes:
+            self._tasks.start_soon(self._discover)
         if self._management_url is not None:
             fence = Fence(self._coordinator, self._amqp_url, self._management_url)
             self._fencing = Fencing(fence, self.settings.session_timeout_ms)
@@ -263,18 +245,18 @@ class ConsumerGroup(Streaming):
         with self._service_scope():
             await fencing.run()
 
-    async def _discover(self, source: Source) -> None:
+    async def _discover(self) -> None:
         with self._service_scope():
             await Discovery(
-                source,
+                self._subscribed,
                 self._coordinator,
                 refresh_ms=self._refresh_ms,
-                is_coordinator=lambda: self._engine.session.is_coordinator,
-                declare=self.declare,
+                is_head=lambda: self._engine.session.is_head,
+                declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
             ).run()
 
     def _check_queues(self) -> None:
-        if not self._queues and not isinstance(self._discovers, ManagedSource):
+        if not self._queues and not self._subscribed.may_be_empty:
             raise UsageError(f"group {self.name!r} was given no queues: name a topic, or at least one queue")
         for queue in self._queues.values():
             self._check_queue(queue)
@@ -325,7 +307,7 @@ class ConsumerGroup(Streaming):
         queue = self._queues.get(tenure.resource)
         if queue is not None:
             return self._worker_for(tenure, queue)
-        if self._resources is not None and self._discovers is not None:
+        if self._resources is not None and self._subscribed.changes:
             self.post(ResourcesDeclared(0, ()))  # The topic was grown: what this process declared is out of date.
         return LearningWorker(tenure, self.name, lambda: self._learn(tenure))
 

@@ -13,7 +13,8 @@ from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
 
-ConsumerSource = Topic | str | BoundQueues | MatchingQueues | Iterable[str | Queue]
+Part = Topic | Queue | str | BoundQueues | MatchingQueues
+ConsumerSource = Part | Iterable[Part]
 Ack = Literal["auto", "manual"]
 
 

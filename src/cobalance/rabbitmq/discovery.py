@@ -1,7 +1,7 @@
-"""Keeps a group's resource list in step with RabbitMQ: the elected coordinator looks, and declares what it finds.
+"""Keeps what a subscription is about in step with RabbitMQ: the member that was elected its head looks, and declares what it finds.
 
-A list's version is the group's clock when the look began, so whoever has looked later wins, and a coordinator that was deposed
-in the middle of a look declares what is ignored.
+A list's version is the group's clock when the look began, so whoever has looked later wins, and a head that was deposed in the
+middle of a look declares what is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cobalance.declaration import digest
 from cobalance.errors import CobalanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from cobalance.coordinator.client import Coordinator, ResourceRow
     from cobalance.rabbitmq.layouts import Look
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 ELECTION_MS = 250
-"""How often a member looks whether it has become the coordinator."""
+"""How often a member looks whether it has become the head."""
 
 
 class Source(Protocol):
     """Knows where queues are to be found."""
 
-    def look(self, listed: Mapping[str, ResourceRow]) -> Look:
-        """What to consume now, given the group's resources. Blocks."""
+    @property
+    def id(self) -> str:
+        """The subscription of all who look for the same."""
+
+    def look(self, listed: Mapping[str, ResourceRow], declared: Collection[str]) -> Look:
+        """What to consume now, given the group's resources, and those that the subscription names. Blocks."""
 
 
 class Discovery:
-    """Looks every `refresh_ms`, while this member is the coordinator."""
+    """Looks every `refresh_ms`, while this member is the head of its subscription."""
 
     def __init__(
         self,
@@ -43,18 +47,18 @@ class Discovery:
         coordinator: Coordinator,
         *,
         refresh_ms: int,
-        is_coordinator: Callable[[], bool],
+        is_head: Callable[[], bool],
         declare: Callable[[tuple[str, ...], int], None],
     ) -> None:
         self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
-        self._is_coordinator, self._declare = is_coordinator, declare
+        self._is_head, self._declare = is_head, declare
         self._trouble = ""
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             pause_ms = ELECTION_MS
-            if self._is_coordinator():
+            if self._is_head():
                 pause_ms = await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
             await anyio.sleep(pause_ms / 1000)
 
@@ -64,7 +68,8 @@ class Discovery:
             state = self._coordinator.state()
             if int(state["recovering"]) > int(state["heard"]):  # claims are still coming in
                 return ELECTION_MS
-            look = self._source.look({row.name: row for row in self._coordinator.resources()})
+            declared = set(self._coordinator.declared(self._source.id))
+            look = self._source.look({row.name: row for row in self._coordinator.resources()}, declared)
         except CobalanceError as error:
             if str(error) != self._trouble:
                 log.warning("group %s: its queues could not be looked for. %s", self._coordinator.group, error)
@@ -72,12 +77,13 @@ class Discovery:
             return self._refresh_ms
         self._trouble = ""
         if look.resources is not None:
-            self._compare(look.resources, state)
+            self._compare(look.resources, int(state["heard"]))
         return self._refresh_ms if look.again_in_ms is None else look.again_in_ms
 
-    def _compare(self, names: tuple[str, ...], state: Mapping[str, str]) -> None:
-        if digest(tuple(sorted(names))) == state["list_hash"] and state["list_done"] == "1":
+    def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:
+        mine = next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)
+        if mine is not None and mine.known and mine.digest == digest(tuple(sorted(names))):
             return
-        version = max(int(state["heard"]), int(state["list_version"]) + 1)
+        version = max(heard_ms, mine.version + 1 if mine is not None else 0)
         log.info("group %s: %d queues are to be consumed from now on", self._coordinator.group, len(names))
         self._declare(names, version)

@@ -10,6 +10,7 @@ What is looked at is in RabbitMQ and in the group, so that any member may be the
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,10 @@ class LayoutSource:
         """Whether there is more than one layout, as far as is known."""
         return self._topic.layout > 1
 
+    def owns(self, name: str) -> bool:
+        """Whether it is a queue of one of the topic's layouts."""
+        return re.fullmatch(rf"{re.escape(self._topic.name)}(\.v\d+)?-\d+", name) is not None
+
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
         """What to consume now, given the group's resources. Blocks; raises what keeps RabbitMQ from being asked."""
         with connected(self._url) as admin:
@@ -64,7 +69,7 @@ class LayoutSource:
             if topic.layout > self._topic.layout:
                 self._topic, self._newest_since = topic, time.monotonic()
             if topic.layout == 1:
-                return Look(None)
+                return Look(topic.queue_names)
             old = _old_queues(admin, topic)
         settled = not old or time.monotonic() - self._newest_since > SETTLE_MS / 1000
         resources = decide(topic.queue_names, old, listed, settled=settled)

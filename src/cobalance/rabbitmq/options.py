@@ -31,15 +31,26 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 def checked_source(source: Any) -> Any:
-    """What a consumer group may consume; of queues, a list. Raises UsageError for anything else."""
-    if isinstance(source, Topic | str | BoundQueues | MatchingQueues):
+    """What a consumer group may consume: a topic's name, or a list. Raises UsageError for anything else."""
+    if isinstance(source, str):
         return source
+    if isinstance(source, Topic | BoundQueues | MatchingQueues):
+        return [source]
     if isinstance(source, bytes) or not isinstance(source, Iterable):
         kind = type(source).__name__
-        raise UsageError(f"the source is an object of type {kind}: give a topic, its name, or a list of queues")
-    queues = list(source)
-    check_names("queue", [it.name if isinstance(it, Queue) else it for it in queues])
-    return queues
+        raise UsageError(
+            f"the source is an object of type {kind}: give a topic, its name, or a list of topics and queues"
+        )
+    parts = list(source)
+    check_names(
+        "queue",
+        [
+            it.name if isinstance(it, Queue | Topic) else it
+            for it in parts
+            if not isinstance(it, BoundQueues | MatchingQueues)
+        ],
+    )
+    return parts
 
 
 def _count(least: int, most: int) -> Check:

@@ -1,10 +1,13 @@
 -- describe: what the group looks like now, in pages.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-8 as every verb (member "-"); 9 state | members | resources, 10 cursor ("" begins), 11 page size
+-- ARGV     1-8 as every verb (member "-"); 9 state | members | resources | subscriptions | declared, 10 cursor ("" begins), 11 page size
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
 --          state      name, value, …; repaired is 1 if this very call has mended what a script left that died
---          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil}
+--          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil,
+--                     subscription}
+--          subscriptions  {subscription, members, version of its list, its hash, whether all of it is known, how many names}
+--          declared  {resource} on the list of the subscription that the cursor names
 --          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
 --- @prelude
 
@@ -33,7 +36,7 @@ local function member_row(id)
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
   local ends = m.status == 'graced' and grace_ends(id) or session_ends(id)
   return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)), int(ends), int(kept_by(m)),
-    int(pending), int(low), int(high)}
+    int(pending), int(low), int(high), m.subscription}
 end
 
 local function member_rows()
@@ -41,6 +44,26 @@ local function member_rows()
   local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
   results[1] = #ids == PAGE and int(from + PAGE) or ''
   for i = 1, #ids do results[i + 1] = member_row(ids[i]) end
+end
+
+local function subscription_rows()
+  results[1] = ''
+  local all = lists.subscriptions(true)
+  for i = 1, #all do
+    local id = all[i]
+    local l, prefix = lists.of(id), '[' .. id
+    results[i + 1] = {id, int(lists.members_of(id)), int(l.version), l.hash, int(l.done),
+      int(call('ZLEXCOUNT', DECLARED, prefix .. ' ', '(' .. id .. '!'))}
+  end
+end
+
+-- The cursor is a subscription, and behind it the name after which to go on.
+local function declared_rows()
+  local id = string.match(CURSOR_AT, '^%S*')
+  local low = id == CURSOR_AT and '[' .. id .. ' ' or '(' .. CURSOR_AT
+  local entries = call('ZRANGEBYLEX', DECLARED, low, '(' .. id .. '!', 'LIMIT', '0', int(PAGE))
+  results[1] = #entries == PAGE and entries[#entries] or ''
+  for i = 1, #entries do results[i + 1] = {last_word(entries[i])} end
 end
 
 local function resource_rows()
@@ -58,5 +81,7 @@ if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then return refuse('UNKNOWN') end
 check_server()
 if now >= G.due then settle() end
-if ARGV[FIRST] == 'state' then state_rows() elseif ARGV[FIRST] == 'members' then member_rows() else resource_rows() end
+local rows = {state = state_rows, members = member_rows, resources = resource_rows, subscriptions = subscription_rows,
+  declared = declared_rows}
+(rows[ARGV[FIRST]] or resource_rows)()
 return reply('OK')

@@ -2,12 +2,13 @@
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (_prelude/90_request.lua); 9… resource, token, busy (1 or 0): progress since the last one
--- Returns  status, now, incarnation, version, cursor, session_ms, heartbeat_ms, due, coordinator, more, recovering_ms,
+-- Returns  status, now, incarnation, version, cursor, session_ms, heartbeat_ms, due, elected (1 coordinator + 2 head), more, recovering_ms,
 --          changes {hold|revoke|lost, resource, token, deadline, committed}, results {}
 local id = ARGV[3]
 local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id, 'k:' .. id)
 if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '1' then
-  local server, incarnation, skew, session, beat, coordinator = string.match(s[1], '^(%S*) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  local server, incarnation, skew, session, beat, coordinator, heads =
+    string.match(s[1], '^(%S*) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
   if server == ARGV[1] and incarnation == ARGV[5] then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000) + skew
@@ -17,7 +18,7 @@ if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '1' then
       and version >= tonumber(ARGV[6]) and tonumber(s[6] or 0) <= tonumber(ARGV[7]) and agrees then
       redis.call('HSET', KEYS[1], 'heard', now, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
       return {'OK', now, tonumber(incarnation), version, version, tonumber(session), tonumber(beat), tonumber(s[3]),
-        coordinator == id and 1 or 0, 0, 0, {}, {}}
+        (coordinator == id and 1 or 0) + (string.find(heads, '=' .. id .. ' ', 1, true) and 2 or 0), 0, 0, {}, {}}
     end
   end
 end

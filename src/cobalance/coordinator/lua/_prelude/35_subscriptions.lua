@@ -15,6 +15,31 @@ do -- what is local to it is not counted among the 200 locals that a script may 
 local named, how_many -- subscriptions in the order they came; how many members each has
 local known = {}
 
+-- Of the members with one subscription that begins with ~ one is elected, its head, to look for what is on the list. G.heads has
+-- "subscription=member " for each, with - for the member while there is none; then every heartbeat settles, and the next one is it.
+function lists.is_head(id) return string.find(G.heads, '=' .. id .. ' ', 1, true) end
+
+local function set_head(id, head)
+  local out = ''
+  for subscription, before in string.gmatch(G.heads, '([^ =]+)=(%S+) ') do
+    if subscription ~= id then out = out .. subscription .. '=' .. before .. ' ' end
+  end
+  G.heads = head and out .. id .. '=' .. head .. ' ' or out
+end
+
+function lists.elect(m)
+  if string.sub(m.subscription, 1, 1) ~= '~' then return end
+  local head
+  for subscription, id in string.gmatch(G.heads, '([^ =]+)=(%S+) ') do
+    if subscription == m.subscription then head = id end
+  end
+  if not head or not is_live(member(head)) then set_head(m.subscription, m.id) end
+end
+
+function lists.unelect(id)
+  if lists.is_head(id) then set_head(member(id).subscription, '-') end
+end
+
 local function read_subscriptions()
   if named then return end
   named, how_many = {}, {}
@@ -32,8 +57,8 @@ function lists.save_subscriptions()
   G.subscriptions = table.concat(out, ' ')
 end
 
--- Those that somebody has; if nobody is there, those that are remembered.
-function lists.subscriptions()
+-- Those that somebody has; if nobody is there, or all are asked for, those that are remembered.
+function lists.subscriptions(all_of_them)
   read_subscriptions()
   local had, all = {}, {}
   for i = 1, #named do
@@ -41,7 +66,7 @@ function lists.subscriptions()
     if count then all[#all + 1] = named[i] end
     if count and count > 0 then had[#had + 1] = named[i] end
   end
-  return #had > 0 and had or all, #had < #all and #had > 0
+  return (#had > 0 and not all_of_them) and had or all, #had < #all and #had > 0
 end
 
 -- Each costs every grant a question, while there are several.
@@ -73,6 +98,7 @@ function lists.count(id, delta)
     call('ZREM', TIMERS, 'l:' .. id)
   end
   how_many[id] = how_many[id] + delta
+  if how_many[id] == 0 then set_head(id, nil) end
   G.uneven, G.round = 1, G.round + 1
   lists.let_go_later()
 end

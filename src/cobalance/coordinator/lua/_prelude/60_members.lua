@@ -4,6 +4,7 @@ local TOMBSTONE_MS = 600000
 
 local function unelect(id)
   if G.coordinator == id then G.coordinator = '' end
+  if lists.members_of(member(id).subscription) > 0 then lists.unelect(id) end
 end
 
 local function forget_request(id)

@@ -100,7 +100,10 @@ local function renew(request)
 end
 
 local function elect()
-  if G.coordinator == '' and member(CALLER).status == 'active' then
+  local m = member(CALLER)
+  if m.status ~= 'active' then return end
+  lists.elect(m)
+  if G.coordinator == '' then
     G.coordinator = CALLER
     journal('coordinator', 'member', CALLER)
   end
@@ -128,7 +131,7 @@ local function reply(status, fresh)
   save_group()
   return {
     status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,
-    G.coordinator == CALLER and 1 or 0, (more or G.due <= now) and 1 or 0,
+    (G.coordinator == CALLER and 1 or 0) + (lists.is_head(CALLER) and 2 or 0), (more or G.due <= now) and 1 or 0,
     max(G.recovering - now, 0), changes, results,
   }
 end
