@@ -108,6 +108,28 @@ def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
     backend.allow("&cobalance:*")
 
 
+@pytest.mark.parametrize("damage", ["overwritten", "deleted"])
+def test_lists_that_somebody_deleted_are_declared_again(backend: RedisBackend, damage: str) -> None:
+    """They are no records of ours that a repair could make anew: it has everybody join again, with what it holds."""
+    group = Group(backend)
+    a, b = (group.join(it, subscription=it * 2) for it in "ab")
+    group.set_resources(a, names(4), version=1)
+    group.set_resources(b, names(6), version=1)
+    group.drain()
+    held = [{name: tenure.token for name, tenure in it.holds.items()} for it in (a, b)]
+    backend.admin.delete(KEYS["declared"])
+    if damage == "overwritten":
+        backend.admin.set(KEYS["declared"], "mine")
+    group.coordinator.execute(Request(Header("-", 0), Repair()))
+    assert a.heartbeat().status == "REJOIN"
+    assert b.heartbeat().status == "REJOIN"
+    a, b = a.rejoin("a2", subscription="aa"), b.rejoin("b2", subscription="bb")
+    group.set_resources(a, names(4), version=1)
+    group.set_resources(b, names(6), version=1)
+    group.drain()
+    assert [{name: tenure.token for name, tenure in it.holds.items()} for it in (a, b)] == held
+
+
 @pytest.mark.parametrize(
     "name",
     ["names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines", "journal", "more", "less", "loose"],

@@ -167,6 +167,16 @@ function lists.forget(id)
   call('HDEL', STATE, 'u:' .. id)
 end
 
+-- Somebody has deleted what we knew.
+function lists.are_lost()
+  local all = lists.subscriptions(true)
+  for i = 1, #all do
+    local id = all[i]
+    if lists.of(id).done == 1 and call('ZLEXCOUNT', DECLARED, '[' .. id .. ' ', '(' .. id .. '!') == 0 then return true end
+  end
+  return false
+end
+
 local function is_declared(id, name) return call('ZSCORE', DECLARED, id .. ' ' .. name) end
 
 -- Those of the subscriptions that name a resource.

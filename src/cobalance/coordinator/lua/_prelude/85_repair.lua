@@ -172,7 +172,7 @@ end
 
 local function pause_repair(reason, page, cursor)
   for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
-  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions,
+  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions, 'incarnation', int(G.incarnation),
     'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end
 
@@ -202,6 +202,10 @@ function repair(reason, page, cursor)
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
     drop_foreign(DECLARED, 'ZCARD', DECLARED)
     lists.forget_members()
+    if lists.are_lost() then -- everybody joins and declares again
+      G.incarnation = max(G.incarnation + 1, real_us)
+      lists.forget_walks()
+    end
     drop_foreign(TIMERS, 'ZCARD', TIMERS)
     drop_foreign(FEED, 'ZCARD', FEED)
     drop_foreign(JOURNAL, 'XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')
