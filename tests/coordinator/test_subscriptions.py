@@ -211,3 +211,14 @@ def test_a_mixed_group_of_any_size_costs_a_call_little(group: Group) -> None:
     a, b = member(group, "a", names(900)), member(group, "b", [*names(300), "x"])
     group.drain()
     assert [len(it.holds) for it in (a, b)] == [600, 301]
+
+
+def test_the_groups_own_list_goes_with_the_last_who_left_it_to_the_group(group: Group) -> None:
+    """Code that declared a list for the whole group is replaced by code that names its own: what that does not name is let go of."""
+    a = group.join("a")
+    group.set_resources(a, (*ORDERS, "legacy"), version=3)
+    b = member(group, "b", ORDERS)
+    group.until_left(a)
+    group.drain()
+    assert set(group.holders()) == set(ORDERS)
+    assert held(b) == [set(ORDERS)]

@@ -181,11 +181,12 @@ local function is_declared(id, name) return call('ZSCORE', DECLARED, id .. ' ' .
 
 -- Those of the subscriptions that name a resource.
 function lists.naming(name)
-  local all, out = lists.subscriptions(), {}
+  local all, out, is_left_to_others = lists.subscriptions(), {}, false
   for i = 1, #all do
     if is_declared(all[i], name) then out[#out + 1] = all[i] end
+    is_left_to_others = is_left_to_others or all[i] == '-' and G.list_version == 0
   end
-  if not out[1] and how_many['-'] and G.list_version == 0 then out[1] = '-' end
+  if not out[1] and is_left_to_others then out[1] = '-' end
   return out
 end
 
