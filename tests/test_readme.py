@@ -162,9 +162,9 @@ async def _live(url: str, name: str) -> None:
     async def work(tenure: Tenure) -> None:
         await tenure.commit((tenure.committed or 0) + 1)
 
-    async with Group(name, names, redis_url=url, work=work) as first:
+    async with Group(name, names, redis_url=url, work=work, resources_version=1) as first:
         await first.wait_held(*names)
-        async with Group(name, names, redis_url=url, work=work) as second:
+        async with Group(name, names, redis_url=url, work=work, resources_version=1) as second:
             while len(second.tenures) < 3:
                 await second.wait_held()
                 await anyio.lowlevel.checkpoint()

@@ -237,7 +237,8 @@ def test_a_resource_that_comes_back_waits_for_the_old_thread(make: Callable[...,
 
 def test_errors_on_entering_are_clear(make: Callable[..., BlockingGroup]) -> None:
     """As with async."""
-    with make(), pytest.raises(GroupFailed, match="same list"), make(("r0", "other")):
+    other = make(("r0", "other"), resources_version=1)
+    with make(resources_version=1), pytest.raises(GroupFailed, match="same list"), other:
         raise AssertionError("the body must not run")
     with (
         pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"),

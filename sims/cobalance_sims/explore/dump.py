@@ -313,11 +313,11 @@ def _scalar(field: str, value: str) -> Word:
 
 @cache
 def _member(name: str, packed: str) -> Word:
-    status, capacity, instance, _joined, incarnation, request, reason, label = packed.split(" ")
+    status, capacity, instance, _joined, incarnation, request, *words = packed.split(" ")
     return joined(
         [
             *(plain(status), plain(capacity), plain(instance), plain(str(GROUP_MS))),
-            *(one(INCARNATION, int(incarnation)), one(NUMBER + name, int(request)), plain(reason), plain(label)),
+            *(one(INCARNATION, int(incarnation)), one(NUMBER + name, int(request)), *map(plain, words)),
         ]
     )
 

@@ -57,8 +57,8 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "deadlines-before-cancellations",
         "80_settle",
-        "  cancel_needless()\n  force_overdue()\n",
-        "  force_overdue()\n  cancel_needless()\n",
+        "  if has_quotas() then cancel_needless()",
+        "  force_overdue()\n  if has_quotas() then cancel_needless()",
         "Something is taken by force in the moment in which its revocation became needless.",
         "never_draining@1..5",
         "tiny",
@@ -190,8 +190,8 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "removal-while-recovering",
         "set_resources",
-        "elseif not r.removing and G.recovering == 0 then",
-        "elseif not r.removing then",
+        "elseif G.recovering == 0 then",
+        "else",
         "A list removes what somebody is about to claim.",
         "1x2-lists",
     ),

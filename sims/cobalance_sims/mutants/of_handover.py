@@ -130,7 +130,7 @@ ENDING: tuple[Mutant, ...] = (
     ),
     lua(
         "avoidance-forgotten",
-        "80_settle",
+        "50_moves",
         "if id and now < tonumber(till) and is_live(member(id)) then return id end",
         "",
         "What was given up unfinished goes back to whoever gave it up.",
@@ -194,7 +194,7 @@ ENDING: tuple[Mutant, ...] = (
     ),
     lua(
         "removed-at-once",
-        "set_resources",
+        "55_lists",
         "if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end",
         "end_tenure(r, 'expired', 'removed')",
         "A removed resource is taken from its holder without asking.",
@@ -202,7 +202,7 @@ ENDING: tuple[Mutant, ...] = (
     ),
     lua(
         "re-adding-clears-the-holder",
-        "set_resources",
+        "55_lists",
         "  flag(r, false)\n",
         "  flag(r, false)\n  if r.status ~= 'free' then end_tenure(r, 'expired', 'added') end\n",
         "A resource that is added again is free although somebody still holds it (a bug of Rebalanser's).",
@@ -210,7 +210,7 @@ ENDING: tuple[Mutant, ...] = (
     ),
     lua(
         "re-added-uncounted",
-        "set_resources",
+        "55_lists",
         "'member', r.owner, 'token', int(r.token))\n  count_total(1)",
         "'member', r.owner, 'token', int(r.token))",
         "A resource that is added again does not count for the shares.",

@@ -40,7 +40,7 @@ QUOTAS: tuple[Mutant, ...] = (
     lua(
         "grants-to-the-fullest",
         "80_settle",
-        "lines.below = lines.below or line_of(MORE, '-inf', level(), count + 1)",
+        "lines.below = lines.below or line_below(count + 1)",
         "lines.below = {{id = highest(LOAD, '0', '(' .. int(TOP), 1)[1], at = 0}}",
         "What is free goes to whoever has most.",
         "autoscale@1..2",
@@ -72,7 +72,7 @@ QUOTAS: tuple[Mutant, ...] = (
     ),
     lua(
         "removed-still-counts",
-        "set_resources",
+        "55_lists",
         "  count_total(-1)\n",
         "",
         "A resource that is being removed counts for the shares.",
@@ -103,7 +103,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "lower-list-version",
         "set_resources",
-        "if VERSION < G.list_version then",
+        "if VERSION < l.version then",
         "if false then",
         "Whoever declares last decides, so two lists of a rolling deploy alternate.",
         "2x2-relist",
@@ -135,7 +135,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "nothing-is-inherited",
         "70_timers",
-        "if heir and heir.status == 'active' and not empty(m, ' k', ' l', heir) then return false end",
+        "if not empty(m, ' k', ' l', heir) then return false end",
         "",
         "Whoever returns under its instance id starts with nothing.",
         "redeploy_static@1..3",
