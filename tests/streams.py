@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pika
@@ -117,9 +117,11 @@ def new_stream(amqp_url: str, count: int = 0, retention: Retention | None = None
 
 
 @contextmanager
-def connected(amqp_url: str, name: str = "test") -> Iterator[BrokerConnection]:
+def connected(
+    amqp_url: str, name: str = "test", on_lost: Callable[[str], None] = lambda _: None
+) -> Iterator[BrokerConnection]:
     """A connection for the length of a ``with``."""
-    connection = BrokerConnection(amqp_url, name)
+    connection = BrokerConnection(amqp_url, name, on_lost=on_lost)
     connection.connect()
     try:
         yield connection

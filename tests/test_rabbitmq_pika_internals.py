@@ -171,7 +171,7 @@ def test_a_broken_frame_is_left_to_pika() -> None:
             frames_read(kind, [broken])
 
 
-@pytest.mark.parametrize("name", ["_on_data_available", "_deliver_frame_to_channel"])
+@pytest.mark.parametrize("name", ["_on_data_available", "_read_frame", "_deliver_frame_to_channel"])
 def test_the_methods_that_we_build_on_are_there(name: str) -> None:
     """Should pika rename one, an override of ours would be dead code that nobody notices."""
     assert callable(getattr(SelectConnection, name))

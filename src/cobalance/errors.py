@@ -33,6 +33,7 @@
     └── TopologyError               what RabbitMQ has is not what was expected
         ├── QueueMissing            no such queue
         ├── QueueMismatch           the queue has other arguments
+        ├── MessageUnreadable       a message has headers that cannot be read
         ├── TopicMissing            no such topic
         ├── TopicMismatch           the topic was made otherwise
         ├── TopicInUse              the topic still has consumers or messages
@@ -190,6 +191,10 @@ class QueueMissing(TopologyError):
 
 class QueueMismatch(TopologyError):
     """The queue exists with other arguments."""
+
+
+class MessageUnreadable(TopologyError):
+    """A message has headers that cannot be read, such as a time after the year 9999."""
 
 
 class TopicMissing(TopologyError):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from pika import SelectConnection, URLParameters
+from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
@@ -132,7 +133,7 @@ class BrokerConnection:
     def open_channel(self, on_open: Callable[[Channel], None]) -> Channel:
         """A new channel, opened by the broker when `on_open` runs. I/O thread only."""
         if self._pika is None:
-            raise RuntimeError(f"{self!r} has no channels to open")
+            raise pika_errors.ConnectionWrongStateError(f"{self!r} has no channels to open")
         channel = self._pika.channel(on_open_callback=on_open)
         channel.add_on_close_callback(self._channel_closed)
         self._channels.append(channel)

@@ -59,7 +59,7 @@ class LockQueue:
 
         try:
             channel = self._connection.open_channel(ask)
-        except (pika_errors.AMQPError, RuntimeError):  # the connection is ending, and takes the lock with it
+        except pika_errors.AMQPError:  # the connection is ending, and takes the lock with it
             released()
         else:
             channel.add_on_close_callback(lambda *_: released())

@@ -6,8 +6,9 @@ or the connection is gone      that does not bring a single message
 the queue is gone, which had   give the partition up, so that the journal says what happened ("queue_missing"); whoever is given it
 been consumed                  next waits for the queue
 the queue is not there yet     keep the partition and look again, at growing intervals: nobody else could do better
-the queue is another one, or   halt the partition: an operator must look at it, and no member need fail over it again
-has no guard
+the queue is another one, has  halt the partition: an operator must look at it, and no member need fail over it again
+no guard, or an unreadable
+message
 =============================  =======================================================================================================
 """
 

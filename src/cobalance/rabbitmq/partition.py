@@ -20,12 +20,13 @@ import attrs
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, MessageUnreadable
 from cobalance.rabbitmq.acks import AckTracker, Progress
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.delivery import Delivery, Tenure
 from cobalance.rabbitmq.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
-from cobalance.rabbitmq.pika_internals import bare_close
+from cobalance.rabbitmq.pika_internals import Unreadable, bare_close
 from cobalance.rabbitmq.queues import Guard, Queue
 
 FIRST_RETRY_MS = 10.0
@@ -98,6 +99,7 @@ class PartitionConsumer:
         self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
         self._buffer: deque[Delivery] = deque()
         self._armed = False
+        self._unreadable: MessageUnreadable | None = None  # Nothing behind that message is taken.
         self._paused = False
         self._draining = False
         self._told_drained = False
@@ -138,7 +140,10 @@ class PartitionConsumer:
             if count:
                 self._armed = False
                 self._acks.deliver(count)
-            return [self._buffer.popleft() for _ in range(count)]
+            taken = [self._buffer.popleft() for _ in range(count)]
+        if self._unreadable is not None:
+            self._connection.submit(self._stop_at_unreadable)
+        return taken
 
     def give_back(self, count: int) -> None:
         """The last `count` messages that were taken have not been begun, and will not be: the close returns them to the queue."""
@@ -214,6 +219,8 @@ class PartitionConsumer:
             self._connection.submit(self._flush)
         if self._draining:
             self._report_drained()
+        elif self._unreadable is not None:
+            self._connection.submit(self._stop_at_unreadable)
 
     def _report_drained(self) -> None:
         with self._lock:
@@ -224,10 +231,12 @@ class PartitionConsumer:
 
     # Everything below runs on the I/O thread.
 
+    @contained
     def _begin(self) -> None:
         self._connection.add_end_listener(self._connection_ended)
         self._open()
 
+    @contained
     def _open(self) -> None:
         if self.state not in {State.IDLE, State.WAITING}:
             return
@@ -235,6 +244,7 @@ class PartitionConsumer:
         self._channel = self._connection.open_channel(self._prove_and_subscribe)
         self._channel.add_on_close_callback(self._channel_closed)
 
+    @contained
     def _prove_and_subscribe(self, channel: Channel) -> None:
         """Declares the queue twice without awaiting an answer: a failed one closes the channel, so ConsumeOk is the proof.
 
@@ -257,24 +267,43 @@ class PartitionConsumer:
             callback=self._subscribed,
         )
 
+    @contained
     def _subscribed(self, _: object) -> None:
         if self.state is State.OPENING:
             self.state = State.CONSUMING
             self._on_event(Event(State.CONSUMING))
 
+    @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         delivery = Delivery(self.tenure, method, properties, body)
         with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
-            if self._draining:
+            if self._draining or self._unreadable is not None:
                 return
-            self._buffer.append(delivery)
+            if isinstance(properties, Unreadable):
+                self._unreadable = unreadable(self.queue.name, method, properties)
+            else:
+                self._buffer.append(delivery)
         if self._armed:  # Not at once: what pika has read already comes first, so that the burst crosses over as one.
             self._armed = False
-            self._connection.call_later(0, self._on_ready)
+            self._connection.call_later(0, self._ready)
         if not self._ticking:
             self._ticking = True
             self._connection.call_later(self._ack_interval_ms, self._tick)
 
+    @contained
+    def _ready(self) -> None:
+        self._on_ready()
+
+    @contained
+    def _stop_at_unreadable(self) -> None:
+        """Once what came before it is finished."""
+        with self._lock:
+            now = self._acks.idle and not self._buffer and not self._draining
+        if now and self._unreadable is not None:
+            self._flush()
+            self._give_up(self._unreadable)
+
+    @contained
     def _tick(self) -> None:
         with self._lock:
             self._ticking = not self._draining and (self._acks.outstanding or bool(self._buffer))
@@ -282,6 +311,7 @@ class PartitionConsumer:
             self._flush()
             self._connection.call_later(self._ack_interval_ms, self._tick)
 
+    @contained
     def _flush(self) -> None:
         if self._channel is None or not self._channel.is_open:
             return
@@ -293,6 +323,7 @@ class PartitionConsumer:
         if flush.ack is not None:
             self._channel.basic_ack(flush.ack, multiple=True)
 
+    @contained
     def _close(self) -> None:
         if self.state in {State.IDLE, State.WAITING}:
             self._end(None)
@@ -301,6 +332,7 @@ class PartitionConsumer:
             self.state = State.CLOSING
             self._close_channel()
 
+    @contained
     def _channel_closed(self, _: Channel, reason: Exception) -> None:
         error = channel_failure(reason, self.queue.name)
         if self.state is State.OPENING and in_exclusive_use(reason):
@@ -315,14 +347,23 @@ class PartitionConsumer:
         self._connection.call_later(self._retry_ms, self._open)
         self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
+    @contained
     def _cancelled(self, _: object) -> None:
+        self._give_up(channel_lost(self.queue.name, "RabbitMQ cancelled the consumer; was the queue deleted?"))
+
+    def broken(self, error: Exception) -> None:
+        """A method of it, or what it has called, has raised this on the I/O thread."""
+        self._give_up(failure_of(error, self.queue.name))
+
+    def _give_up(self, error: CobalanceError) -> None:
         self._close_channel()
-        self._end(channel_lost(self.queue.name, "RabbitMQ cancelled the consumer; was the queue deleted?"))
+        self._end(error)
 
     def _close_channel(self) -> None:
         if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
             bare_close(self._channel)
 
+    @contained
     def _connection_ended(self, reason: str) -> None:
         self._end(channel_lost(self.queue.name, reason))
 

@@ -45,6 +45,11 @@ class QuickConnection(SelectConnection):
         begin: bytes = self._frame_buffer[: len(_GREETING)]
         return not self.bytes_received and begin != _GREETING[: len(begin)]
 
+    def _read_frame(self) -> tuple[int, Frame | None]:
+        end = _frame_end(self._frame_buffer, 0)
+        frame = _message_frame(self._frame_buffer, 0, end) if end else None
+        return (end, frame) if frame else super()._read_frame()  # type: ignore[misc]
+
     def _on_data_available(self, data_in: bytes) -> None:
         buffer, start = self._frame_buffer + data_in, 0  # type: ignore[has-type]
         while (end := _frame_end(buffer, start)) and (frame := _message_frame(buffer, start, end)):
@@ -54,6 +59,14 @@ class QuickConnection(SelectConnection):
         self.bytes_received += start  # The heartbeat checker goes by it.
         self._frame_buffer = b""
         super()._on_data_available(buffer[start:])  # type: ignore[misc]
+
+
+class Unreadable(spec.BasicProperties):
+    """Those of a message whose headers pika cannot read, which would end the connection."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 _PREFIX = struct.Struct(">BHL")  # Kind, channel, size of the payload.
@@ -70,6 +83,15 @@ def _frame_end(buffer: bytes, start: int) -> int:
     return end if end <= len(buffer) else 0
 
 
+def _properties(buffer: bytes, start: int) -> spec.BasicProperties:
+    properties = spec.BasicProperties()
+    try:
+        properties.decode(buffer, start)
+    except Exception as error:  # noqa: BLE001 -- whatever pika trips over
+        return Unreadable(error)
+    return properties
+
+
 def _message_frame(buffer: bytes, start: int, end: int) -> Frame | None:
     """The frame, if it is one of a message."""
     kind, channel, _ = _PREFIX.unpack_from(buffer, start)
@@ -79,8 +101,7 @@ def _message_frame(buffer: bytes, start: int, end: int) -> Frame | None:
     if kind == spec.FRAME_BODY:
         return Body(channel, buffer[payload : end - 1])
     if kind == spec.FRAME_HEADER:
-        properties = spec.BasicProperties()
-        properties.decode(buffer, payload + 12)
+        properties = _properties(buffer, payload + 12)
         return Header(channel, _BODY_SIZE.unpack_from(buffer, payload + 4)[0], properties)
     if kind == spec.FRAME_METHOD and buffer.startswith(_DELIVER, payload):
         return Method(channel, spec.Basic.Deliver().decode(buffer, payload + 4))

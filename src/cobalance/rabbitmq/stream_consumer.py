@@ -21,9 +21,11 @@ from pika.spec import Basic, BasicProperties
 
 from cobalance.errors import CobalanceError, OffsetUnknown, UsageError
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.containment import contained
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.lock_queue import LockQueue
 from cobalance.rabbitmq.partition import PartitionConsumer, State
+from cobalance.rabbitmq.pika_internals import Unreadable
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.start import BEFORE_FIRST
 from cobalance.rabbitmq.stream_probe import OFFSET_HEADER, first_offset, offset_of
@@ -101,6 +103,7 @@ class StreamConsumer(PartitionConsumer):
 
     # Everything below runs on the I/O thread.
 
+    @contained
     def _open(self) -> None:
         if self.state not in {State.IDLE, State.WAITING}:
             return
@@ -110,6 +113,7 @@ class StreamConsumer(PartitionConsumer):
             self._locking = True
             self._lock_queue.acquire(self._locked, self._locked_out, self._not_locked)
 
+    @contained
     def _locked(self) -> None:
         self._locking = False
         if self._ending is None:
@@ -117,6 +121,7 @@ class StreamConsumer(PartitionConsumer):
         else:
             self._end(self._ending[0])
 
+    @contained
     def _locked_out(self, error: CobalanceError) -> None:
         self._locking = False
         if self._ending is None:
@@ -124,6 +129,7 @@ class StreamConsumer(PartitionConsumer):
         else:
             self._unlocked()
 
+    @contained
     def _not_locked(self, error: CobalanceError) -> None:
         self._locking = False
         if self._ending is None:
@@ -131,15 +137,20 @@ class StreamConsumer(PartitionConsumer):
         else:
             self._unlocked()
 
+    @contained
     def _subscribed(self, frame: object) -> None:
         super()._subscribed(frame)
         if self._after != BEFORE_FIRST:
             self._connection.call_later(SUSPICIOUS_MS, self._doubt)
 
+    @contained
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
-        if self._draining:
+        if self._draining or self._unreadable is not None:
             return
-        offset = offset_of(properties)
+        if isinstance(properties, Unreadable):
+            self._meet_unreadable(channel, method, properties, body)
+            return
+        offset = offset_of(self.queue.name, method, properties)
         if not self._heard:
             self._heard = True
             if self._after != BEFORE_FIRST and offset > self._after + 1 and not self._on_gap(offset):
@@ -152,6 +163,15 @@ class StreamConsumer(PartitionConsumer):
         else:
             super()._message(channel, method, properties, body)
 
+    def _meet_unreadable(self, channel: Channel, method: Basic.Deliver, properties: Unreadable, body: bytes) -> None:
+        """Its offset is not known, either. Somebody who has gone on behind such a message meets it at the position."""
+        if method.delivery_tag == 1 and self._after != BEFORE_FIRST:
+            with self._lock:
+                self._arrived.append(self._after)
+            self._pass_over()
+        else:
+            super()._message(channel, method, properties, body)
+
     def _pass_over(self) -> None:
         """Processed already. These come before all others, so that nothing is handed out yet."""
         with self._lock:
@@ -160,6 +180,7 @@ class StreamConsumer(PartitionConsumer):
             self._passed_over += 1
         self._flush()  # or a prefetch of one would be used up
 
+    @contained
     def _doubt(self) -> None:
         """Nothing at the position, nor behind it: perhaps the stream ends before."""
         if self.state is State.CONSUMING and not self._heard:
@@ -169,6 +190,7 @@ class StreamConsumer(PartitionConsumer):
                 )
             )
 
+    @contained
     def _judge(self, first: int | None) -> None:
         if self.state is not State.CONSUMING or self._heard:
             return
@@ -177,6 +199,7 @@ class StreamConsumer(PartitionConsumer):
         else:
             self._channel.queue_declare(self.queue.name, passive=True, callback=partial(self._compare, first))
 
+    @contained
     def _compare(self, first: int, found: Any) -> None:
         """With how many messages the leader has, whichever node we are connected to; 0 if it cannot be asked, or is new to them."""
         if self.state is not State.CONSUMING or self._heard:
@@ -194,10 +217,6 @@ class StreamConsumer(PartitionConsumer):
         else:
             self._connection.call_later(DOUBT_MS, self._doubt)
 
-    def _give_up(self, error: CobalanceError) -> None:
-        self._close_channel()
-        self._end(error)
-
     def _end(self, error: CobalanceError | None) -> None:
         """Once the lock is free, since the next holder of the tenure may come as soon as this one has ended."""
         lock = self._lock_queue
@@ -208,6 +227,7 @@ class StreamConsumer(PartitionConsumer):
             if lock.held:
                 lock.release(self._unlocked)
 
+    @contained
     def _unlocked(self) -> None:
         if self._ending is not None:
             super()._end(self._ending[0])

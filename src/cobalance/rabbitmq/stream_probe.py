@@ -8,8 +8,9 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.failures import channel_failure, channel_lost
-from cobalance.rabbitmq.pika_internals import bare_close
+from cobalance.rabbitmq.pika_internals import Unreadable, bare_close
 
 OFFSET_HEADER = "x-stream-offset"
 
@@ -47,8 +48,10 @@ def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]
     return _begin(_Probe(connection, stream, "last", window=WINDOW))
 
 
-def offset_of(properties: BasicProperties) -> int:
-    """A delivered message's offset."""
+def offset_of(stream: str, method: Basic.Deliver, properties: BasicProperties) -> int:
+    """A delivered message's offset. Raises MessageUnreadable."""
+    if isinstance(properties, Unreadable):
+        raise unreadable(stream, method, properties)
     return int((properties.headers or {})[OFFSET_HEADER])
 
 
@@ -70,6 +73,7 @@ class _Probe:
         self._last: int | None = None
         self._asking = False
 
+    @contained
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
         if self.found.done():  # it has just ended
@@ -77,26 +81,31 @@ class _Probe:
         self._channel = self.connection.open_channel(self._subscribe)
         self._channel.add_on_close_callback(self._closed)
 
+    @contained
     def lost(self, reason: str) -> None:
         self._fail(channel_lost(self._stream, reason))
 
+    @contained
     def _subscribe(self, channel: Channel) -> None:
         channel.basic_qos(prefetch_count=self._window)
         channel.basic_consume(
             self._stream, self._message, arguments={OFFSET_HEADER: self._spec}, callback=self._subscribed
         )
 
+    @contained
     def _subscribed(self, _: object) -> None:
         self.connection.call_later(SILENCE_MS, self._silent)
 
+    @contained
     def _silent(self) -> None:
         if self._last is None:
             self._answer(None)
 
+    @contained
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, _: bytes) -> None:
         if self.found.done():
             return
-        self._last = offset_of(properties)
+        self._last = offset_of(self._stream, method, properties)
         if self._window == 1:
             self._answer(self._last)
             return
@@ -108,6 +117,7 @@ class _Probe:
         self._asking, seen = True, self._last
         channel.queue_declare(self._stream, passive=True, callback=lambda _: self._answered(channel, seen))
 
+    @contained
     def _answered(self, channel: Channel, seen: int | None) -> None:
         if self.found.done():
             return
@@ -120,6 +130,10 @@ class _Probe:
         if not self.found.done():
             self._end(lambda: self.found.set_result(offset))
 
+    def broken(self, error: Exception) -> None:
+        """One of its methods has raised this."""
+        self._fail(failure_of(error, self._stream))
+
     def _fail(self, error: Exception) -> None:
         if not self.found.done():
             self._end(lambda: self.found.set_exception(error))
@@ -130,5 +144,6 @@ class _Probe:
         if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
             bare_close(self._channel)
 
+    @contained
     def _closed(self, _: Channel, reason: Exception) -> None:
         self._fail(channel_failure(reason, self._stream) or channel_lost(self._stream, "it was closed"))
