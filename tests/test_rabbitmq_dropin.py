@@ -498,6 +498,14 @@ def _ends(group: str) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in ("released", "abandoned", "forced", "expired") if kind in kinds}
 
 
+def _reasons(group: str) -> list[str]:
+    """Why tenures of a group in this process were given up."""
+    transport = open_transport(f"memory://{group}")
+    reasons = [entry.reason or "" for entry in Journal(transport, group).entries() if entry.kind == "abandoned"]
+    transport.close()
+    return reasons
+
+
 # -- channels ------------------------------------------------------------------------------------------------------------
 
 
@@ -681,26 +689,74 @@ def _cut(connection: GroupConnection) -> None:
     assert lost.wait(DEADLINE_S)
 
 
+class Hanging(Program):
+    """Its callback does not return before it is let."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.release, self.hung = threading.Event(), threading.Event()
+        super().__init__(*args, **options)
+
+    def on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """Hangs first."""
+        self.hung.set()
+        assert self.release.wait(DEADLINE_S)
+        super().on_message(channel, method, properties, body)
+
+
+def test_a_queue_is_not_released_while_its_callback_runs(broker: Broker, group: str) -> None:
+    """A callback cannot be stopped, so whoever is next waits for it; here for much longer than the rest of a handover takes."""
+    names = broker.declare(2)
+    for name in names:
+        broker.publish(name, "a", "b")
+    handled: Handled = queue.SimpleQueue()
+    first = Hanging(broker, group, names, handled, member=MemberSettings(max_processing_ms=400))
+    assert first.hung.wait(DEADLINE_S)
+    second = Program(broker, group, names, handled)
+    (free,) = {name for _, name, _ in (handled.get(timeout=DEADLINE_S) for _ in range(2))}
+    (hung,) = set(names) - {free}
+    with pytest.raises(queue.Empty):
+        handled.get(timeout=1)
+    assert _reasons(group) == ["hung"]  # the other one's
+    first.release.set()
+    rest = [handled.get(timeout=DEADLINE_S) for _ in range(3)]
+    assert [(who, name, body) for who, name, body in rest] == [
+        (first, hung, "a"),  # whose acknowledgement came too late
+        (second, hung, "a"),
+        (second, hung, "b"),
+    ]
+    first.stop()
+    second.stop()
+
+
+def test_a_callback_may_leave(broker: Broker, group: str) -> None:
+    """Whoever is in it cannot wait for it to return."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a", "b")
+    with connect(broker, group) as connection:
+
+        def leave(channel: Any, *_: Any) -> None:
+            began = time.monotonic()
+            channel.close()
+            assert time.monotonic() - began < SETTINGS.session_timeout_ms / 1000
+
+        consume(connection, [name], leave).start_consuming()
+    assert broker.left(name) == [("a", True), ("b", True)]
+
+
 def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str) -> None:
     """All of those that have messages for it: with one thread, none of them gets on. The membership goes on."""
     names = broker.declare(4)
-    release, hung = threading.Event(), threading.Event()
-
-    class Hanging(Program):
-        def on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            hung.set()
-            assert release.wait(DEADLINE_S)
-            super().on_message(channel, method, properties, body)
-
     for name in names:
         broker.publish(name, "a")
     handled: Handled = queue.SimpleQueue()
-    first = Hanging(broker, group, names, handled, member=MemberSettings(max_processing_ms=400))
-    assert hung.wait(DEADLINE_S)
+    member = MemberSettings(max_processing_ms=400, drain_timeout_ms=1_000)
+    first = Hanging(broker, group, names, handled, member=member)
+    assert first.hung.wait(DEADLINE_S)
     second = Program(broker, group, names, handled)
     got = sorted((name, body) for _, name, body in (handled.get(timeout=DEADLINE_S) for _ in names))
     assert got == sorted((name, "a") for name in names)
-    release.set()
+    assert _reasons(group).count("overlap") == 1
+    first.release.set()
     first.stop()
     second.stop()
     assert _ends(group).get("expired") is None

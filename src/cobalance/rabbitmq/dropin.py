@@ -332,6 +332,7 @@ class GroupConnection:
             with calling_back(self._pika):
                 consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
         finally:  # The program may go on after an exception: the messages behind this one do, too.
+            message.lane.worker.returned()
             self._lanes.busy_since = None
             message.lane.close_batch()
         if time.monotonic() - self._served_at > SERVICE_S:

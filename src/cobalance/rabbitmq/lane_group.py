@@ -41,7 +41,8 @@ class LaneGroup(ConsumerGroup):
         self._on_left()
 
     def _make_worker(self, tenure: Tenure) -> PartitionWorker:
-        worker = self._workers[tenure.resource] = LaneWorker(tenure, self._queues[tenure.resource], self, self._lanes)
+        queue = self._queues[tenure.resource]
+        worker = self._workers[tenure.resource] = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
         return worker
 
     def _reads_as_stream(self, queue: Queue) -> bool:

@@ -20,10 +20,11 @@ import attrs
 
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.watch import Watch
-from cobalance.wakeup import result_of
+from cobalance.wakeup import end_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.delivery import Tenure as ChannelTenure
@@ -37,12 +38,47 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 class LaneWorker(PartitionWorker):
     """A partition's worker that can be told to give up, and that is busy while the program's thread keeps it waiting."""
 
-    def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, lanes: Lanes) -> None:
-        self._lanes = lanes
+    def __init__(
+        self,
+        tenure: Tenure,
+        queue: Queue,
+        partitions: Partitions,
+        lanes: Lanes,
+        patience: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        self._lanes, self._patience = lanes, patience
+        self._calling = threading.Lock()
+        self._calls: list[Future[None]] = []  # Callbacks that have not returned, of which one may have begun the next.
         super().__init__(tenure, queue, partitions)
         self.watch = Watch(
             partitions.own, lambda _: None
         )  # what callbacks took is not told apart from the program's other work
+
+    async def run(self) -> None:
+        """As any worker, but a callback that runs when this is cancelled is waited for, as long as `patience` shields that."""
+        try:
+            await super().run()
+        finally:
+            with self._calling:
+                calls = list(self._calls)
+            with self._patience():
+                for call in calls:
+                    await end_of(call)
+
+    def begin(self) -> bool:
+        """Before each callback: whether it may be called."""
+        with self._calling:
+            begins = super().begin()
+            if begins:
+                self._calls.append(Future())
+        return begins
+
+    def returned(self) -> None:
+        """The last callback that was called is over."""
+        with self._calling:
+            call = self._calls.pop() if self._calls else None
+        if call is not None:
+            call.set_result(None)
 
     @property
     def busy_since(self) -> int | None:
@@ -231,9 +267,10 @@ class Lanes:
             lane.stop()
 
     def give_up(self) -> None:
-        """What is unfinished goes back to the queues."""
+        """What is unfinished goes back to the queues; a callback that asks for this cannot be waited for."""
         for lane in self._turns:
             lane.stop(give_up=True)
+            lane.worker.returned()
 
     def _sort_inbox(self) -> None:
         while self._inbox:
