@@ -181,7 +181,6 @@ class Group(Pausing):
                 await self._wind_up()
         except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel us even so; raised at the end
             kind, error, trace = type(interruption), interruption, interruption.__traceback__
-            self._abandon()
         swallowed, raised = await self._join_tasks(kind, error, trace)
         with anyio.CancelScope(shield=True):
             await in_thread(self._close)
@@ -192,9 +191,13 @@ class Group(Pausing):
     async def _wind_up(self) -> None:
         try:
             await self.leave(remain=self._remain)
+        except (
+            BaseException
+        ):  # asyncio's own cancellation; nothing that ends from here on is to be released as if it were finished
+            self._abandon()
+            raise
         finally:
-            for service in list(self._services):
-                service.cancel()
+            self._end_services()
             await self._release_servers()
 
     async def _join_tasks(

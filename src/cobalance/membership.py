@@ -7,7 +7,6 @@ drained and handed over.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,9 +20,10 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
-from cobalance.stopping import Stoppable, insist
+from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
 from cobalance.tickets import Tickets
+from cobalance.wakeup import insist
 from cobalance.worker import FunctionWorker, Worker, outcome
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class Membership(ABC):
         self._commands: deque[Callable[[], None]] = deque()
         self._tickets = Tickets()
         self._services: list[anyio.CancelScope] = []
+        self._over = False
+        """No service goes on."""
         self._told: list[Stoppable] = []
         """What was told to stop a moment ago."""
         self._telling: dict[Stoppable, list[Assignment]] = {}
@@ -86,10 +88,18 @@ class Membership(ABC):
         """For what may go on until the membership is over, but no longer."""
         with anyio.CancelScope(shield=True) as scope:
             self._services.append(scope)
+            if self._over:
+                scope.cancel()
             try:
                 yield scope
             finally:
                 self._services.remove(scope)
+
+    def _end_services(self) -> None:
+        """Now, and those that are still to begin."""
+        self._over = True
+        for service in self._services:
+            service.cancel()
 
     async def _dispatch(self) -> None:
         with self._service_scope() as ours:
@@ -97,25 +107,26 @@ class Membership(ABC):
                 while True:
                     while self._commands:
                         self._commands.popleft()()
-                    await self._wait_for_commands(ours)
+                    await insist(self._wakeup.wait, ours)  # the others can end only when all is given back
             except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
                 self._note_error(error)
                 self._abandon()
                 raise
 
-    async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
-        """Asyncio cancels every task when its loop ends. This one goes on, since the others can end only when all is given back."""
-        try:
-            await self._wakeup.wait()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if ours.cancel_called or task is None:
-                raise
-            task.uncancel()
-
     def _abandon(self) -> None:
-        """Nothing is finished any more, and nobody is told but who waits for us."""
+        """Nothing is finished any more, and nobody is told but who waits for us: others come once the session has expired."""
         self._engine.stop()
+        busy = [
+            it.resource
+            for it in self._roster.everything()
+            if it.worker is not None and it.worker.busy_since is not None
+        ]
+        if busy:
+            log.warning(
+                "group %s: the membership was ended while handlers ran. A thread of one that works %s may go on beside the next holder, "
+                "whom the session timeout lets in; compare tokens before side effects",
+                *(self.name, ", ".join(sorted(busy))),
+            )
         self._end()
 
     def _make_worker(self, tenure: Tenure) -> Worker:
@@ -206,7 +217,7 @@ class Membership(ABC):
     async def _insist(self) -> None:
         told, self._told = self._told, []
         with anyio.CancelScope(shield=True):
-            await insist(told)
+            await tell_again(told)
 
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:

@@ -61,10 +61,10 @@ class Stoppable:
             await self.wait_ended()
         if not self.ended:
             self.scope.cancel()
-            await insist([self])
+            await tell_again([self])
 
 
-async def insist(cancelled: Sequence[Stoppable]) -> None:
+async def tell_again(cancelled: Sequence[Stoppable]) -> None:
     """Tells those that go on once more each second; returns when all have ended."""
     while cancelled := [it for it in cancelled if not it.ended]:
         for _ in range(ROUNDS):

@@ -2,10 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Protocol, TypeVar
+
+from anyio import CancelScope
 
 T = TypeVar("T")
 
@@ -42,6 +44,22 @@ async def end_of(future: Future[T]) -> None:
         wakeup = Wakeup()
         future.add_done_callback(lambda _: wakeup.notify())
         await wakeup.wait()
+
+
+async def insist(wait: Callable[[], Awaitable[object]], scope: CancelScope) -> None:
+    """Waits until the shielded scope that this is in is cancelled, if need be. Asyncio's own cancellations pass any shield, as when the loop ends;
+    to be called where it is known what comes of them.
+    """
+    while True:
+        try:
+            await wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if scope.cancel_called or task is None:
+                raise
+            task.uncancel()
+        else:
+            return
 
 
 async def result_of(future: Future[T]) -> T:

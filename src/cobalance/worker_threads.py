@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio.lowlevel
 
-from cobalance.wakeup import end_of, result_of
+from cobalance.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+
+    from anyio import CancelScope
 
 T = TypeVar("T")
 
@@ -43,7 +45,9 @@ class WorkerThreads:
         context.run(_leave_event_loop)
         return await result_of(self._daemons.start(partial(context.run, function)))
 
-    async def run_to_end(self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[object]]) -> T:
+    async def run_to_end(
+        self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[CancelScope]]
+    ) -> T:
         """The same, but a cancellation that finds it running waits until it has returned, for as long as `patience` shields that."""
         call: Future[T] = Future()
 
@@ -54,8 +58,8 @@ class WorkerThreads:
             await self.run(attempt)
         finally:
             if not call.cancel() and not call.done():  # else it never began, or has returned
-                with patience():
-                    await end_of(call)
+                with patience() as scope:
+                    await insist(lambda: end_of(call), scope)
         return call.result()
 
 

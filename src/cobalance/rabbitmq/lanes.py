@@ -14,17 +14,20 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.watch import Watch
-from cobalance.wakeup import end_of, result_of
+from cobalance.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+
+    from anyio import CancelScope
 
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.delivery import Tenure as ChannelTenure
@@ -44,7 +47,7 @@ class LaneWorker(PartitionWorker):
         queue: Queue,
         partitions: Partitions,
         lanes: Lanes,
-        patience: Callable[[], AbstractContextManager[object]],
+        patience: Callable[[], AbstractContextManager[CancelScope]],
     ) -> None:
         self._lanes, self._patience = lanes, patience
         self._calling = threading.Lock()
@@ -61,9 +64,9 @@ class LaneWorker(PartitionWorker):
         finally:
             with self._calling:
                 calls = list(self._calls)
-            with self._patience():
+            with self._patience() as scope:
                 for call in calls:
-                    await end_of(call)
+                    await insist(partial(end_of, call), scope)
 
     def begin(self) -> bool:
         """Before each callback: whether it may be called."""

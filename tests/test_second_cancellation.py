@@ -1,0 +1,136 @@
+"""Asyncio's own cancellation passes any shield: a thread's handler is waited for even so, or its resource is not given to others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import anyio
+import pytest
+from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, place, until
+
+from cobalance.rabbitmq import Delivery
+from cobalance.settings import MemberSettings
+from cobalance.worker_threads import WorkerThreads
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """On trio a shield keeps everything out."""
+    return "asyncio"
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+class Blocking:
+    """A handler whose thread does not return before it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def handle(self, _: Delivery) -> None:
+        """One message."""
+        self.begun.set()
+        self.go_on.wait()
+
+
+async def cancel(task: asyncio.Task[None], times: int) -> None:
+    """So often, each time once the last has had its effect."""
+    for _ in range(times):
+        task.cancel()
+        await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_thread_is_waited_for_however_often_its_task_is_cancelled() -> None:
+    """Until it has returned."""
+    begun, go_on, returned = threading.Event(), threading.Event(), threading.Event()
+
+    def function() -> None:
+        begun.set()
+        go_on.wait()
+        returned.set()
+
+    task = asyncio.create_task(WorkerThreads().run_to_end(function, lambda: anyio.CancelScope(shield=True)))
+    await asyncio.to_thread(begun.wait)
+    await cancel(task, 3)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert returned.is_set()
+
+
+async def test_the_patience_still_ends() -> None:
+    """Then the thread is left alone."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def function() -> None:
+        begun.set()
+        go_on.wait()
+
+    patience = anyio.CancelScope(shield=True)
+    task = asyncio.create_task(WorkerThreads().run_to_end(function, lambda: patience))
+    await asyncio.to_thread(begun.wait)
+    await cancel(task, 2)
+    patience.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+
+
+async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_returned(here: Place) -> None:
+    """As an event loop's end does, with all of its tasks."""
+    blocking = Blocking()
+    own = MemberSettings(drain_timeout_ms=60_000)
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        try:
+            async with here.member(topic, blocking.handle, member=own):
+                await until(blocking.begun.is_set)
+                for _ in range(2):
+                    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                        if task.get_name().endswith("._run"):
+                            task.cancel()
+                    await anyio.wait_all_tasks_blocked()
+                assert here.journal("released", "abandoned") == []
+                blocking.go_on.set()
+                with anyio.fail_after(WITHIN_S):
+                    await asyncio.Event().wait()  # a task of ours that has ended ends the membership
+            assert here.journal("abandoned")
+        finally:
+            blocking.go_on.set()
+
+
+async def test_a_member_cancelled_twice_releases_nothing_that_a_thread_works(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends at once, as it was asked to. Nobody else is let in before its session has expired, and the log names what goes on."""
+    blocking = Blocking()
+    own = MemberSettings(drain_timeout_ms=60_000)
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+
+        async def be_a_member() -> None:
+            async with here.member(topic, blocking.handle, member=own):
+                await asyncio.sleep(3_600)
+
+        try:
+            task = asyncio.create_task(be_a_member())
+            await until(blocking.begun.is_set)
+            await cancel(task, 2)
+            with anyio.fail_after(SETTINGS.session_timeout_ms / 1000), suppress(asyncio.CancelledError):
+                await task
+            assert here.journal("released", "abandoned") == []
+            assert here.resources()[topic.queue_names[0]].owner
+            assert f"{topic.queue_names[0]} may go on" in caplog.text
+        finally:
+            blocking.go_on.set()
