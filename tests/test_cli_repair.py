@@ -169,6 +169,16 @@ def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: s
     assert {row.name for row in place.coordinator.resources() if row.owner} == {"r0", "r1", "r2"}
 
 
+@pytest.mark.parametrize(("name", "field"), [("members", "m.1"), ("resources", "r1")])
+def test_a_record_of_a_status_that_there_is_not_is_named(place: Place, name: str, field: str) -> None:
+    """Though it looks like one of ours otherwise."""
+    before = place.admin.hget(place.key(name), field) or b""
+    place.admin.hset(place.key(name), field, b"dormant " + before.partition(b" ")[2])
+    assert f"{place.key(name)} has something else under {field} than we wrote" in first_failure(place)
+    place.admin.hset(place.key(name), field, before)
+    assert place.cli("repair").code == 0
+
+
 def test_a_group_that_does_not_exist_is_not_made(place: Place) -> None:
     """Nor does anything else change."""
     before = sorted(place.admin.keys("*"))

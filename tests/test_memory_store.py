@@ -420,6 +420,17 @@ def test_streams_are_trimmed_about_to_a_length(store: MemoryStore) -> None:
     assert run(store, source) == 150
 
 
+def test_a_trim_may_be_limited(store: MemoryStore) -> None:
+    """To so many entries a call, in whole hundreds; 0 is no limit, and an exact length has none."""
+    run(store, "for i = 1, 1000 do redis.call('XADD', KEYS[7], '*', 'i', i) end")
+    add = (
+        "redis.call('XADD', KEYS[7], 'MAXLEN', '~', 100, 'LIMIT', {}, '*', 'i', 'n') return redis.call('XLEN', KEYS[7])"
+    )
+    assert [run(store, add.format(limit)) for limit in (1, 250, 0)] == [1_001, 802, 103]
+    with pytest.raises(ScriptFailed, match="LIMIT cannot be used without"):
+        run(store, "redis.call('XADD', KEYS[7], 'MAXLEN', 100, 'LIMIT', 5, '*', 'i', 'n')")
+
+
 def test_long_replies_cross_in_pieces(store: MemoryStore) -> None:
     """A reply may be longer than Lua's stack."""
     reply = run(store, "local t = {} for i = 1, 30000 do t[i] = {i} end return t")

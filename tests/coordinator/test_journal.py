@@ -6,6 +6,9 @@ import attrs
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, names
 
+from cobalance.coordinator.keys import NAMES, group_keys
+from cobalance.coordinator.transport import Script
+
 
 def handover(group: Group, token: int) -> list[str]:
     """The kinds of all entries of one handover."""
@@ -113,6 +116,31 @@ def test_the_journal_is_bounded(backend: Backend) -> None:
     assert len(entries) <= 300
     assert int(entries[0]["seq"]) > 1
     assert int(entries[-1]["seq"]) == group.records().number("version")
+
+
+FILL = Script.of(
+    "fill",
+    """
+local version = redis.call('HGET', KEYS[1], 'version')
+for seq = version + 1, version + 5000 do redis.call('XADD', KEYS[2], '*', 'seq', seq, 'kind', 'old', 'at_ms', '0') end
+redis.call('HSET', KEYS[1], 'version', version + 5000)
+""",
+)
+
+
+def test_a_journal_that_is_made_much_shorter_shrinks_over_several_calls(backend: Backend) -> None:
+    """All at once it would keep Redis busy for long."""
+    group = Group(backend, SETTINGS)
+    a = group.join("a")
+    keys = group_keys(group.coordinator.group)
+    backend.call(FILL, [keys[NAMES.index("state")], keys[NAMES.index("journal")]], [])
+    group.coordinator.configure(journal_length=100)
+    length = len(group.journal())
+    group.set_resources(a, names(1))
+    assert length - 2 * 2_000 <= len(group.journal()) < length  # in two calls
+    for member in "bcd":
+        group.join(member)
+    assert len(group.journal()) <= 300
 
 
 def test_the_journal_holds_ids_and_numbers_only(group: Group) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.engine import monotonic_ms
-from cobalance.stopping import Stoppable, insist
+from cobalance.stopping import Stoppable, tell_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,4 +104,4 @@ class Watch:
             self._tell()
         if self._call is not None:
             self._call.scope.cancel()
-            start_soon(insist, [self._call])
+            start_soon(tell_again, [self._call])

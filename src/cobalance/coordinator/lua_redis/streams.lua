@@ -49,10 +49,13 @@ local function next_id(stream, id)
   return open_ms, open_ms == stream.last_ms and stream.last_seq + 1 or 0
 end
 
-local function trim(stream, limit, approximate)
+local function trim(stream, limit, most)
   local length = stream.last - stream.first + 1
   local excess = math.max(length - limit, 0)
-  if approximate then excess = excess - excess % NODE end
+  if most then
+    excess = math.min(excess, most)
+    excess = excess - excess % NODE
+  end
   for i = stream.first, stream.first + excess - 1 do
     stream.ms[i], stream.seq[i], stream.pairs[i] = nil, nil, nil
   end
@@ -60,18 +63,29 @@ local function trim(stream, limit, approximate)
   return excess
 end
 
--- Reads MAXLEN [= | ~] limit at the given place of the arguments; returns the limit, if any, and the next place.
+-- Reads LIMIT most at the given place, if that is there; how many entries an approximate trim may drop, and the next place.
+local function trim_limit(arguments, at, is_approximate)
+  if (arguments[at] or ''):upper() ~= 'LIMIT' then return 100 * NODE, at end
+  if not is_approximate then fail('ERR syntax error, LIMIT cannot be used without the special ~ option') end
+  local most = integer(arguments[at + 1] or fail('ERR syntax error'))
+  if most < 0 then fail('ERR The LIMIT argument must be >= 0.') end
+  return most > 0 and most or LAST_SEQ, at + 2
+end
+
+-- Reads MAXLEN [= | ~] limit [LIMIT most] at the given place of the arguments; returns the limit, if any, how many entries may be
+-- dropped where that is approximate, and the next place.
 local function trimming(command, arguments, at)
   local word = arguments[at]:upper()
-  if word == 'MINID' or word == 'NOMKSTREAM' or word == 'LIMIT' then
+  if word == 'MINID' or word == 'NOMKSTREAM' then
     keyspace.refuse(command .. ': option ' .. word .. ' is not supported')
   end
-  if word ~= 'MAXLEN' then return nil, false, at end
+  if word ~= 'MAXLEN' then return nil, nil, at end
   local sign = arguments[at + 1]
   local has_sign = sign == '~' or sign == '='
   local limit = integer(arguments[at + (has_sign and 2 or 1)] or fail('ERR syntax error'))
   if limit < 0 then fail('ERR The MAXLEN argument must be >= 0.') end
-  return limit, sign == '~', at + (has_sign and 3 or 2)
+  local most, behind = trim_limit(arguments, at + (has_sign and 3 or 2), sign == '~')
+  return limit, sign == '~' and most or nil, behind
 end
 
 local function new_stream()
@@ -82,7 +96,7 @@ arity.XADD = -4
 function commands.XADD(key, ...)
   key = text(key)
   local arguments, size = values.texts(...)
-  local limit, approximate, at = trimming('XADD', arguments, 1)
+  local limit, most, at = trimming('XADD', arguments, 1)
   if size - at < 2 or (size - at) % 2 == 1 then values.wrong_arity() end
   local existing = keyspace.read(key, 'stream')
   local ms, seq = next_id(existing or new_stream(), arguments[at])
@@ -95,7 +109,7 @@ function commands.XADD(key, ...)
   local last = stream.last + 1
   stream.last, stream.ms[last], stream.seq[last], stream.pairs[last] = last, ms, seq, fields
   stream.last_ms, stream.last_seq = ms, seq
-  if limit then trim(stream, limit, approximate) end
+  if limit then trim(stream, limit, most) end
   return id_text(ms, seq)
 end
 
@@ -103,10 +117,10 @@ arity.XTRIM = -3
 function commands.XTRIM(key, ...)
   key = text(key)
   local arguments, size = values.texts(...)
-  local limit, approximate, at = trimming('XTRIM', arguments, 1)
+  local limit, most, at = trimming('XTRIM', arguments, 1)
   if not limit or at <= size then fail('ERR syntax error') end
   local stream = keyspace.write(key, 'stream')
-  return stream and trim(stream, limit, approximate) or 0
+  return stream and trim(stream, limit, most) or 0
 end
 
 arity.XLEN = 1

@@ -20,14 +20,19 @@
 local resource_cache, member_cache = {}, {}
 local changed, is_changed = {}, {} -- names of resources to be written
 
-local function resource(name)
+local resource
+do -- as in 40_shares.lua
+
+local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
+
+function resource(name)
   local r = resource_cache[name]
   if r ~= nil then return r end
   local packed = call('HGET', RESOURCES, name)
   if not packed then return nil end
   local status, owner, token, since, deadline, rank, removing, avoid, ended =
     string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
-  if not status then unreadable('resources', name) end
+  if not STATUSES[status] then unreadable('resources', name) end
   r = {
     name = name, status = status, owner = owner, token = tonumber(token), since = tonumber(since),
     deadline = abs(tonumber(deadline)), postponed = tonumber(deadline) < 0, rank = rank, removing = removing == '1',
@@ -35,6 +40,8 @@ local function resource(name)
   }
   resource_cache[name] = r
   return r
+end
+
 end
 
 local function put_resource(r)
@@ -73,14 +80,19 @@ local function save_resources()
   call_with('HSET', RESOURCES, out)
 end
 
-local function member(id)
+local member
+do -- as above
+
+local STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
+
+function member(id)
   local m = member_cache[id]
   if m ~= nil then return m end
   local packed = call('HGET', MEMBERS, id)
   if not packed then return nil end
   local status, capacity, instance, joined, incarnation, request, reason, label, subscription =
     string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
-  if not status then unreadable('members', id) end
+  if not STATUSES[status] then unreadable('members', id) end
   m = {
     id = id, status = status, capacity = tonumber(capacity), instance = instance, joined = tonumber(joined),
     incarnation = tonumber(incarnation), request = tonumber(request), reason = reason, label = label,
@@ -88,6 +100,8 @@ local function member(id)
   }
   member_cache[id] = m
   return m
+end
+
 end
 
 local function put_member(m)
