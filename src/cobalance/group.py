@@ -13,7 +13,7 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.transport import check_redis_url, check_transport, open_transport
 from cobalance.declaration import digest
 from cobalance.engine import Engine, call_timeout_ms, monotonic_ms
 from cobalance.errors import (
@@ -111,7 +111,8 @@ class Group(Pausing):
         log_exceptions: bool = True,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
-        check_kind("redis_url", redis_url, str)
+        check_redis_url("redis_url", redis_url)
+        check_transport("transport", transport)
         check_kind("settings", settings, GroupSettings, optional=True)
         check_kind("member", member, MemberSettings, optional=True)
         check_kind("log_exceptions", log_exceptions, bool)

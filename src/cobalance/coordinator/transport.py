@@ -9,6 +9,7 @@ from typing import Protocol
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.limits import check_kind
 
 Reply = bytes | int | None | list["Reply"]
 """What a script returns, as RESP2 carries it."""
@@ -98,6 +99,25 @@ _FORMS = (
 )
 
 
+_REDIS = frozenset({"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"})
+_CLUSTER = frozenset({"redis+cluster", "rediss+cluster"})
+
+
+def check_redis_url(what: str, value: object) -> None:
+    """Raises UsageError unless the value is a URL of an accepted form, as far as that is seen without reading it."""
+    check_kind(what, value, str)
+    scheme, separator, _ = str(value).partition("://")
+    if not separator or scheme not in {"memory", *_REDIS, *_CLUSTER}:
+        raise not_a_coordinator_url()
+
+
+def check_transport(what: str, value: object) -> None:
+    """Raises UsageError unless the value is a :class:`Transport`, or is not given."""
+    if value is not None and not all(callable(getattr(value, name, None)) for name in ("call", "listen", "close")):
+        kind = type(value).__name__
+        raise UsageError(f"{what} is an object of type {kind}: give what open_transport returns, or redis_url instead")
+
+
 def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
     """The transport for a URL. Connects at the first call, not here.
 
@@ -114,11 +134,11 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
         from cobalance.coordinator.memory import MemoryTransport
 
         return MemoryTransport.named(rest)
-    if separator and scheme in {"redis+cluster", "rediss+cluster"}:
+    if separator and scheme in _CLUSTER:
         from cobalance.coordinator.redis_cluster import ClusterTransport
 
         return ClusterTransport(url, call_timeout_ms=call_timeout_ms)
-    if separator and scheme in {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}:
+    if separator and scheme in _REDIS:
         return _redis(url, scheme, call_timeout_ms)
     raise not_a_coordinator_url()
 

@@ -47,7 +47,7 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin_channel import Consumer, GroupChannel
 from cobalance.rabbitmq.lane_group import BackgroundMembership
 from cobalance.rabbitmq.lanes import Lane, Lanes, Message
-from cobalance.rabbitmq.options import check_options
+from cobalance.rabbitmq.options import check_amqp_url, check_options
 from cobalance.rabbitmq.parameters import connection_parameters, single_urls
 from cobalance.rabbitmq.pika_internals import calling_back
 
@@ -396,10 +396,15 @@ def url_of(parameters: str | Parameters) -> str:
     """The AMQP URL to the same place. The heartbeat is not taken over: no callback needs a long one any more.
 
     Raises:
-        UsageError: there is none, because of TLS options or of credentials other than name and password.
+        UsageError: there is none, as because of TLS options or of credentials other than name and password.
     """
     if isinstance(parameters, str):
+        check_amqp_url("parameters", parameters)
         return parameters
+    if not isinstance(parameters, Parameters):
+        raise UsageError(
+            f"parameters is an object of type {type(parameters).__name__}: give an AMQP URL, or one of pika's parameters"
+        )
     login = parameters.credentials
     if parameters.ssl_options is not None or not isinstance(login, pika.PlainCredentials):
         raise UsageError("These connection parameters hold TLS options or certificates: give the amqps:// URL instead.")

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from cobalance.coordinator.transport import check_redis_url, check_transport
 from cobalance.errors import UsageError
 from cobalance.limits import check_callable, check_integer, check_kind, check_names, check_number
 from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.parameters import place
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.retries import Retries
 from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
@@ -71,6 +73,18 @@ def _flag(name: str, value: object) -> None:
         raise UsageError(f"{name} is {value!r}: give True or False")
 
 
+def check_amqp_url(name: str, value: object) -> None:
+    """Raises UsageError unless the value is the URL of one cluster."""
+    check_kind(name, value, str)
+    place(str(value))
+
+
+def _management_url(name: str, value: object) -> None:
+    check_kind(name, value, str, optional=True)
+    if not str(value).startswith(("http://", "https://")):
+        raise UsageError(f"{name} is no URL of a web server: give http://user:password@host:15672, or None")
+
+
 CHECKS: dict[str, Check] = {
     "prefetch": _count(1, SHORT),  # 0 would be without limit
     "ack_every": _count(1, 1_000_000_000),
@@ -90,10 +104,11 @@ CHECKS: dict[str, Check] = {
     "on_lost": check_callable,
     "on_failure": check_callable,
     "log_exceptions": _flag,
-    "redis_url": partial(check_kind, kind=str),
-    "amqp_url": partial(check_kind, kind=str),
-    "management_url": partial(check_kind, kind=str, optional=True),
-    "url": partial(check_kind, kind=str),
+    "redis_url": check_redis_url,
+    "transport": check_transport,
+    "amqp_url": check_amqp_url,
+    "management_url": _optional(_management_url),
+    "url": check_amqp_url,
     "name": partial(check_kind, kind=str),
     "window": _count(1, 1_000_000_000),
     "timeout_ms": _count(1, DAY_MS),

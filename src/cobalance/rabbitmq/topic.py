@@ -24,8 +24,8 @@ def _valid_name(_: object, __: object, value: str) -> None:
 
 
 def _valid_partitions(_: object, __: object, value: int) -> None:
-    if not 1 <= value <= MAX_PARTITIONS:
-        raise UsageError(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {value}.")
+    if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:  # a bool is no number here
+        raise UsageError(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {value!r}.")
 
 
 def _valid_queue_type(_: object, __: object, value: str) -> None:
