@@ -172,7 +172,8 @@ def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: s
 @pytest.mark.parametrize(("name", "field"), [("members", "m.1"), ("resources", "r1")])
 def test_a_record_of_a_status_that_there_is_not_is_named(place: Place, name: str, field: str) -> None:
     """Though it looks like one of ours otherwise."""
-    before = place.admin.hget(place.key(name), field) or b""
+    before = place.admin.hget(place.key(name), field)
+    assert isinstance(before, bytes)
     place.admin.hset(place.key(name), field, b"dormant " + before.partition(b" ")[2])
     assert f"{place.key(name)} has something else under {field} than we wrote" in first_failure(place)
     place.admin.hset(place.key(name), field, before)
