@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegressed, Unreachable, UsageError
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
 from cobalance.threads import BlockingGroup, BlockingTenure
 
 FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0)
@@ -167,6 +170,70 @@ def test_leadership(make: Callable[..., BlockingGroup]) -> None:
             assert diary.entries == []
         other.join(WITHIN_S)
         assert diary.count("leads") == 1
+
+
+class Late(Exception):
+    """What a program's signal handler raises."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Has the main thread, that of the tests, raise :class:`Late` wherever it is."""
+
+    def late(*_: object) -> None:
+        raise Late
+
+    before, main = signal.signal(signal.SIGUSR1, late), threading.get_ident()
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_who_was_interrupted_while_waiting_for_a_role_does_not_get_it(
+    make: Callable[..., BlockingGroup], interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would give it back."""
+    with make(("leader",)) as a, make(("leader",)) as b:
+        a.wait_held("leader", timeout=WITHIN_S)
+        wait = b._group.wait_held
+
+        async def wait_and_tell(*resources: str) -> Any:
+            interrupt()
+            return await wait(*resources)
+
+        monkeypatch.setattr(b._group, "wait_held", wait_and_tell)
+        with pytest.raises(Late), b.leadership():
+            raise AssertionError("the body must not run")
+        monkeypatch.undo()
+        a.leave()
+        (tenure,) = b.wait_held(timeout=WITHIN_S)
+        assert tenure._inner._users == 0
+        with b.leadership():
+            pass
+        assert tenure.wait_draining(WITHIN_S)
+
+
+@pytest.mark.parametrize("call", ["wait_held", "wait_left", "wait_draining"])
+def test_who_was_interrupted_while_waiting_leaves_nothing_behind(
+    make: Callable[..., BlockingGroup], interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What waited on the event loop is cancelled there."""
+    ended = threading.Event()
+
+    async def wait(*_: str) -> Any:
+        interrupt()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    with make(("r0",)) as a:
+        (tenure,) = a.wait_held(timeout=WITHIN_S)
+        target = Tenure if call == "wait_draining" else a._group
+        monkeypatch.setattr(target, call, wait)
+        with pytest.raises(Late):
+            tenure.wait_draining() if call == "wait_draining" else getattr(a, call)()
+        assert ended.wait(WITHIN_S)
+        monkeypatch.undo()
 
 
 def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[..., BlockingGroup]) -> None:

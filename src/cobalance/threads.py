@@ -5,8 +5,8 @@ An event loop of its own runs on a thread in the background; whoever blocks a th
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import anyio
 import anyio.from_thread
@@ -21,6 +21,7 @@ from cobalance.worker_threads import WorkerThreads
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from types import TracebackType
+    from typing import Any
 
     from anyio.from_thread import BlockingPortal
 
@@ -62,11 +63,11 @@ class BlockingTenure:
 
     def wait_draining(self, timeout: float | None = None) -> bool:
         """Waits until no new work may begin; False when the time (s) is up first."""
-        return self._portal.call(_wait_draining, self._inner, timeout)
+        return _call(self._portal, _wait_draining, self._inner, timeout)
 
     def commit(self, offset: int) -> None:
         """Stores an offset for good; see :meth:`cobalance.Group.commit`. Refused once this tenure is over."""
-        self._portal.call(self._inner.commit, offset)
+        _call(self._portal, self._inner.commit, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
@@ -173,7 +174,7 @@ class BlockingGroup:
             TimeoutError: not within this time (s).
             GroupFailed: the group refuses this member; the message says why.
         """
-        held = self._portal.call(_within, timeout, self._group.wait_held, *resources)
+        held = _call(self._portal, _within, timeout, self._group.wait_held, *resources)
         return [self._wrap(tenure) for tenure in held]
 
     def wait_left(self, timeout: float | None = None) -> None:
@@ -183,11 +184,11 @@ class BlockingGroup:
             TimeoutError: it was not within this time (s).
             GroupFailed: the group refuses this member; the message says why.
         """
-        self._portal.call(_within, timeout, self._group.wait_left)
+        _call(self._portal, _within, timeout, self._group.wait_left)
 
     def commit(self, resource: str, offset: int) -> None:
         """Stores an offset that outlives the tenure; see :meth:`cobalance.Group.commit`."""
-        self._portal.call(self._group.commit, resource, offset)
+        _call(self._portal, self._group.commit, resource, offset)
 
     def pause(self, *resources: str) -> None:
         """No new work is to begin on these before :meth:`resume`; see :meth:`cobalance.Group.pause`."""
@@ -203,22 +204,22 @@ class BlockingGroup:
         async def leave() -> None:
             await self._group.leave(remain=remain)
 
-        self._portal.call(leave)
+        _call(self._portal, leave)
 
     def describe(self) -> dict[str, str]:
         """The group's state by name; see ``cobalance group describe``."""
-        return self._portal.call(self._group.describe)
+        return _call(self._portal, self._group.describe)
 
     @contextmanager
     def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
         """Waits for a role, and has it for the length of the block, which ends soon after ``tenure.active`` has become
         false. Leaving the block gives the role to another member, if there is one.
         """
-        tenure = self._portal.call(self._group.take_role, resource)
+        role = _Role(self._group, resource)
         try:
-            yield self._wrap(tenure)
+            yield self._wrap(_call(self._portal, role.take))
         finally:
-            self._portal.call(self._group.give_role, tenure)
+            self._portal.call(role.give)
 
     def _wrap(self, tenure: Tenure) -> BlockingTenure:
         return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._portal)
@@ -273,6 +274,54 @@ class _ThreadedGroup(Group):
         tenure.end_use()
         if tenure.active:
             self._resign(tenure)
+
+
+class _Role:
+    """A role that a thread waits for, and gives back even if an exception came over it while it waited."""
+
+    def __init__(self, group: _ThreadedGroup, resource: str | None) -> None:
+        self._group, self._resource = group, resource
+        self._tenure: Tenure | None = None
+
+    async def take(self) -> Tenure:
+        """Waits for it."""
+        self._tenure = await self._group.take_role(self._resource)
+        return self._tenure
+
+    async def give(self) -> None:
+        """Whether it was taken or not."""
+        if self._tenure is not None:
+            await self._group.give_role(self._tenure)
+
+
+class _Call(Generic[T]):
+    """A call on the event loop, which can be stopped even before it is known that it has begun."""
+
+    def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
+        self._function, self._args = function, args
+        self._scope: anyio.CancelScope | None = None
+
+    async def run(self) -> T:
+        """Calls it."""
+        with anyio.CancelScope() as self._scope:
+            return await self._function(*self._args)
+        raise InterruptedError  # which nobody hears
+
+    async def stop(self) -> None:
+        """Cancels it, unless it has ended."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+def _call(portal: BlockingPortal, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """What it returns. An exception that comes over the waiting thread, as from a signal handler, ends the call too."""
+    call = _Call(function, *args)
+    try:
+        return portal.call(call.run)
+    except BaseException:
+        with suppress(RuntimeError):  # There is no event loop any more.
+            portal.start_task_soon(call.stop)
+        raise
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:
