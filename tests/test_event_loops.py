@@ -6,18 +6,22 @@ import asyncio
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+import trio
 from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
-from cobalance.errors import UsageError
+from cobalance.errors import GroupFailed, UsageError
 from cobalance.group import Group
+from cobalance.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
 
@@ -38,6 +42,23 @@ def make() -> Callable[..., Group]:
     """Members of one group with one resource."""
     place = f"memory://event-loops-{next(_count)}"
     return lambda **options: Group("g", ["r0"], redis_url=place, settings=SETTINGS, **options)
+
+
+def ends(program: Callable[[], object]) -> BaseException | None:
+    """What it raises; that it ends at all is not taken for granted."""
+    raised: list[BaseException | None] = [None]
+
+    def run() -> None:
+        try:
+            program()
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, it is looked at
+            raised[0] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WITHIN_S)
+    assert not thread.is_alive(), "it does not end"
+    return raised[0]
 
 
 async def cancel_everything() -> None:
@@ -153,6 +174,93 @@ async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
             await hangs.wait()
     if where == "on_lost":
         assert "on_lost" in caplog.text
+
+
+SLOW = GroupSettings(
+    session_timeout_ms=60_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, rejoin_grace_ms=0, gather_ms=0
+)
+"""Nobody gets anything because a session has ended."""
+
+
+def holds(place: str) -> None:
+    """Another member gets what the first one had, soon."""
+
+    async def main() -> None:
+        with anyio.fail_after(WITHIN_S):
+            async with Group("g", ["r0"], redis_url=place, settings=SLOW) as group:
+                await group.wait_held("r0")
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_loop_that_was_closed_costs_what_it_held(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody works that any more, though the member's own threads go on: it is told, and given to others at once."""
+    place = f"memory://event-loops-{next(_count)}"
+    group = Group("g", ["r0"], redis_url=place, settings=SLOW)
+
+    async def enter() -> None:
+        await group.__aenter__()
+        await group.wait_held("r0")
+
+    if backend == "trio":
+        with pytest.raises(trio.TrioInternalError):
+            trio.run(enter)
+    else:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(enter())
+        loop.close()
+    holds(place)
+    assert group._engine.wait_left(WITHIN_S)
+    assert "its event loop was closed" in caplog.text
+    assert [it.levelname for it in caplog.records if "event loop" in it.message] == ["ERROR"]
+
+
+def test_a_loop_that_was_closed_over_a_running_handler_lets_it_finish(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be in a thread: nobody else is let in before the drain timeout."""
+    place = f"memory://event-loops-{next(_count)}"
+    begun = threading.Event()
+
+    async def work(tenure: Tenure) -> None:
+        with tenure.processing():
+            begun.set()
+            await anyio.sleep_forever()
+
+    async def enter() -> None:
+        await group.__aenter__()
+        await anyio.to_thread.run_sync(begun.wait)
+
+    own = MemberSettings(drain_timeout_ms=1_000)
+    group = Group("g", ["r0"], redis_url=place, settings=SETTINGS, work=work, member=own)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(enter())
+    loop.close()
+    closed = time.monotonic()
+    holds(place)
+    assert time.monotonic() - closed > 1
+    assert "its event loop was closed" in caplog.text
+
+
+def test_a_loop_that_is_stopped_for_too_long_costs_what_it_held(caplog: pytest.LogCaptureFixture) -> None:
+    """As a handler that hangs, and the program hears of it when it goes on."""
+    place = f"memory://event-loops-{next(_count)}"
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    loop = asyncio.new_event_loop()
+    held = loop.create_future()
+
+    async def member() -> None:
+        async with Group("g", ["r0"], redis_url=place, settings=SLOW, member=own) as group:
+            await group.wait_held("r0")
+            held.set_result(None)
+            await asyncio.sleep(3_600)
+
+    task = loop.create_task(member())
+    loop.run_until_complete(held)
+    holds(place)
+    assert "its event loop has not run for" in caplog.text
+    with pytest.raises(GroupFailed, match="has not run"):
+        loop.run_until_complete(task)
+    loop.close()
 
 
 @pytest.mark.anyio

@@ -150,6 +150,10 @@ class Engine:
         self._unconfirmed.append((monotonic_ms(), then))
         self.post(ev.Hinted(RESYNC))
 
+    def fail(self, message: str) -> None:
+        """Leaves, and tells the user why. On the engine's thread."""
+        self._carry_out(act.Problem("cut_off", message, fatal=True))
+
     def stop(self) -> None:
         """Ends at once, telling nobody."""
         self._over.set()

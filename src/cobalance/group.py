@@ -27,6 +27,7 @@ from cobalance.errors import (
     UnknownGroup,
     UsageError,
 )
+from cobalance.event_loop import Attendance
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.limits import check_callables, check_integer, check_kind, check_members, check_names, check_resources
 from cobalance.names import validate_name
@@ -147,6 +148,7 @@ class Group(Pausing):
         self._coordinator = await in_thread(self._connect, lambda made: self._close_transport(made.transport))
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
         self._changed, self._settled = anyio.Event(), anyio.Event()
+        self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
         self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
         try:
             await self._prepare()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from cobalance.actions import AbortReason, Problem
     from cobalance.engine import Engine
+    from cobalance.event_loop import Attendance
     from cobalance.events import CommitOutcome
     from cobalance.settings import MemberSettings
     from cobalance.wakeup import Wakeup
@@ -56,6 +57,7 @@ class Membership(ABC):
     _engine: Engine
     _tasks: TaskGroup
     _wakeup: Wakeup
+    _attendance: Attendance
     _joined: anyio.Event
     _settled: anyio.Event
     """Joined, and the resource list accepted; or failed."""
@@ -392,9 +394,29 @@ class Membership(ABC):
 
     def sample(self) -> Iterator[Progressed]:
         """Engine: how the handlers are getting on."""
+        self._attend()
         for it in self._roster.everything():
             if it.worker is not None and it.current:
                 yield Progressed(it.resource, it.token, it.waiting_since or it.worker.busy_since)
+
+    def _attend(self) -> None:
+        missing = self._attendance.missing(monotonic_ms())
+        if missing is not None and self._failure is None:
+            held = len(self._roster.everything())
+            self._engine.fail(
+                f"{missing} while it was a member, so nobody works what it holds ({held} resources): it leaves; "
+                f"leave the group (its `async with`) before the event loop is stopped or closed"
+            )
+        if self._attendance.over:
+            self._disown()
+
+    def _disown(self) -> None:
+        """Nothing runs in the event loop any more. What is busy may be in a thread: it has the drain timeout, as in any leave."""
+        self._announce()
+        for it in self._roster.everything():
+            if it.worker is None or it.worker.busy_since is None:
+                it.abort("left")
+                it.loop_stopped()
 
     def flush(self) -> None:
         """Engine: wake the event loop, once for everything that one event brought."""

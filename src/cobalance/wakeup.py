@@ -1,38 +1,34 @@
 """From the I/O thread to a task of the user's event loop, asyncio's or trio's: one crossing for a burst of messages."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from anyio import CancelScope
 
+from cobalance.event_loop import running_event_loop
+
 T = TypeVar("T")
-
-
-class _Event(Protocol):
-    def set(self) -> None: ...
-    async def wait(self) -> object: ...
 
 
 class Wakeup:
     """An event that any thread may set and one task waits for. Create it inside the event loop."""
 
     def __init__(self) -> None:
-        self._run_in_loop, self._new_event = _event_loop()
-        self._event = self._new_event()
+        self.loop = running_event_loop()
+        self._event = self.loop.new_event()
 
     def notify(self) -> None:
         """Wakes the task, or lets its next `wait` return at once. Any thread; harmless once the loop has gone."""
         with suppress(RuntimeError):  # The loop was closed; trio's RunFinishedError is a RuntimeError too.
-            self._run_in_loop(self._set)
+            self.loop.run_soon(self._set)
 
     async def wait(self) -> None:
         """Returns after a `notify` that came since the last `wait` returned."""
         await self._event.wait()
-        self._event = self._new_event()
+        self._event = self.loop.new_event()
 
     def _set(self) -> None:
         self._event.set()
@@ -66,13 +62,3 @@ async def result_of(future: Future[T]) -> T:
     """What it returns, or raises, once it has ended; see :func:`end_of`."""
     await end_of(future)
     return future.result()
-
-
-def _event_loop() -> tuple[Callable[[Callable[[], None]], object], Callable[[], _Event]]:
-    """The running event loop's own way in from another thread, and its own kind of event: anyio's costs a lookup each time."""
-    if "trio" in sys.modules:
-        import trio
-
-        if trio.lowlevel.in_trio_run():
-            return trio.lowlevel.current_trio_token().run_sync_soon, trio.Event
-    return asyncio.get_running_loop().call_soon_threadsafe, asyncio.Event

@@ -1,0 +1,111 @@
+"""The user's event loop, asyncio's or trio's, as other threads see it: how to get in, and whether it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trio
+
+State = Literal["running", "stopped", "closed"]
+
+
+class _Event(Protocol):
+    def set(self) -> None: ...
+    async def wait(self) -> object: ...
+
+
+class EventLoop(Protocol):
+    """What is needed of one."""
+
+    def run_soon(self, do: Callable[[], None]) -> None:
+        """Calls it in the loop; any thread. Raises RuntimeError when the loop is closed."""
+
+    def new_event(self) -> _Event:
+        """The loop's own kind: anyio's costs a lookup each time."""
+
+    def state(self) -> State:
+        """Whether it runs; any thread. A loop that its tasks block is running."""
+
+
+class Asyncio:
+    """One of asyncio's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def run_soon(self, do: Callable[[], None]) -> None:
+        """Calls it in the loop."""
+        self._loop.call_soon_threadsafe(do)
+
+    def new_event(self) -> _Event:
+        """For its tasks."""
+        return asyncio.Event()
+
+    def state(self) -> State:
+        """Programs may stop it and let it go on."""
+        if self._loop.is_closed():
+            return "closed"
+        return "running" if self._loop.is_running() else "stopped"
+
+
+class Trio:
+    """One run of trio's."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken, new_event: Callable[[], _Event]) -> None:
+        self._token, self.new_event = token, new_event
+
+    def run_soon(self, do: Callable[[], None]) -> None:
+        """Calls it in the run."""
+        self._token.run_sync_soon(do)
+
+    def state(self) -> State:
+        """Trio tells only who calls something in it."""
+        try:
+            self._token.run_sync_soon(_nothing, idempotent=True)
+        except RuntimeError:  # RunFinishedError
+            return "closed"
+        return "running"
+
+
+def running_event_loop() -> EventLoop:
+    """The one in which this is called."""
+    if "trio" in sys.modules:
+        import trio
+
+        if trio.lowlevel.in_trio_run():
+            return Trio(trio.lowlevel.current_trio_token(), trio.Event)
+    return Asyncio()
+
+
+class Attendance:
+    """Whether there is a loop to work what is held, or has been lately."""
+
+    def __init__(self, loop: EventLoop, patience_ms: int) -> None:
+        self._loop, self._patience_ms = loop, patience_ms
+        self._stopped_at: int | None = None
+
+    def missing(self, now: int) -> str | None:
+        """What has become of the loop, if it does not work."""
+        state = self._loop.state()
+        if state == "running":
+            self._stopped_at = None
+        elif state == "closed":
+            return "its event loop was closed"
+        elif self._stopped_at is None:
+            self._stopped_at = now
+        elif now - self._stopped_at >= self._patience_ms:
+            return f"its event loop has not run for {now - self._stopped_at} ms"
+        return None
+
+    @property
+    def over(self) -> bool:
+        """Nothing will ever run in it again."""
+        return self._loop.state() == "closed"
+
+
+def _nothing() -> None: ...
