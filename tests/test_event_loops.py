@@ -263,6 +263,35 @@ def test_a_loop_that_is_stopped_for_too_long_costs_what_it_held(caplog: pytest.L
     loop.close()
 
 
+@pytest.mark.parametrize("how", ["entered", "generator"])
+def test_an_event_loop_ends_though_a_group_was_not_left(
+    how: str, make: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was entered by hand, or in a generator that was left by `break`: asyncio cancels our tasks, and they leave."""
+    groups: list[Group] = []
+
+    async def member() -> AsyncIterator[Group]:
+        async with make() as group:
+            await group.wait_held("r0")
+            yield group
+
+    async def main() -> None:
+        if how == "entered":
+            groups.append(await make().__aenter__())
+            await groups[0].wait_held("r0")
+            return
+        keep.append(member())
+        async for group in keep[0]:
+            groups.append(group)
+            break
+
+    keep: list[AsyncIterator[Group]] = []
+    assert ends(lambda: asyncio.run(main())) is None
+    assert groups[0]._engine.wait_left(WITHIN_S)
+    assert groups[0]._engine.session.phase is Phase.LEFT
+    assert "cancelled" in caplog.text
+
+
 @pytest.mark.anyio
 async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
     """Not beside itself, which disturbs nothing, and not again."""

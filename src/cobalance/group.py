@@ -359,10 +359,13 @@ class Group(Pausing):
             remain: with an instance id, keep what is held for the rejoin grace (the default); ``False`` gives it up for good,
                 for scaling in.
         """
+        self._ask_leave(remain=remain)
+        await self._left.wait()
+
+    def _ask_leave(self, *, remain: bool | None = None) -> None:
         keep = self.own.instance_id is not None if remain is None else remain
         self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
         self._engine.post(StopAsked(remain=keep))
-        await self._left.wait()
 
     async def describe(self) -> dict[str, str]:
         """The group's state by name; see ``cobalance group describe``."""

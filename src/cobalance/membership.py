@@ -23,7 +23,6 @@ from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
 from cobalance.tickets import Tickets
-from cobalance.wakeup import insist
 from cobalance.worker import FunctionWorker, Worker, outcome
 
 if TYPE_CHECKING:
@@ -75,6 +74,7 @@ class Membership(ABC):
         self._services: list[anyio.CancelScope] = []
         self._over = False
         """No service goes on."""
+        self._cancelled_outside = False
         self._told: list[Stoppable] = []
         """What was told to stop a moment ago."""
         self._telling: dict[Stoppable, list[Assignment]] = {}
@@ -109,11 +109,33 @@ class Membership(ABC):
                 while True:
                     while self._commands:
                         self._commands.popleft()()
-                    await insist(self._wakeup.wait, ours)  # the others can end only when all is given back
+                    if self._cancelled_outside and self._left.is_set():
+                        return
+                    await self._wait_for_commands(ours)
             except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
                 self._note_error(error)
                 self._abandon()
                 raise
+
+    async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
+        """Asyncio cancels every task when its loop ends. This one goes on until all is given back, which it sees to: nobody else
+        may be left who leaves the group.
+        """
+        try:
+            await self._wakeup.wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if ours.cancel_called or task is None:
+                raise
+            task.uncancel()
+            if not self._cancelled_outside:
+                self._cancelled_outside = True
+                log.warning("group %s: its tasks were cancelled, as at the end of an event loop: it leaves", self.name)
+                self._ask_leave()
+
+    @abstractmethod
+    def _ask_leave(self, *, remain: bool | None = None) -> None:
+        """Begins to leave."""
 
     def _abandon(self) -> None:
         """Nothing is finished any more, and nobody is told but who waits for us: others come once the session has expired."""
