@@ -292,6 +292,35 @@ def test_an_event_loop_ends_though_a_group_was_not_left(
     assert "cancelled" in caplog.text
 
 
+@pytest.mark.parametrize("how", ["at once", "on returning"])
+@pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
+def test_code_that_cancels_its_own_task_has_failed(make: Callable[..., Group], where: str, how: str) -> None:
+    """That task is ours: the body, cut short, hears why."""
+
+    async def cancel(_: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if how == "at once":
+            await asyncio.sleep(0)
+
+    async def work(tenure: Tenure) -> None:
+        tenure.scope.cancel()
+
+    options: dict[str, Any] = {where: cancel} | ({"work": work} if where == "on_lost" else {})
+
+    async def member() -> None:
+        async with make(**options) as group:
+            (tenure,) = await group.wait_held()
+            if where == "on_revoked":
+                tenure.ask_back()
+            await asyncio.sleep(3_600)
+
+    error = ends(lambda: asyncio.run(member()))
+    assert isinstance(error, UsageError), error
+    assert "was cancelled" in str(error)
+
+
 @pytest.mark.anyio
 async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
     """Not beside itself, which disturbs nothing, and not again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -210,7 +211,11 @@ class Group(Pausing):
         exception if there is one, else the first, of which the others are mostly echoes.
         """
         try:
-            return await self._tasks.__aexit__(kind, error, trace), None
+            swallowed = await self._tasks.__aexit__(kind, error, trace)
+            cancelled_by_a_task = swallowed and self._tasks.cancel_scope.cancel_called
+            if cancelled_by_a_task or (kind is None and isinstance(self._first_error, asyncio.CancelledError)):
+                return False, _task_cancelled(self.name)
+            return swallowed, None
         except BaseExceptionGroup as group:
             first = _most_telling(group, error, self._first_error)
         except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
@@ -423,6 +428,13 @@ def _most_telling(
         if other is not chosen:  # by its type only: messages may quote what is not ours to log
             log.error("while leaving because of a %s, there was also a %s", type(chosen).__name__, type(other).__name__)
     return chosen
+
+
+def _task_cancelled(group: str) -> UsageError:
+    return UsageError(
+        f"a task of group {group} was cancelled: in work or a callback, asyncio's current task is the group's; "
+        f"cancel tenure.scope to give a resource up, and call leave() elsewhere, or raise, to end the membership"
+    )
 
 
 def _with_instance_id(own: MemberSettings) -> MemberSettings:

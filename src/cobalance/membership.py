@@ -7,6 +7,7 @@ drained and handed over.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
