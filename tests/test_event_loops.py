@@ -322,6 +322,44 @@ def test_code_that_cancels_its_own_task_has_failed(make: Callable[..., Group], w
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("how", ["leave", "aexit"])
+@pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
+async def test_leaving_where_it_would_wait_for_itself_is_refused(
+    make: Callable[..., Group], where: str, how: str
+) -> None:
+    """Leaving waits for the work and the callbacks."""
+    refused = anyio.Event()
+
+    async def leave(_: object) -> None:
+        with pytest.raises(UsageError, match="wait for itself"):
+            await (group.leave() if how == "leave" else group.__aexit__(None, None, None))
+        refused.set()
+
+    async def work(tenure: Tenure) -> None:
+        tenure.scope.cancel()
+
+    options: dict[str, Any] = {where: leave} | ({"work": work} if where == "on_lost" else {})
+    group = make(**options, member=MemberSettings(drain_timeout_ms=60_000))
+    with anyio.fail_after(WITHIN_S):
+        async with group:
+            await (group.wait_held() if where == "on_revoked" else refused.wait())
+    assert refused.is_set()
+
+
+@pytest.mark.anyio
+async def test_leaving_from_work_in_a_task_of_its_own_is_allowed(make: Callable[..., Group]) -> None:
+    """Work ends as it is asked to."""
+
+    async def work(tenure: Tenure) -> None:
+        tasks.start_soon(group.leave)
+        await tenure.wait_draining()
+
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks, make(work=work) as group:
+            await group.wait_left()
+
+
+@pytest.mark.anyio
 async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
     """Not beside itself, which disturbs nothing, and not again."""
     async with make() as group:

@@ -236,6 +236,29 @@ def test_who_was_interrupted_while_waiting_leaves_nothing_behind(
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("how", ["leave", "exit"])
+@pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
+def test_leaving_where_it_would_wait_for_itself_is_refused(
+    make: Callable[..., BlockingGroup], where: str, how: str
+) -> None:
+    """Leaving waits for the work and the callbacks."""
+    refused = threading.Event()
+
+    def leave(_: object) -> None:
+        with pytest.raises(UsageError, match="wait for itself"):
+            group.leave() if how == "leave" else group.__exit__(None, None, None)
+        refused.set()
+
+    def work(tenure: BlockingTenure) -> None:
+        group._portal.call(tenure._inner.stop_now)
+
+    options: dict[str, Any] = {where: leave} | ({"work": work} if where == "on_lost" else {})
+    group = make(("r0",), **options, member=MemberSettings(drain_timeout_ms=60_000))
+    with group:
+        group.wait_held(timeout=WITHIN_S) if where == "on_revoked" else refused.wait(WITHIN_S)
+    assert refused.is_set()
+
+
 def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[..., BlockingGroup]) -> None:
     """As it is; whoever waits for the end hears of it."""
 

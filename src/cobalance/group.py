@@ -180,6 +180,7 @@ class Group(Pausing):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        self._refuse_in_own_task()
         try:
             with anyio.CancelScope(shield=True):
                 await self._wind_up()
@@ -363,7 +364,11 @@ class Group(Pausing):
         Args:
             remain: with an instance id, keep what is held for the rejoin grace (the default); ``False`` gives it up for good,
                 for scaling in.
+
+        Raises:
+            UsageError: work or a callback awaits it, and it would wait for them.
         """
+        self._refuse_in_own_task()
         self._ask_leave(remain=remain)
         await self._left.wait()
 

@@ -18,7 +18,7 @@ import anyio
 
 from cobalance.assignment import Assignment
 from cobalance.engine import monotonic_ms
-from cobalance.errors import GroupFailed
+from cobalance.errors import GroupFailed, UsageError
 from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
@@ -75,6 +75,8 @@ class Membership(ABC):
         self._services: list[anyio.CancelScope] = []
         self._over = False
         """No service goes on."""
+        self._own_tasks: set[int] = set()
+        """Those in which the program's code runs."""
         self._cancelled_outside = False
         self._told: list[Stoppable] = []
         """What was told to stop a moment ago."""
@@ -103,6 +105,21 @@ class Membership(ABC):
         self._over = True
         for service in self._services:
             service.cancel()
+
+    @contextmanager
+    def _own_task(self) -> Iterator[None]:
+        """This task runs the program's code, whatever is cancelled around the group."""
+        task = anyio.get_current_task().id
+        self._own_tasks.add(task)
+        try:
+            with anyio.CancelScope(shield=True):
+                yield
+        finally:
+            self._own_tasks.discard(task)
+
+    def _refuse_in_own_task(self) -> None:
+        if anyio.get_current_task().id in self._own_tasks:
+            raise waits_for_itself(self.name)
 
     async def _dispatch(self) -> None:
         with self._service_scope() as ours:
@@ -193,7 +210,7 @@ class Membership(ABC):
         await self._assign([it])
 
     async def _assign(self, batch: list[Assignment]) -> None:
-        with anyio.CancelScope(shield=True):
+        with self._own_task():
             now = [it for it in batch if it.current]
             try:
                 if self._on_assigned is not None and now:
@@ -247,7 +264,7 @@ class Membership(ABC):
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
             return
-        with anyio.CancelScope(shield=True):
+        with self._own_task():
             end: Drained | Abandoned | None = None
             try:
                 with it.tenure.work.running():
@@ -268,12 +285,12 @@ class Membership(ABC):
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
         call = Stoppable()
         self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS))
-        with call.running():
-            try:
+        try:
+            with call.running():
                 await outcome(listener([tenure]))
-            except BaseException as error:
-                self._note_error(error)
-                raise
+        except BaseException as error:
+            self._note_error(error)
+            raise
         if call.scope.cancelled_caught:
             log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
 
@@ -454,6 +471,14 @@ class Membership(ABC):
         batch, self._starting = self._starting, []
         self._roster.add(batch)
         self._commands.append(lambda: self._begin(batch))
+
+
+def waits_for_itself(group: str) -> UsageError:
+    """For leaving, which waits for work and callbacks, within one of them."""
+    return UsageError(
+        f"leaving group {group} in its own work or callback would wait for itself: return or raise there, "
+        f"or leave in a task (or thread) that nothing there waits for"
+    )
 
 
 async def _raise(error: BaseException) -> None:

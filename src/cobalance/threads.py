@@ -5,6 +5,7 @@ An event loop of its own runs on a thread in the background; whoever blocks a th
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -15,6 +16,7 @@ import attrs
 from cobalance.errors import UsageError
 from cobalance.group import Group
 from cobalance.limits import check_callables
+from cobalance.membership import waits_for_itself
 from cobalance.tenure import Tenure
 from cobalance.worker_threads import WorkerThreads
 
@@ -137,6 +139,7 @@ class BlockingGroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        self._group.refuse_in_own_thread()
         try:
             return self._stack.__exit__(kind, error, trace)
         except _Exit as exit_:
@@ -200,6 +203,7 @@ class BlockingGroup:
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
+        self._group.refuse_in_own_thread()
 
         async def leave() -> None:
             await self._group.leave(remain=remain)
@@ -254,14 +258,28 @@ class _ThreadedGroup(Group):
 
     async def _prepare(self) -> None:
         self._threads = WorkerThreads()
+        self._own_threads: set[int] = set()
 
     async def in_thread(self, do: Callable[[], None]) -> None:
         """Calls it in a thread of its own."""
+
+        def run() -> None:
+            self._own_threads.add(threading.get_ident())
+            try:
+                do()
+            finally:
+                self._own_threads.discard(threading.get_ident())
+
         with self._service_scope():
             try:
-                await self._threads.run(do)
+                await self._threads.run(run)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _Exit(error) from error
+
+    def refuse_in_own_thread(self) -> None:
+        """As leaving is refused in the tasks of an async group."""
+        if threading.get_ident() in self._own_threads:
+            raise waits_for_itself(self.name)
 
     async def take_role(self, resource: str | None) -> Tenure:
         """Waits for a role; it is not released before it is given back."""
