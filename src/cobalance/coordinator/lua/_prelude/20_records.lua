@@ -125,5 +125,5 @@ local function owned_entry(r)
   return r.owner .. ' k' .. r.rank .. wide(r.token) .. ' ' .. r.name
 end
 
--- The resource at the end of an OWNED or FEED entry.
-local function last_word(entry) return string.match(entry, '(%S+)$') end
+-- The resource at the end of an OWNED or FEED entry. Anchored, or Lua would try it from every letter.
+local function last_word(entry) return string.match(entry, '^.* (.+)$') end
