@@ -27,16 +27,20 @@ local NUMBERS = {
 }
 
 local now, real_us     -- group clock in ms; server clock in µs
-local now_int, now_wide -- the former as written by the two below, for it is written most often
+local digits = {[0] = '0'} -- of numbers written in this call: most are written several times
 
 -- Numbers reach Redis as plain digits: `..` alone would write 1.7951985684971e+15 for a token.
 local function int(n)
-  if n == 0 then return '0' end
-  return n == now and now_int or fmt('%.0f', n)
+  local text = digits[n]
+  if not text then
+    text = fmt('%.0f', n)
+    digits[n] = text
+  end
+  return text
 end
 
 -- Fixed width, so that lexical order is numerical order.
-local function wide(n) return n == now and now_wide or fmt('%016.0f', n) end
+local function wide(n) return string.sub('0000000000000000' .. int(n), -16) end
 
 local G = {}       -- the scalars above
 local saved = {}   -- the same as they are stored, so that only differences are written
@@ -82,7 +86,6 @@ local function read_clock()
   -- late, who tries again within a third of a session, and is not held against it (70_timers.lua).
   if G.heard > 0 and now - G.heard > G.session_ms / 2 then G.gap_from, G.gap_at = G.heard, now end
   G.heard = now
-  now_int, now_wide = fmt('%.0f', now), fmt('%016.0f', now)
 end
 
 -- Somebody else has written here (redis_damage.py says so).
