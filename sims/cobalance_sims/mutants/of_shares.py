@@ -84,8 +84,8 @@ BUDGETS: tuple[Mutant, ...] = (
     lua(
         "unbounded-revocations",
         "80_settle",
-        "int(min(count, G.budget)))\n  for n = 1, #picked do",
-        "int(count))\n  for n = 1, #picked do",
+        "highest_owned(m.id, least, ' l', min(count, G.budget))",
+        "highest_owned(m.id, least, ' l', count)",
         "One call revokes everything, however much that is.",
         "2x6-narrow",
     ),

@@ -81,6 +81,7 @@ if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then return refuse('UNKNOWN') end
 check_server()
 if now >= G.due then settle() end
+save_owned()
 local rows = {state = state_rows, members = member_rows, resources = resource_rows, subscriptions = subscription_rows,
   declared = declared_rows}
 (rows[ARGV[FIRST]] or resource_rows)()

@@ -33,10 +33,10 @@ for i = FIRST, #ARGV, 3 do
   local r = resource(ARGV[i])
   local rank = ARGV[i + 2] == '1' and '1' or '2'
   if r and r.owner == CALLER and int(r.token) == ARGV[i + 1] and r.rank ~= '0' and r.rank ~= rank then
-    if r.status ~= 'pending' then call('ZREM', OWNED, owned_entry(r)) end
+    if r.status ~= 'pending' then leave_owned(r) end
     r.rank = rank
     put_resource(r)
-    if r.status ~= 'pending' then call('ZADD', OWNED, '0', owned_entry(r)) end
+    if r.status ~= 'pending' then enter_owned(r) end
   end
 end
 return reply('OK')

@@ -9,8 +9,7 @@
 local wrong = malformed('w')
 if wrong then return wrong end
 
-local function holds_nothing() return #call('ZRANGEBYLEX', OWNED, '[' .. CALLER .. ' ', '(' .. CALLER .. '!',
-  'LIMIT', '0', '1') == 0 end
+local function holds_nothing() return #lowest_owned(CALLER, ' ', '!', 1) == 0 end
 
 local gone = member(CALLER)
 if gone and not is_live(gone) and gone.request == REQUEST then -- the reply to the leave that ended it was lost

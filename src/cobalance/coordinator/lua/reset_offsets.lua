@@ -11,6 +11,7 @@ local wrong = malformed('', 'wn')
 if wrong then return wrong end
 -- Whether nobody works any of them, or may believe so.
 local function all_idle()
+  save_owned()
   if tonumber(call('ZCARD', LOAD)) + tonumber(call('ZCARD', OWNED)) == 0 then return true end
   for i = FIRST, #ARGV, 2 do
     local r = resource(ARGV[i])

@@ -58,7 +58,7 @@ local WRITES = {
 local is_writing = false
 
 local function call(command, ...)
-  if WRITES[command] and not is_writing then
+  if not is_writing and WRITES[command] then
     redis.call('HSET', STATE, 'pulse', TORN)
     is_writing, saved.pulse = true, TORN
   end

@@ -116,14 +116,3 @@ local function offset_of(name)
 end
 
 local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end
-
--- A resource's place in OWNED. Kept ones sort by rank and token, pending ones (p cancellable, r being removed) by age.
-local function owned_entry(r)
-  if r.status == 'pending' then
-    return r.owner .. (r.removing and ' r' or ' p') .. wide(r.since) .. ' ' .. r.name
-  end
-  return r.owner .. ' k' .. r.rank .. wide(r.token) .. ' ' .. r.name
-end
-
--- The resource at the end of an OWNED or FEED entry. Anchored, or Lua would try it from every letter.
-local function last_word(entry) return string.match(entry, '^.* (.+)$') end

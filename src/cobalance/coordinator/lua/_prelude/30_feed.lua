@@ -1,23 +1,6 @@
 -- What members must hear. FEED holds "member version resource": that something about this resource changed for this
 -- member at that version. The reply carries the *present* state, so hearing it twice, or late, does no harm.
 
-local told, told_order = {}, {}
-local news = {} -- scores and entries to be put into FEED
-
-local function tell(id, name)
-  local m = member(id)
-  if not is_live(m) then return end
-  news[#news + 1] = '0'
-  news[#news + 1] = id .. ' ' .. wide(G.version) .. ' ' .. name
-  if not told[id] then told_order[#told_order + 1] = id end
-  told[id] = G.version
-end
-
-local function save_feed()
-  call_with('ZADD', FEED, news)
-  news = {}
-end
-
 -- Not more than a hint: a user who may not publish goes on without.
 local function publish(id, version)
   return redis.pcall('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
@@ -26,9 +9,37 @@ end
 -- Asks everybody who listens to call, members of this data or not. How many they are: in a cluster, on this node only.
 local function call_all() return tonumber(publish('-', -1)) or 0 end
 
+-- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it was told.
+local function wake_coordinator(answered)
+  local before = tonumber(saved.due or '0')
+  if before > 0 and G.due < before and G.coordinator ~= '' and G.coordinator ~= answered then
+    publish(G.coordinator, -1)
+  end
+end
+
+local tell, save_feed, notify, changes_for
+do -- what is local to them is not counted among the 200 locals that a script may have
+
+local told, told_order = {}, {}
+local news = {} -- scores and entries to be put into FEED
+
+function tell(id, name)
+  local m = member(id)
+  if not is_live(m) then return end
+  local at = #news
+  news[at + 1], news[at + 2] = '0', id .. ' ' .. wide(G.version) .. ' ' .. name
+  if not told[id] then told_order[#told_order + 1] = id end
+  told[id] = G.version
+end
+
+function save_feed()
+  call_with('ZADD', FEED, news)
+  news = {}
+end
+
 -- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
 -- woken for what the reply itself tells.
-local function notify(answered)
+function notify(answered)
   local fields = {}
   for i = 1, #told_order do
     local id = told_order[i]
@@ -39,14 +50,6 @@ local function notify(answered)
     end
   end
   call_with('HSET', STATE, fields)
-end
-
--- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it was told.
-local function wake_coordinator(answered)
-  local before = tonumber(saved.due or '0')
-  if before > 0 and G.due < before and G.coordinator ~= '' and G.coordinator ~= answered then
-    publish(G.coordinator, -1)
-  end
 end
 
 -- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told.
@@ -73,7 +76,7 @@ local function present_state(id, name)
 end
 
 -- Changes since the member's cursor, at most one page, revocations and losses first; the new cursor; whether more wait.
-local function changes_for(id, cursor)
+function changes_for(id, cursor)
   local prefix, high = id .. ' ', '(' .. id .. '!'
   local after = '(' .. prefix .. wide(cursor) .. '!'
   call('ZREMRANGEBYLEX', FEED, '[' .. prefix, after)
@@ -92,4 +95,6 @@ local function changes_for(id, cursor)
   if page < #entries then reached = tonumber(string.match(entries[page], '^%S+ (%d+) ')) end
   for i = 1, #rest do urgent[#urgent + 1] = rest[i] end
   return urgent, reached, page < #entries
+end
+
 end

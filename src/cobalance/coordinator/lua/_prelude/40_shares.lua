@@ -108,8 +108,8 @@ local save_loads, unrank
 do -- what is local to it is not counted among the 200 locals that a script may have
 
 local function add(words, score, entry)
-  words[#words + 1] = score
-  words[#words + 1] = entry
+  local at = #words
+  words[at + 1], words[at + 2] = score, entry
 end
 
 -- A place in MORE: "subscription load member", so that those who can work something have an order of their own.

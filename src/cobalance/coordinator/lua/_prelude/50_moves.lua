@@ -3,9 +3,7 @@
 --   free → granted → held → pending → free → …   with one token per tenure
 --                     └────────┴→ halted → free   by its holder, and by an operator
 
-local function has_cancellable(id)
-  return #call('ZRANGEBYLEX', OWNED, '[' .. id .. ' p', '(' .. id .. ' q', 'LIMIT', '0', '1') > 0
-end
+local function has_cancellable(id) return #lowest_owned(id, ' p', ' q', 1) > 0 end
 
 -- How many are shared. That something is halted or resumed stops nobody in eager mode, as it would again and again.
 local function count_shared(delta) G.total, G.ceilings = G.total + delta, 0 end
@@ -50,7 +48,7 @@ local function detach(r)
     return
   end
   local m = member(r.owner)
-  call('ZREM', OWNED, owned_entry(r))
+  leave_owned(r)
   add_token(m, -r.token)
   if r.status == 'pending' then
     if r.deadline > 0 then call('ZREM', DEADLINES, r.name) end
@@ -63,7 +61,7 @@ end
 local function attach(r, m, status)
   r.status, r.owner, r.since, r.deadline = status, m.id, now, 0
   put_resource(r)
-  call('ZADD', OWNED, '0', owned_entry(r))
+  enter_owned(r)
   add_token(m, r.token)
   shift(m, 1)
 end
@@ -157,10 +155,10 @@ local function revoke(r)
     return
   end
   local m = member(r.owner)
-  call('ZREM', OWNED, owned_entry(r))
+  leave_owned(r)
   r.status, r.since, r.deadline = 'pending', now, 0
   put_resource(r)
-  call('ZADD', OWNED, '0', owned_entry(r))
+  enter_owned(r)
   shift(m, -1)
   if m.status == 'active' and not r.removing then enter_revoking(m) end
   local token = int(r.token)

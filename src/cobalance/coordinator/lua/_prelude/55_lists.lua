@@ -11,11 +11,11 @@ end
 
 -- A pending one changes its place among its holder's, and whether it may be cancelled.
 local function flag(r, removing)
-  if r.status == 'pending' then call('ZREM', OWNED, owned_entry(r)) end
+  if r.status == 'pending' then leave_owned(r) end
   r.removing = removing
   put_resource(r)
   if r.status == 'pending' then
-    call('ZADD', OWNED, '0', owned_entry(r))
+    enter_owned(r)
     local m = member(r.owner)
     if m.status == 'active' then
       if has_cancellable(m.id) then enter_revoking(m) else leave_revoking(m) end

@@ -76,9 +76,7 @@ function enter_grace(m, reason)
   set_timer('p:' .. m.id, now)
 end
 
-local function entries_of(m, from, to)
-  return call('ZRANGEBYLEX', OWNED, '[' .. m.id .. from, '(' .. m.id .. to, 'LIMIT', '0', int(max(G.budget, 1)))
-end
+local function entries_of(m, from, to) return lowest_owned(m.id, from, to, max(G.budget, 1)) end
 
 -- Frees (or, with an heir that can work it, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
 function empty(m, from, to, heir)

@@ -101,14 +101,14 @@ function fire.a(name)
     return false
   end
   local is_owned, forgets_at = r.status ~= 'free', tries == '0' and 0 or tonumber(till) + MEMORY_MS
-  if is_owned then call('ZREM', OWNED, owned_entry(r)) end
+  if is_owned then leave_owned(r) end
   if r.rank == '0' then
     r.rank = '2'
     if is_owned then note_shift(r.owner) end
   end
   if now >= forgets_at then r.avoid = '-' end
   put_resource(r)
-  if is_owned then call('ZADD', OWNED, '0', owned_entry(r)) end
+  if is_owned then enter_owned(r) end
   if now < forgets_at then set_timer('a:' .. name, forgets_at) end
   return now >= forgets_at
 end

@@ -108,7 +108,7 @@ end
 local function find_movable(giver, receivers)
   local from = string.sub(G.scan, 1, #giver.id + 1) == giver.id .. ' ' and G.scan or giver.id .. ' l'
   while G.budget > 0 do
-    local page = call('ZREVRANGEBYLEX', OWNED, '(' .. from, '[' .. giver.id .. ' k1', 'LIMIT', '0', '20')
+    local page = highest_owned(giver.id, ' k1', string.sub(from, #giver.id + 1), 20)
     for i = 1, #page do
       pay_for_looking()
       from = page[i]
@@ -162,7 +162,7 @@ function even.cancel()
   local ids = call('ZRANGEBYSCORE', REVOKING, '0', '+inf', 'LIMIT', '0', '10')
   for i = 1, #ids do
     local m = member(ids[i])
-    local newest = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' q', '[' .. m.id .. ' p', 'LIMIT', '0', '10')
+    local newest = highest_owned(m.id, ' p', ' q', 10)
     for n = 1, #newest do
       local name = last_word(newest[n])
       if G.budget <= 0 then return end

@@ -38,8 +38,7 @@ local function cancel_needless()
   while G.barrier == 0 and G.budget > 0 do
     local m, count = needless()
     if not m then return end
-    local newest = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' q', '[' .. m.id .. ' p', 'LIMIT', '0',
-      int(min(count, G.budget)))
+    local newest = highest_owned(m.id, ' p', ' q', min(count, G.budget))
     for n = 1, #newest do
       G.budget = G.budget - 1
       cancel(resource(last_word(newest[n])))
@@ -80,8 +79,7 @@ local function take_surplus(m)
   local class = class_of(m)
   local count = max(kept_by(m) - ceil, 1) -- one, of a ceil that there is no longer
   local least = (class > 0 and G.barrier == 0) and ' k1' or ' k0'
-  local picked = call('ZREVRANGEBYLEX', OWNED, '(' .. m.id .. ' l', '[' .. m.id .. least, 'LIMIT', '0',
-    int(min(count, G.budget)))
+  local picked = highest_owned(m.id, least, ' l', min(count, G.budget))
   for n = 1, #picked do
     G.budget = G.budget - 1
     local r = resource(last_word(picked[n]))
@@ -202,6 +200,7 @@ local function set_barrier(at) G.barrier, G.ceilings = at, 0 end
 -- Eager mode: a change stops everything behind one barrier, whose deadline later changes do not extend; once nothing is
 -- held, everything is dealt.
 local function pass_barrier()
+  save_owned()
   local holding = call('ZCARD', OWNED) - G.graced_kept
   if G.barrier > 0 and holding == 0 then
     set_barrier(0)

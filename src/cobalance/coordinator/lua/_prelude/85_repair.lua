@@ -80,7 +80,7 @@ end
 
 local function mend_owned(r)
   local m = member(r.owner)
-  call('ZADD', OWNED, '0', owned_entry(r))
+  enter_owned(r)
   add_token(m, r.token)
   if r.deadline > 0 then call('ZADD', DEADLINES, int(r.deadline), r.name) end
   if r.status ~= 'pending' then
@@ -216,6 +216,7 @@ function repair(reason, page, cursor)
     cursor, left, all = mend_some(PAGES[page], cursor, left)
     if all then page = page + 1 end
   end
+  save_owned()
   save_resources()
   save_loads()
   save_classes()

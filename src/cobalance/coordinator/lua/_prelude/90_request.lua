@@ -49,6 +49,7 @@ do -- what is local to it is not counted among the 200 locals that a script may 
 local function doubt_offsets(older)
   local at = G.known_to > 0 and G.known_to or G.version
   G.known_to = (not older and G.offsets_known + G.known_to > 0) and at or 0
+  save_owned()
   G.unclaimed = G.known_to > 0 and call('ZCARD', OWNED) + call('ZCARD', FREE) or 0
   G.offsets_known = 0
 end
@@ -121,6 +122,7 @@ local function reply(status, fresh)
     keep('h:' .. CALLER, more and '' or int(cursor) .. ' ' .. sum_of(CALLER))
   end
   save_loads()
+  save_owned()
   save_resources()
   lists.save_dropped()
   notify(answered and CALLER)

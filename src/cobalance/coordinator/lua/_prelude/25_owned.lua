@@ -1,0 +1,49 @@
+-- What members hold, in order: "member k<rank><token> resource" kept, p<since> pending, r<since> pending and being removed. Kept ones
+-- sort by rank and token, pending ones (p cancellable) by age. Changes are written together, before the member's entries are read.
+
+local enter_owned, leave_owned, save_owned, lowest_owned, highest_owned
+do -- what is local to them is not counted among the 200 locals that a script may have
+
+local added, removed, has_unsaved = {}, {}, {} -- scores and entries; entries; by member
+local batch = 1
+
+local function entry_of(r)
+  has_unsaved[r.owner] = true
+  if r.status == 'pending' then
+    return r.owner .. (r.removing and ' r' or ' p') .. wide(r.since) .. ' ' .. r.name
+  end
+  return r.owner .. ' k' .. r.rank .. wide(r.token) .. ' ' .. r.name
+end
+
+-- Whoever counts OWNED has it called first.
+function save_owned()
+  call_with('ZREM', OWNED, removed)
+  call_with('ZADD', OWNED, added)
+  added, removed, has_unsaved, batch = {}, {}, {}, batch + 1
+end
+
+function enter_owned(r)
+  local at = #added
+  added[at + 1], added[at + 2], r.entered = '0', entry_of(r), batch
+end
+
+function leave_owned(r)
+  if r.entered == batch then save_owned() end -- those that leave are written before those that enter
+  removed[#removed + 1] = entry_of(r)
+end
+
+-- A member's entries between two prefixes, the first ones, or the last ones from behind.
+function lowest_owned(id, from, to, count)
+  if has_unsaved[id] then save_owned() end
+  return call('ZRANGEBYLEX', OWNED, '[' .. id .. from, '(' .. id .. to, 'LIMIT', '0', int(count))
+end
+
+function highest_owned(id, from, to, count)
+  if has_unsaved[id] then save_owned() end
+  return call('ZREVRANGEBYLEX', OWNED, '(' .. id .. to, '[' .. id .. from, 'LIMIT', '0', int(count))
+end
+
+end
+
+-- The resource at the end of an OWNED or FEED entry. Anchored, or Lua would try it from every letter.
+local function last_word(entry) return string.match(entry, '^.* (.+)$') end
