@@ -28,6 +28,7 @@ local NUMBERS = {
 
 local now, real_us     -- group clock in ms; server clock in µs
 local digits = {[0] = '0'} -- of numbers written in this call: most are written several times
+local numbers = {}         -- of digits read in this call
 
 -- Numbers reach Redis as plain digits: `..` alone would write 1.7951985684971e+15 for a token.
 local function int(n)
@@ -37,6 +38,16 @@ local function int(n)
     digits[n] = text
   end
   return text
+end
+
+local function number(text)
+  local n = numbers[text]
+  if not n then
+    n = tonumber(text)
+    numbers[text] = n
+    if string.byte(text) > 48 and not digits[n] then digits[n] = text end -- as it would be written, beginning with no 0 or sign
+  end
+  return n
 end
 
 -- Fixed width, so that lexical order is numerical order.

@@ -34,9 +34,9 @@ function resource(name)
     string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
   if not STATUSES[status] then unreadable('resources', name) end
   r = {
-    name = name, status = status, owner = owner, token = tonumber(token), since = tonumber(since),
-    deadline = abs(tonumber(deadline)), postponed = tonumber(deadline) < 0, rank = rank, removing = removing == '1',
-    avoid = avoid, ended = tonumber(ended),
+    name = name, status = status, owner = owner, token = number(token), since = number(since),
+    deadline = abs(number(deadline)), postponed = number(deadline) < 0, rank = rank, removing = removing == '1',
+    avoid = avoid, ended = number(ended),
   }
   resource_cache[name] = r
   return r
@@ -94,8 +94,8 @@ function member(id)
     string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
   if not STATUSES[status] then unreadable('members', id) end
   m = {
-    id = id, status = status, capacity = tonumber(capacity), instance = instance, joined = tonumber(joined),
-    incarnation = tonumber(incarnation), request = tonumber(request), reason = reason, label = label,
+    id = id, status = status, capacity = number(capacity), instance = instance, joined = number(joined),
+    incarnation = number(incarnation), request = number(request), reason = reason, label = label,
     subscription = subscription == '' and '-' or subscription,
   }
   member_cache[id] = m
