@@ -81,7 +81,7 @@ local function add_member(same)
 end
 
 local claim
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local function has_returned(id)
   local m = member(id)

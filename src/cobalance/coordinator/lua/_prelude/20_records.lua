@@ -18,17 +18,34 @@
 --   reason    why it ended; of an active one, whom it succeeds under the same instance id; of a graced one, its heir
 
 local resource_cache, member_cache = {}, {}
-local changed, is_changed = {}, {} -- names of resources to be written
 
-local resource
-do -- as in 40_shares.lua
+local fetch_resources, fetch_members, resource, member
+do -- as in 25_owned.lua
 
 local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
+local MEMBER_STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
+
+local packed_resources, packed_members = {}, {} -- fetched, but not looked at yet
+
+local function fetch(key, packed, cache, names)
+  local missing = {}
+  for i = 1, #names do
+    if not cache[names[i]] then missing[#missing + 1] = names[i] end
+  end
+  if #missing == 0 then return end
+  local values = call('HMGET', key, unpack(missing))
+  for i = 1, #missing do packed[missing[i]] = values[i] end
+end
+
+-- For those that will be looked at: one command instead of one each.
+function fetch_resources(names) fetch(RESOURCES, packed_resources, resource_cache, names) end
+
+function fetch_members(ids) fetch(MEMBERS, packed_members, member_cache, ids) end
 
 function resource(name)
   local r = resource_cache[name]
   if r ~= nil then return r end
-  local packed = call('HGET', RESOURCES, name)
+  local packed = packed_resources[name] or call('HGET', RESOURCES, name)
   if not packed then return nil end
   local status, owner, token, since, deadline, rank, removing, avoid, ended =
     string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
@@ -38,11 +55,30 @@ function resource(name)
     deadline = abs(number(deadline)), postponed = number(deadline) < 0, rank = rank, removing = removing == '1',
     avoid = avoid, ended = number(ended),
   }
-  resource_cache[name] = r
+  resource_cache[name], packed_resources[name] = r, nil
   return r
 end
 
+function member(id)
+  local m = member_cache[id]
+  if m ~= nil then return m end
+  local packed = packed_members[id] or call('HGET', MEMBERS, id)
+  if not packed then return nil end
+  local status, capacity, instance, joined, incarnation, request, reason, label, subscription =
+    string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
+  if not MEMBER_STATUSES[status] then unreadable('members', id) end
+  m = {
+    id = id, status = status, capacity = number(capacity), instance = instance, joined = number(joined),
+    incarnation = number(incarnation), request = number(request), reason = reason, label = label,
+    subscription = subscription == '' and '-' or subscription,
+  }
+  member_cache[id], packed_members[id] = m, nil
+  return m
 end
+
+end
+
+local changed, is_changed = {}, {} -- names of resources to be written
 
 local function put_resource(r)
   resource_cache[r.name] = r
@@ -78,30 +114,6 @@ local function save_resources()
   end
   changed, is_changed = {}, {}
   call_with('HSET', RESOURCES, out)
-end
-
-local member
-do -- as above
-
-local STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
-
-function member(id)
-  local m = member_cache[id]
-  if m ~= nil then return m end
-  local packed = call('HGET', MEMBERS, id)
-  if not packed then return nil end
-  local status, capacity, instance, joined, incarnation, request, reason, label, subscription =
-    string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
-  if not STATUSES[status] then unreadable('members', id) end
-  m = {
-    id = id, status = status, capacity = number(capacity), instance = instance, joined = number(joined),
-    incarnation = number(incarnation), request = number(request), reason = reason, label = label,
-    subscription = subscription == '' and '-' or subscription,
-  }
-  member_cache[id] = m
-  return m
-end
-
 end
 
 local function put_member(m)

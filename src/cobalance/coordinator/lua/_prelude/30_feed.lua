@@ -18,7 +18,7 @@ local function wake_coordinator(answered)
 end
 
 local tell, save_feed, notify, changes_for
-do -- what is local to them is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local told, told_order = {}, {}
 local news = {} -- scores and entries to be put into FEED

@@ -10,7 +10,7 @@
 
 local lists = {}
 
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local named, how_many -- subscriptions in the order they came; how many members each has
 local known = {}

@@ -19,7 +19,6 @@ local TOP = 9007199254740992    -- 2^53, above every quotient
 
 local classes, count_of -- of members with a share: their capacities in order, graced ones negative; how many of each
 local keeps, ranked = {}, {} -- by member, as read or changed in this call; and as the orders have it
-local shifted, is_shifted, is_entering = {}, {}, {} -- members whose places in the orders are to be written
 
 local function read_classes()
   if classes then return end
@@ -66,14 +65,24 @@ local function load_score(class, count)
   return class > 0 and quotient(count, class) or below_zero(count, -class)
 end
 
+local function count_at(class, score)
+  if class < 0 then score = -1 - score end
+  return class == 0 and (score - TOP) / 2 or floor(score * abs(class) / SCALE + 0.5)
+end
+
+local function note_kept(m, count)
+  keeps[m.id], ranked[m.id] = count, class_of(m) > 0 and count or nil
+end
+
 local function kept_by(m)
-  if not keeps[m.id] then
-    local class, score = class_of(m), tonumber(call('ZSCORE', LOAD, m.id))
-    if class < 0 then score = -1 - score end
-    keeps[m.id] = class == 0 and (score - TOP) / 2 or floor(score * max(class, -class) / SCALE + 0.5)
-    ranked[m.id] = class > 0 and keeps[m.id] or nil
-  end
+  if not keeps[m.id] then note_kept(m, count_at(class_of(m), number(call('ZSCORE', LOAD, m.id)))) end
   return keeps[m.id]
+end
+
+-- What a place in another order, found on the way, says of it.
+local function learn_kept(m, key, score)
+  local class = class_of(m)
+  if class ~= 0 and not keeps[m.id] then note_kept(m, count_at(class, number(score)) + (key == LESS and 1 or 0)) end
 end
 
 -- Graced members keep at most their quota and are granted nothing; the living share the rest. Behind an eager barrier
@@ -104,8 +113,10 @@ local function ceilings()
   return G.ceilings - 1
 end
 
-local save_loads, unrank
-do -- what is local to it is not counted among the 200 locals that a script may have
+local save_loads, unrank, note_shift, enter_revoking, leave_revoking
+do -- as in 25_owned.lua
+
+local shifted, is_shifted, is_entering = {}, {}, {} -- members whose places in the orders are to be written
 
 local function add(words, score, entry)
   local at = #words
@@ -163,12 +174,22 @@ function save_loads()
   call_with('ZADD', REVOKING, revoking, 'XX')
 end
 
-end
-
-local function note_shift(id)
+function note_shift(id)
   if is_shifted[id] then return end
   is_shifted[id] = true
   shifted[#shifted + 1] = id
+end
+
+function enter_revoking(m)
+  is_entering[m.id] = true
+  note_shift(m.id)
+end
+
+function leave_revoking(m)
+  is_entering[m.id] = nil
+  call('ZREM', REVOKING, m.id, '+' .. m.id)
+end
+
 end
 
 -- One resource more or fewer kept by a member.
@@ -177,16 +198,6 @@ local function shift(m, delta)
   note_shift(m.id)
   G.uneven = 1
   if class_of(m) < 0 then G.graced_kept, G.ceilings = G.graced_kept + delta, 0 end
-end
-
-local function enter_revoking(m)
-  is_entering[m.id] = true
-  note_shift(m.id)
-end
-
-local function leave_revoking(m)
-  is_entering[m.id] = nil
-  call('ZREM', REVOKING, m.id, '+' .. m.id)
 end
 
 local function enter_shares(m)

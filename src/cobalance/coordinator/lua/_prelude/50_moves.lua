@@ -123,7 +123,7 @@ local MEMORY_MS = 600000
 local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
 
 local avoid, pause
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local AVOID_SESSIONS, PAUSE_MS = 3, 300000
 

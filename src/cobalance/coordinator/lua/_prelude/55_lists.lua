@@ -1,6 +1,6 @@
 -- How the group follows its lists: what comes on one is added, what is on none is removed.
 
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 function lists.add(name)
   G.budget = G.budget - 1

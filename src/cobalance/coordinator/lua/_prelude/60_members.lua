@@ -28,7 +28,7 @@ local function grace_end(id)
 end
 
 local bury, end_member, enter_grace, empty
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local function release_instance(m)
   if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then

@@ -1,7 +1,7 @@
 -- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
 
 local session_ends, grace_ends, fire_timers
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local fire = {}
 

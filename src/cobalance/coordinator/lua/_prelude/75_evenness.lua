@@ -14,7 +14,7 @@ end
 
 local even = {}
 
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local SEEN = 10 -- so many looks cost as much as a move
 local STUCK = 4503599627370496 -- 2^52; before it FREE holds versions, behind it the rounds in which nobody could work something

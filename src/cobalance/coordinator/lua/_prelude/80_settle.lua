@@ -2,7 +2,7 @@
 -- it again when nothing changed changes nothing.
 
 local settle, next_due
-do -- what is local to them is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 local function lowest(key, from, to, ...)
   save_loads()
@@ -11,7 +11,7 @@ end
 
 local function highest(key, from, to, count)
   save_loads()
-  return call('ZREVRANGEBYSCORE', key, to, from, 'LIMIT', '0', int(count))
+  return call('ZREVRANGEBYSCORE', key, to, from, 'WITHSCORES', 'LIMIT', '0', int(count))
 end
 
 -- How many more may keep the ceil of their share; below 0, too many do.
@@ -74,33 +74,42 @@ local function set_aside(m)
 end
 
 -- Idle ones first, then the most recently acquired. Pinned ones stay, unless their holder must give up everything.
-local function take_surplus(m)
+local function pick_surplus(m, names)
   local _, ceil = quota_of(m)
   local class = class_of(m)
   local count = max(kept_by(m) - ceil, 1) -- one, of a ceil that there is no longer
   local least = (class > 0 and G.barrier == 0) and ' k1' or ' k0'
   local picked = highest_owned(m.id, least, ' l', min(count, G.budget))
-  for n = 1, #picked do
-    G.budget = G.budget - 1
-    local r = resource(last_word(picked[n]))
-    if class < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
-  end
+  for n = 1, #picked do names[#names + 1] = last_word(picked[n]) end
+  G.budget = G.budget - #picked
   if class > 0 then G.revoked = G.revoked + #picked end
   if #picked == 0 then set_aside(m) end
 end
 
--- False while changes are gathered: nothing is taken from the living then.
-local function take_from(ids)
-  for i = 1, #ids do
-    if G.budget <= 0 then break end
-    local m = member(ids[i])
-    if class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until then
-      set_timer('q', G.quiet_until)
-      return false
-    end
-    take_surplus(m)
+local function take(names)
+  fetch_resources(names)
+  for n = 1, #names do
+    local r = resource(names[n])
+    if class_of(member(r.owner)) < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
   end
-  return true
+end
+
+local PAGE = 50 -- of members: as many as one command fetches, whatever is left of the budget
+
+-- Found are members and their places in an order. False while changes are gathered: nothing is taken from the living then.
+local function take_from(key, found)
+  local ids, names, is_gathering = {}, {}, false
+  for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
+  for i = 1, #ids do
+    if G.budget <= 0 or is_gathering then break end
+    if i % PAGE == 1 then fetch_members({unpack(ids, i, min(i + PAGE - 1, #ids))}) end
+    local m = member(ids[i])
+    learn_kept(m, key, found[2 * i])
+    is_gathering = class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until
+    if is_gathering then set_timer('q', G.quiet_until) else pick_surplus(m, names) end
+  end
+  take(names)
+  return not is_gathering
 end
 
 -- Goes through those who have too many, the most loaded first, until nobody has.
@@ -108,7 +117,7 @@ local function revoke_between(key, from, to, at_most)
   while G.budget > 0 do
     local count = at_most and at_most() or G.budget
     local top = count > 0 and highest(key, from, to, min(count, G.budget)) or {}
-    if #top == 0 or not take_from(top) then return end
+    if #top == 0 or not take_from(key, top) then return end
   end
 end
 

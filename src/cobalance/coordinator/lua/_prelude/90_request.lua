@@ -10,13 +10,18 @@ local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local HELD = ARGV[8]
-local FIRST, HEADER = 9, 'wnhhno' -- of the verb's own arguments; the forms of those before, the first two aside
+local FIRST = 9 -- of the verb's own arguments
 
 local results = {}
 
+local fits, malformed
+do -- as in 25_owned.lua
+
+local HEADER = 'wnhhno' -- the forms of the arguments of every verb, the first two aside
+
 -- Forms of arguments: n a number, o one or nothing, h one that is counted on from, w a word, t any text. Lua counts exactly up to
 -- 2^53: the former are below that, the latter below half of it, so that they can rise for as long again.
-local function fits(form, word)
+function fits(form, word)
   if form == 't' or (form == 'o' and word == '') then return true end
   if form == 'w' then return string.find(word, '^%S+$') ~= nil end
   return #word <= 17 and string.find(word, '^%-?%d+$') ~= nil and abs(tonumber(word)) < (form == 'h' and SUM or TOP)
@@ -24,7 +29,7 @@ end
 
 -- The error for arguments that are not of these forms, those of a group that repeats last. Every verb asks before it writes
 -- anything: what it takes for a number and is none would end it half-way.
-local function malformed(fixed, repeated)
+function malformed(fixed, repeated)
   if ARGV[2] ~= PROTOCOL then return end
   repeated = repeated or ''
   local rest = #ARGV - FIRST + 1 - #fixed
@@ -41,8 +46,10 @@ local function malformed(fixed, repeated)
   end
 end
 
+end
+
 local start_incarnation, check_server
-do -- what is local to it is not counted among the 200 locals that a script may have
+do -- as in 25_owned.lua
 
 -- Another server may have all the data. It has, as far as anybody can tell, once everything on record was claimed as it stood, and
 -- nobody had seen more.
