@@ -24,8 +24,8 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "heartbeat-does-not-renew",
         "heartbeat",
-        "'heard', now, 'r:' .. id, ARGV[4] .. ' ' .. now + session)",
-        "'heard', now)",
+        "'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. now + session)",
+        "'heard', at)",
         "The fast heartbeat answers without renewing.",
         "2x1",
     ),

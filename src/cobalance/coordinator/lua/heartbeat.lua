@@ -4,21 +4,26 @@
 -- ARGV     1-8 as every verb (_prelude/90_request.lua); 9… resource, token, busy (1 or 0): progress since the last one
 -- Returns  status, now, incarnation, version, cursor, session_ms, heartbeat_ms, due, elected (1 coordinator + 2 head), more, recovering_ms,
 --          changes {hold|revoke|lost, resource, token, deadline, committed}, results {}
-local id = ARGV[3]
+local id, sub = ARGV[3], string.sub
 local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id, 'k:' .. id)
-if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '1' then
-  local server, incarnation, skew, session, beat, coordinator, heads =
-    string.match(s[1], '^(%S*) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
-  if server == ARGV[1] and incarnation == ARGV[5] then
+local who = ARGV[1] .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins
+if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '1' and sub(s[1], 1, #who) == who then
+  local skew, session, beat, coordinator, heads = string.match(s[1], '^(%d+) (%d+) (%d+) (%S+) (.*)$', #who + 1)
+  local version, due, seen, cursor = s[2], (s[3] or 0) + 0, ARGV[6], ARGV[7]
+  local has_heard = version == seen and version == cursor -- as long as the group is quiet
+    or tonumber(version) >= tonumber(seen) and tonumber(s[6] or 0) <= tonumber(cursor)
+  if skew and has_heard and (ARGV[8] == '' or ARGV[8] == (s[7] or '0')) then
     local time = redis.call('TIME')
-    local now = time[1] * 1000 + math.floor(time[2] / 1000) + skew
-    local silence, version, last = now - s[4], tonumber(s[2]), string.match(s[5], '^%d+')
-    local agrees = ARGV[8] == '' or ARGV[8] == (s[7] or '0')
-    if silence >= 0 and silence <= session / 2 and now < tonumber(s[3] or 0) and tonumber(ARGV[4]) >= tonumber(last)
-      and version >= tonumber(ARGV[6]) and tonumber(s[6] or 0) <= tonumber(ARGV[7]) and agrees then
-      redis.call('HSET', KEYS[1], 'heard', now, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
-      return {'OK', now, tonumber(incarnation), version, version, tonumber(session), tonumber(beat), tonumber(s[3]),
-        (coordinator == id and 1 or 0) + (string.find(heads, '=' .. id .. ' ', 1, true) and 2 or 0), 0, 0, {}, {}}
+    local at = time[1] .. sub('00000' .. time[2], -6, -4) -- in ms
+    if skew ~= '0' then at = string.format('%.0f', at + skew) end
+    local now, last = at + 0, string.match(s[5], '^%d+')
+    local silence = now - s[4]
+    if silence >= 0 and silence <= session / 2 and now < due and ARGV[4] - last >= 0 then
+      redis.call('HSET', KEYS[1], 'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
+      version = version + 0
+      local elected = coordinator == id and 1 or 0
+      if heads ~= '' and string.find(heads, '=' .. id .. ' ', 1, true) then elected = elected + 2 end
+      return {'OK', now, ARGV[5] + 0, version, version, session + 0, beat + 0, due, elected, 0, 0, {}, {}}
     end
   end
 end
