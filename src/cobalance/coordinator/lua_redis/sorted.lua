@@ -8,7 +8,7 @@ local less = require('order').less
 
 local floor = math.floor
 
-local FULL, SPARSE = 128, 32
+local FULL, SPARSE = 64, 16
 
 local sorted = {}
 
