@@ -143,7 +143,7 @@ class Process:
 
     def busy(self, resource: str, since: int | None) -> None:
         """A sample of its handler."""
-        self.deliver(ev.Progressed(resource, self.tenures[resource].token, since))
+        self.deliver(ev.Progressed((ev.Sample(resource, self.tenures[resource].token, since),)))
 
     def works(self) -> dict[str, int]:
         """Resource → token of what it touches now."""

@@ -89,7 +89,7 @@ def test_an_answer_to_a_question_never_asked_is_illegal() -> None:
         ev.DrainBegun("r0", 99),
         ev.Drained("r0", 99),
         ev.Abandoned("r0", 99, "hung"),
-        ev.Progressed("r0", 99, None),
+        ev.Progressed((ev.Sample("r0", 99, None),)),
         ev.GuardChanged("r0", 99, True),
         ev.CommitAsked(1, "r0", 99, 5),
     ],

@@ -276,7 +276,7 @@ class LateEvents(RuleBasedStateMachine):
         process, job = self.job(index)
         if job.assignment.aborted is None and not process._queue:
             since = None if behind_ms is None else process.now - behind_ms
-            process.deliver(ev.Progressed(job.resource, job.token, since))
+            process.deliver(ev.Progressed((ev.Sample(job.resource, job.token, since),)))
 
     @rule(index=any_of, proven=st.booleans())
     def guard(self, index: int, proven: bool) -> None:

@@ -93,14 +93,14 @@ class Lane(Tenure):
             ms = draw(process.habits.handle_ms, process.world.random)
         process.later(ms, self._handled, self.handling)
 
-    def sample(self, now: int, hung_ms: int) -> ev.Progressed | None:
+    def sample(self, now: int, hung_ms: int) -> ev.Sample | None:
         """How its handler is getting on, where the session does not know yet."""
         since = None if self.handling is None else self._handling_since
         is_hung = since is not None and now - since >= hung_ms
         if self.closed or ((since is not None) == self._told_busy and not is_hung):
             return None
         self._told_busy = since is not None
-        return ev.Progressed(self.resource, self.token, None if since is None else since + self.process.offset_ms)
+        return ev.Sample(self.resource, self.token, None if since is None else since + self.process.offset_ms)
 
     def _handled(self, delivery: Delivery) -> None:
         if self.handling is not delivery:
@@ -252,10 +252,10 @@ class BrokerWork:
         """Who is idle, heartbeats tell; who is hung, the session ends."""
         process = self._process
         process.later(self._sample_ms, self._sample, None)
-        for lane in self._lanes():
-            news = lane.sample(process.world.now, self._hung_ms)
-            if news is not None:
-                process.deliver(news)
+        samples = [lane.sample(process.world.now, self._hung_ms) for lane in self._lanes()]
+        news = tuple(sample for sample in samples if sample is not None)
+        if news:
+            process.deliver(ev.Progressed(news))
 
     def _lanes(self) -> list[Lane]:
         return [it for it in self.tenures.values() if isinstance(it, Lane)]

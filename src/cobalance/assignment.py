@@ -35,6 +35,8 @@ class Assignment:
         """``on_revoked`` has begun: a cancelled revocation cannot bring it back."""
         self.waiting_since: int | None = None
         """Since when (monotonic ms) the handler before it, which has not returned, keeps it from being worked."""
+        self.was_busy = False
+        """Whether the session was told so."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()
@@ -45,6 +47,11 @@ class Assignment:
     def current(self) -> bool:
         """Whether this member still holds the resource, as far as it knows."""
         return self.tenure is not None and self.aborted is None and not self._reported
+
+    @property
+    def busy_since(self) -> int | None:
+        """Since when (monotonic ms) something runs for it, or it waits for the handler before it."""
+        return self.waiting_since or (None if self.worker is None else self.worker.busy_since)
 
     def adopt(self, tenure: Tenure, worker: Worker) -> bool:
         """On the event loop: it may be worked now. False when it was aborted before it could begin."""

@@ -62,8 +62,8 @@ class Work(Protocol):
     def left(self) -> None:
         """The session is over."""
 
-    def sample(self) -> Iterable[ev.Progressed]:
-        """How the handlers are getting on."""
+    def sample(self) -> Iterable[ev.Sample]:
+        """How the handlers are getting on that are busy, or were when last asked for."""
 
     def flush(self) -> None:
         """The actions of one event are complete."""
@@ -196,8 +196,9 @@ class Engine:
         if now < self._sample_at:
             return
         self._sample_at = now + self._sample_ms
-        for sample in self._work.sample():
-            self._handle(sample)
+        samples = tuple(self._work.sample())
+        if samples:
+            self._handle(ev.Progressed(samples))
 
     def _handle(self, event: ev.Event) -> None:
         if isinstance(event, ev.Replied):

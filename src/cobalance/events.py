@@ -55,12 +55,19 @@ class TimerFired:
 
 
 @attrs.frozen
-class Progressed:
-    """A sample of one tenure: since when its handler has been busy (``None`` when idle)."""
+class Sample:
+    """Since when the handler of one tenure has been busy; ``None`` when idle."""
 
     resource: str
     token: int
     busy_since: int | None
+
+
+@attrs.frozen
+class Progressed:
+    """How the handlers are getting on: those that are busy, and those that were when they were last sampled."""
+
+    samples: tuple[Sample, ...]
 
 
 @attrs.frozen

@@ -165,7 +165,6 @@ class Holding:
         return self.state in (State.ENDED, State.RELEASING)
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether it is just worked: no clock runs, there is nothing to release and nothing to tell."""
-        is_busy = self.busy_since is not None
-        return self.state is State.HELD and self.abort_at is None and self.told_busy == is_busy
+    def is_busy(self) -> bool:
+        """Whether its handler was running when it was last looked at."""
+        return self.busy_since is not None

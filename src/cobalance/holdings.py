@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from cobalance import actions as act
 from cobalance.coordinator.requests import Claim, ReleaseItem
 from cobalance.errors import IllegalTransition
 from cobalance.holding import Holding, State, Step
+from cobalance.holding_index import HoldingIndex
 
 if TYPE_CHECKING:
     from cobalance import events as ev
@@ -24,18 +26,17 @@ LAST_MS = 1_000
 class Holdings:
     """What this member holds, by resource. ``out`` collects the actions of the event being handled.
 
-    Most tenures are quiet most of the time, and a member may have thousands. What clocks, releases and news are about is
-    looked for among the restless ones only, which are known until something may have changed.
+    Whatever changes a tenure touches it first. What was touched is filed again, alone, before the index is asked: a member may
+    have a hundred thousand, and an event is about one.
     """
 
     def __init__(self, member: MemberSettings) -> None:
         self._own = member
         self._by_name: dict[str, Holding] = {}
-        self._known_restless: list[Holding] | None = []
-        """Those that are not quiet, in the order of all; ``None`` once something may have changed."""
+        self._index: HoldingIndex | None = None
+        """As it was before what was touched; ``None`` before it is first asked."""
+        self._touched: list[str] = []
         self._drain_by: int | None = None
-        self._tokens: tuple[int, ...] | None = ()
-        """Of what is on record, in order; ``None`` once there may be others."""
         self.highest_token = 0
         self.out: list[act.Action] = []
 
@@ -47,18 +48,25 @@ class Holdings:
         Raises:
             IllegalTransition: there never was such a tenure.
         """
-        if token > self.highest_token:
-            raise IllegalTransition(f"there was no tenure of {resource!r} with token {token}")
+        self._check_token(resource, token)
         return self._touch_tenure(resource, token)
 
-    def _restless(self) -> list[Holding]:
-        if self._known_restless is None:
-            self._known_restless = [it for it in self._by_name.values() if not it.is_quiet]
-        return self._known_restless
+    def _check_token(self, resource: str, token: int) -> None:
+        if token > self.highest_token:
+            raise IllegalTransition(f"there was no tenure of {resource!r} with token {token}")
+
+    def _filed(self) -> HoldingIndex:
+        """The index, as it is now."""
+        if self._index is None:
+            self._index = HoldingIndex(self._by_name.values())
+        for resource in self._touched:
+            self._index.file(resource, self._by_name.get(resource))
+        self._touched = []
+        return self._index
 
     def _touch(self, resource: str) -> Holding | None:
         """What is held of it, about to change."""
-        self._known_restless = None
+        self._touched.append(resource)
         return self._by_name.get(resource)
 
     def _touch_tenure(self, resource: str, token: int) -> Holding | None:
@@ -72,13 +80,16 @@ class Holdings:
 
     def unfinished(self) -> bool:
         """Whether user code may still touch anything."""
-        return any(it.working or it.state is State.ABORTED for it in self._by_name.values())
+        return self._filed().is_any_touched
+
+    @property
+    def token_sum(self) -> int:
+        """Of the tokens of all that is on record as held here."""
+        return self._filed().token_sum
 
     def tokens(self) -> tuple[int, ...]:
-        """Of all that is on record as held here."""
-        if self._tokens is None:
-            self._tokens = tuple(sorted(it.token for it in self._by_name.values() if it.on_record))
-        return self._tokens
+        """The same one by one, in order."""
+        return tuple(sorted(it.token for it in self._by_name.values() if it.on_record))
 
     def snapshot(self) -> dict[str, tuple[int, str]]:
         """Resource → (token, state), for people."""
@@ -89,7 +100,7 @@ class Holdings:
         is still waited for.
         """
         kept = {name: it for name, it in self._by_name.items() if it.state is State.ABORTED or not it.reason}
-        self._by_name, self._known_restless, self._tokens = kept, None, None
+        self._by_name, self._index = kept, None
         for it in kept.values():
             it.on_record = it.state is not State.ABORTED
             if it.state is State.RELEASING:
@@ -172,11 +183,10 @@ class Holdings:
 
     def _add(self, change: Change, state: State) -> None:
         self.highest_token = max(self.highest_token, change.token)
-        self._tokens = None
         self._by_name[change.resource] = Holding(change.resource, change.token, change.committed, state)
 
     def _forget(self, held: Holding) -> None:
-        self._known_restless = self._tokens = None
+        self._touch(held.resource)
         del self._by_name[held.resource]
 
     def _lose(self, held: Holding) -> None:
@@ -234,31 +244,40 @@ class Holdings:
             held.guarded = event.proven
 
     def progressed(self, event: ev.Progressed, now: int) -> None:
-        """A handler busy for too long is hung, and costs this resource, not the member."""
-        held = self.find(event.resource, event.token)
-        if held is None or not held.working:
-            return
-        held.busy_since = event.busy_since
-        if held.busy_since is not None and now - held.busy_since >= self._own.max_processing_ms:
-            self._abort(held, "hung", now)
-            told_at = (
-                held.busy_since + self._own.max_processing_ms
-            )  # before now, if its worker has told it to stop by itself
-            patience_ms = self._own.drain_timeout_ms
-            held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
-            message = (
-                f"the handler of {held.resource!r} has run for {now - held.busy_since} ms: it is hung, and costs this process "
-                f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
-                f"{held.stop_by - now} ms as an overlap. A longer max_processing_ms lets slower work finish"
-            )
-            self.out.append(act.Problem("hung", message))
+        """A handler busy for too long is hung, and costs its resource, not the member."""
+        for sample in event.samples:
+            self._check_token(sample.resource, sample.token)
+        for sample in event.samples:
+            held = self._by_name.get(sample.resource)
+            if held is not None and held.token == sample.token and held.working:
+                self._sampled(held, sample.busy_since, now)
+
+    def _sampled(self, held: Holding, busy_since: int | None, now: int) -> None:
+        was_busy, held.busy_since = held.is_busy, busy_since
+        if held.is_busy != was_busy:
+            self._touch(held.resource)
+        if busy_since is not None and now - busy_since >= self._own.max_processing_ms:
+            self._hung(held, busy_since, now)
+
+    def _hung(self, held: Holding, busy_since: int, now: int) -> None:
+        self._abort(held, "hung", now)
+        told_at = busy_since + self._own.max_processing_ms  # before now, if its worker has told it to stop by itself
+        patience_ms = self._own.drain_timeout_ms
+        held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
+        message = (
+            f"the handler of {held.resource!r} has run for {now - busy_since} ms: it is hung, and costs this process "
+            f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
+            f"{held.stop_by - now} ms as an overlap. A longer max_processing_ms lets slower work finish"
+        )
+        self.out.append(act.Problem("hung", message))
 
     # -- clocks ----------------------------------------------------------------------------------------------------
 
     def drain_all(self, abort_at: int) -> None:
         """The process stops: everything drains, by this time at the latest."""
-        self._drain_by, self._known_restless = abort_at, None
+        self._drain_by = abort_at
         for held in self._by_name.values():
+            self._touch(held.resource)
             if held.state is State.HELD:
                 held.step(Step.REVOKE)
                 held.abort_at = abort_at
@@ -268,10 +287,11 @@ class Holdings:
 
     def check_deadlines(self, now: int) -> None:
         """Aborts what has outlived its deadline, ahead of the coordinator's own; gives up on aborts that never end."""
-        for held in self._restless():
-            if held.working and held.abort_at is not None and now >= held.abort_at:
+        for resource in self._filed().take_due(now):
+            held = self._touch(resource)
+            if held is not None and held.working:
                 self._abort(held, "deadline", now)
-            elif held.state is State.ABORTED and now >= held.stop_by:
+            elif held is not None:
                 self._overlap(held)
 
     def _overlap(self, held: Holding) -> None:
@@ -286,14 +306,15 @@ class Holdings:
 
     def fence(self, now: int, *, keep_guarded: bool) -> int:
         """The lease is over: aborts what no broker guards, and says how many that was."""
-        doomed = [it for it in self._by_name.values() if it.working and not (keep_guarded and it.guarded)]
+        index = self._filed()
+        doomed = [*index.exposed.values(), *(() if keep_guarded else index.guarded.values())]
         for held in doomed:
             self._abort(held, "fenced", now)
         return len(doomed)
 
     def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
+        self._touch(held.resource)
         held.step(Step.ABORT)
-        self._known_restless = None
         is_hung = reason == "hung"  # it has had its max_processing_ms
         patience_ms = self._own.drain_timeout_ms if is_hung else self._own.max_processing_ms
         held.reason, held.abort_at, held.stop_by = reason, None, now + patience_ms
@@ -301,36 +322,32 @@ class Holdings:
 
     def times(self) -> list[int]:
         """When to look at the clocks again."""
-        return [at for it in self._restless() if (at := it.next_clock()) is not None]
+        at = self._filed().next_clock()
+        return [] if at is None else [at]
 
     # -- what to tell ----------------------------------------------------------------------------------------------
 
     def take_releases(self, *, park: bool) -> list[ReleaseItem]:
         """What has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace."""
-        ended = [it for it in self._restless() if it.state is State.ENDED and not (park and not it.reason)]
-        del ended[RELEASES_A_CALL:]
+        index = self._filed()
+        ended = list(islice(chain(index.given_up.values(), () if park else index.finished.values()), RELEASES_A_CALL))
         for held in ended:
+            self._touch(held.resource)
             held.step(Step.SEND)
         return list(map(_item, ended))
 
     def park(self) -> list[tuple[str, int, int]]:
         """Offsets of what has ended and is kept for the rejoin grace: not released, they are committed by themselves."""
-        parked = [
-            (it, it.offset)
-            for it in self._restless()
-            if it.state is State.ENDED and not it.reason and it.offset is not None
-        ]
+        parked = [(it, it.offset) for it in self._filed().unstored.values() if it.offset is not None]
         for held, offset in parked:
+            self._touch(held.resource)
             held.committed, held.offset = offset, None
         return [(held.resource, held.token, offset) for held, offset in parked]
 
     def news(self) -> list[tuple[str, int, bool]]:
         """Tenures that turned busy or idle since the coordinator was last told, as many as one call may carry."""
-        return [
-            (it.resource, it.token, it.busy_since is not None)
-            for it in self._restless()
-            if it.working and it.told_busy != (it.busy_since is not None)
-        ][:NEWS_A_CALL]
+        untold = islice(self._filed().untold.values(), NEWS_A_CALL)
+        return [(it.resource, it.token, it.is_busy) for it in untold]
 
     def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
         """The coordinator has heard this."""

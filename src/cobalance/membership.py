@@ -19,7 +19,7 @@ import anyio
 from cobalance.assignment import Assignment
 from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed, UsageError
-from cobalance.events import Abandoned, CommitAsked, Drained, Progressed
+from cobalance.events import Abandoned, CommitAsked, Drained, Sample
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
@@ -432,12 +432,16 @@ class Membership(ABC):
         self._wake_waiters()
         self._tickets.answer_all()
 
-    def sample(self) -> Iterator[Progressed]:
-        """Engine: how the handlers are getting on."""
+    def sample(self) -> Iterator[Sample]:
+        """Engine: how the handlers are getting on that are busy, or were when last asked for."""
         self._attend()
         for it in self._roster.everything():
-            if it.worker is not None and it.current:
-                yield Progressed(it.resource, it.token, it.waiting_since or it.worker.busy_since)
+            busy_since = it.busy_since
+            if busy_since is None and not it.was_busy:
+                continue
+            it.was_busy = busy_since is not None
+            if it.current:
+                yield Sample(it.resource, it.token, busy_since)
 
     def _attend(self) -> None:
         missing = self._attendance.missing(monotonic_ms())

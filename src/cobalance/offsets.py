@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from cobalance.actions import CommitDone
@@ -28,7 +29,7 @@ class PendingCommits:
         """The items of the next request, as many as one call may carry."""
         if not self._waiting:
             return []
-        keys = list(self._waiting)[:COMMITS_A_CALL]
+        keys = list(islice(self._waiting, COMMITS_A_CALL))
         self._sent = {key: self._waiting.pop(key) for key in keys}
         return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]
 

@@ -395,8 +395,11 @@ class Session:
     def _send(self, payload: Payload) -> None:
         self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
-        held = None if self.phase is Phase.JOINING else self.holdings.tokens()  # which it claims page by page
+        held = None if self.phase is Phase.JOINING else self._on_record()  # which it claims page by page
         self._out.append(act.Call(self.line.send(payload, held)))
+
+    def _on_record(self) -> tuple[int, ...]:
+        return (self.holdings.token_sum,)
 
     # -- which event is whose --------------------------------------------------------------------------------------
 

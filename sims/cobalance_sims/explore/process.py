@@ -14,7 +14,7 @@ from cobalance.coordinator.requests import Join, Release, Request
 from cobalance.errors import CobalanceError
 from cobalance.holding import Holding
 from cobalance.session import Session
-from cobalance_sims.explore.codec import Encoder, decode
+from cobalance_sims.explore.codec import Encoder, TermSession, decode
 from cobalance_sims.explore.pool import Pool
 from cobalance_sims.explore.scope import MEMBER_MS, Scope
 
@@ -170,7 +170,7 @@ class _Run:
     def _start(self) -> None:
         it, scope = self._it, self._processes.scope
         it.status, it.life, it.is_cut = "up", it.life + 1, False
-        it.session = Session(f"{it.slot}{it.life}", "-", scope.group, scope.member(it.slot))
+        it.session = TermSession(f"{it.slot}{it.life}", "-", scope.group, scope.member(it.slot))
         self._handle(ev.Started())
         self._handle(ev.ResourcesDeclared(1, scope.names))
 

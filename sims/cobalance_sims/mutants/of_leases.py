@@ -45,8 +45,8 @@ LEASES: tuple[Mutant, ...] = (
     python(
         "guarded-or-not",
         "holdings",
-        "not (keep_guarded and it.guarded)",
-        "not keep_guarded",
+        "*index.exposed.values(), *(",
+        "*(() if keep_guarded else index.exposed.values()), *(",
         "What no broker guards is kept as long as what one does.",
         "cut_off@1..3",
     ),

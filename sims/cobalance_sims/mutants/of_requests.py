@@ -170,9 +170,9 @@ REQUESTS: tuple[Mutant, ...] = (
     ),
     python(
         "grants-forgotten",
-        "holdings",
-        "        self._tokens = None\n        self._by_name[change.resource]",
-        "        self._by_name[change.resource]",
+        "holding_index",
+        "self.token_sum += token - self._tokens",
+        "self.token_sum -= self._tokens",
         "A member leaves out of its sum what it was granted since, and everybody has to claim what it holds.",
         "autoscale@1..1",
     ),

@@ -16,8 +16,8 @@ TENURES: tuple[Mutant, ...] = (
     python(
         "no-abort",
         "holdings",
-        "if held.working and held.abort_at is not None and now >= held.abort_at:",
-        "if False:",
+        'self._abort(held, "deadline", now)',
+        "held.abort_at = None",
         "A holder that cannot finish never gives up by itself.",
         "tiny",
     ),
@@ -72,9 +72,9 @@ TENURES: tuple[Mutant, ...] = (
     ),
     python(
         "release-before-drained",
-        "holdings",
-        "if it.state is State.ENDED and not (park and not it.reason)]",
-        "if it.state in (State.ENDED, State.DRAINING) and not (park and not it.reason)]",
+        "holding_index",
+        "return held.state is State.ENDED and not held.reason",
+        "return held.state in (State.ENDED, State.DRAINING) and not held.reason",
         "A resource is released while it is still drained.",
         "tiny",
     ),

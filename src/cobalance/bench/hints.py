@@ -166,7 +166,7 @@ class _Grants:
 
     def left(self) -> None: ...
 
-    def sample(self) -> Iterable[ev.Progressed]:
+    def sample(self) -> Iterable[ev.Sample]:
         return ()
 
     def flush(self) -> None: ...

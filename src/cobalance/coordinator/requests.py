@@ -34,7 +34,9 @@ class Header:
     cursor: int = 0
     """How far the member has heard its changes."""
     held: tuple[int, ...] | None = None
-    """The tokens of all that it holds by then: a group that has others on record has lost data. ``None`` does not say."""
+    """The tokens of all that it holds by then, or their sum: a group that has others on record has lost data. ``None`` does not
+    say.
+    """
 
     def args(self) -> list[str]:
         """The arguments common to every verb, after the server identity that the transport puts first."""
