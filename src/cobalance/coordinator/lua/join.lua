@@ -43,12 +43,25 @@ local function bring_settings()
   set_timer('r', G.recovering)
 end
 
+local namesake
+do -- as in 80_settle.lua
+
+-- Data that lack something cannot say whose an instance id was last. Who was a member that they do not know had it later than
+-- whoever they name, and than a newcomer who was quicker. Those give way, unless they have come back with claims.
+local function gives_way(m)
+  if G.recovering == 0 or PREVIOUS == '-' or PREVIOUS == m.id or member(PREVIOUS) then return false end
+  return m.incarnation ~= G.incarnation or #entries_of(m, ' ', '!') == 0
+end
+
 -- The member now known under this process's instance id, if its session or grace still runs.
-local function namesake()
+function namesake()
   local id = INSTANCE ~= '-' and call('HGET', MEMBERS, '=' .. INSTANCE)
   if not id or id == CALLER then return nil end
   local m = member(id)
+  if is_live(m) and gives_way(m) then end_member(m, 'left', 'displaced') end
   if m and m.status ~= 'dead' and m.status ~= 'ended' then return m end
+end
+
 end
 
 -- All claims are in: what the process's former self still has is freed, or inherited where the instance id is kept.
@@ -110,7 +123,7 @@ function claim(name, token, offset)
     return 'LOST'
   end
   if r.owner == CALLER and r.token == token then return 'KEPT' end
-  local loser, stale = r.owner, r.token < token
+  local loser, stale, was_held = r.owner, r.token < token, r.token > 0
   local asked_back, deadline, postponed = r.status == 'pending' and G.recovering == 0, r.deadline, r.postponed
   G.budget = G.budget - 1
   detach(r)
@@ -120,7 +133,8 @@ function claim(name, token, offset)
     count_total(1)
   end
   attach(r, member(CALLER), 'held')
-  if offset ~= '' and (stale or tonumber(offset) > tonumber(offset_of(name) or '-1')) then
+  -- A later tenure may begin at a lower offset, if somebody reset it. Where none is on record, nobody can say which is later.
+  if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-1')) then
     call('HSET', OFFSETS, name, offset)
   end
   G.token = max(G.token, token)

@@ -1,0 +1,120 @@
+"""Instance ids while a group recovers: whose was it last, when the data cannot say."""
+
+from __future__ import annotations
+
+from tests.coordinator.driver import SETTINGS, Group, Member, names
+
+from cobalance.coordinator.requests import Claim
+
+SESSION_MS = SETTINGS.session_timeout_ms
+
+
+def static_holder(group: Group) -> Member:
+    """One member with an instance id, which holds everything and has committed an offset."""
+    a = group.join("a", instance_id="i")
+    group.set_resources(a, names(2))
+    a.hear()
+    a.commit("r000", 500)
+    a.holds["r000"].committed = 500
+    return a
+
+
+def committed(group: Group, name: str = "r000") -> int | None:
+    """The committed offset on record."""
+    return group.records().offsets.get(name)
+
+
+def keeps_everything(group: Group, holder: Member) -> None:
+    """It goes on under the tokens it had, and its offset is known, also once recovery is over."""
+    tokens = {name: it.token for name, it in holder.holds.items()}
+    assert len(tokens) == 2
+    group.run(SESSION_MS + 500)
+    assert {name: it.token for name, it in holder.holds.items()} == tokens
+    assert set(group.holders().values()) == {holder.id}
+    assert committed(group) == 500
+
+
+def test_a_double_that_is_quicker_gives_way_to_the_holder(group: Group) -> None:
+    """It was refused before the loss, and is the first to ask after it: the holder was a member, and it never was."""
+    a = static_holder(group)
+    assert group.join("d", instance_id="i").last.status == "INSTANCE_IN_USE"
+    group.lose_data()
+    double = group.join("e", instance_id="i")
+    assert double.last.status == "OK"
+    assert a.heartbeat().status == "REJOIN"
+    a2 = a.rejoin("a2", instance_id="i")
+    assert a2.last.status == "OK"
+    assert double.heartbeat().status == "ENDED"
+    assert double.rejoin("e2", instance_id="i").last.status == "INSTANCE_IN_USE"
+    keeps_everything(group, a2)
+
+
+def test_a_double_that_is_slower_is_refused(group: Group) -> None:
+    """While the group recovers, and afterwards."""
+    a = static_holder(group)
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2", instance_id="i")
+    double = group.join("d", instance_id="i")
+    assert double.last.status == "INSTANCE_IN_USE"
+    keeps_everything(group, a2)
+    assert double.join(instance_id="i").status == "INSTANCE_IN_USE"
+
+
+def test_whoever_has_claimed_is_not_displaced(group: Group) -> None:
+    """Two that were members in histories of their own: the first to claim stays."""
+    a = static_holder(group)
+    group.lose_data()
+    a.heartbeat()
+    a2 = a.rejoin("a2", instance_id="i")
+    rival = group.join("b", instance_id="i", previous="b0", claims=(Claim("r000", a2.holds["r000"].token + 5, 7),))
+    assert rival.last.status == "INSTANCE_IN_USE"
+    keeps_everything(group, a2)
+
+
+def test_the_instance_that_a_backup_names_gives_way_to_its_successor(group: Group) -> None:
+    """The process was replaced since the backup was made: who has come back is the one that works."""
+    a = static_holder(group)
+    backup = group.backend.dump()
+    a.leave(remain=True)
+    b = group.join("b", instance_id="i")
+    group.run(1_000, b)
+    b.commit("r000", 500)
+    b.holds["r000"].committed = 500
+    group.forget_tokens()
+    group.restore(backup)
+    assert b.heartbeat().status == "REJOIN"
+    b2 = b.rejoin("b2", instance_id="i")
+    assert b2.last.status == "OK"
+    del group.members["a"]
+    keeps_everything(group, b2)
+
+
+def test_a_static_group_that_starts_again_after_a_loss_is_up_after_one_recovery(group: Group) -> None:
+    """None of its processes was a member before: each has its instance id at once, and resources when recovery is over."""
+    static_holder(group)
+    group.members.clear()
+    group.lose_data()
+    started = [group.join(f"n{number}", instance_id=f"i{number}") for number in range(3)]
+    assert [it.last.status for it in started] == ["OK"] * 3
+    assert started[0].last.recovering_ms == SESSION_MS
+    group.run(SESSION_MS)
+    assert group.set_resources(started[0], names(3), version=2) == "DONE"
+    group.beat()
+    assert sorted(group.loads().values()) == [1, 1, 1]
+
+
+def test_a_claim_of_what_was_removed_does_not_turn_its_offset_back(group: Group) -> None:
+    """Its offset outlives it, and the token does not: an older tenure knows nothing that is newer."""
+    a = static_holder(group)
+    old = a.holds["r000"].token - 1
+    group.set_resources(a, names(2)[1:])
+    group.drain()
+    assert "r000" not in group.records().resources
+    group.backend.identity = "another-server"
+    group.forget_tokens()
+    a.heartbeat()
+    a.rejoin("a2", instance_id="i")
+    late = group.join("x", previous="x0", claims=(Claim("r000", old, 300),))
+    assert late.last.results == ("KEPT",)
+    assert committed(group) == 500
