@@ -289,3 +289,60 @@ def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
     world.run_until(lambda: len(a.works()) == 2)
     assert world.now - last <= 9_000 + 10
     assert a.session.is_coordinator
+
+
+# -- taking turns ----------------------------------------------------------------------------------------------------------
+
+
+def committing(world: World, process: Process, ms: int, every_ms: int = 3) -> None:
+    """For so long, it commits more often than calls are answered."""
+
+    def commit() -> None:
+        process.commit("r0", process.tenures["r0"].done + 1)
+
+    world.latency_ms = lambda: 5
+    for at in range(0, ms, every_ms):
+        world.at(at, commit)
+
+
+def test_commits_do_not_keep_a_resource_list_waiting() -> None:
+    """Its pages go in turn with them: it is known while they go on."""
+    world, a = settled()
+    committing(world, a, 3_000)
+    a.deliver(ev.ResourcesDeclared(2, names(700)))
+    sent = len(a.sent)
+    world.run_until(lambda: len(a.works()) == 700, 3_000)
+    assert len(sent_since(a, sent, Commit)) > 5
+    world.run(3_000)
+    assert {*a.commits.values()} == {"OK"}
+
+
+def test_commits_do_not_keep_what_changed_from_being_heard() -> None:
+    """A revocation arrives with the reply to a commit, too; what its page had no room for does not wait for their end."""
+    world, a = settled(300)
+    a.habits = Habits(drain_ms=100_000)
+    committing(world, a, 3_000)
+    world.start("B", names(300))
+    world.run_until(lambda: sum(it.state == "draining" for it in a.tenures.values()) == 150, 1_000)
+
+
+def test_commits_do_not_keep_back_who_is_busy() -> None:
+    """They renew the session as a heartbeat does, but carry no news."""
+    world, a = settled()
+    committing(world, a, 3_000, every_ms=200)
+    a.busy("r0", a.now)
+    sent = len(a.sent)
+    world.run(2 * SETTINGS.heartbeat_interval_ms)
+    assert any(isinstance(it.payload, Heartbeat) and it.payload.progress for it in a.sent[sent:])
+
+
+def test_releases_go_before_anything_of_ours() -> None:
+    """Whoever waits for a resource has it before a list is known, or a commit of something else stored."""
+    world, a = settled(4)
+    committing(world, a, 500)
+    a.deliver(ev.ResourcesDeclared(2, names(3)))
+    world.run_until(lambda: any(it.state == "closing" for it in a.tenures.values()))
+    world.run_until(lambda: "r3" not in a.tenures)
+    sent = len(a.sent)
+    world.run_until(lambda: len(a.sent) > sent)
+    assert isinstance(a.sent[sent].payload, Release)

@@ -84,6 +84,8 @@ class Session:
         self._own = member
         self._is_coordinator = self._is_head = False
         self._due_at: int | None = None
+        self._ours_first = False
+        """Whether commits have had their turn."""
         self._heartbeat_at, self._heartbeat_ms = 0, settings.heartbeat_interval_ms
         self._now = 0
         self._out: list[act.Action] = []
@@ -367,20 +369,30 @@ class Session:
             return self.joining.page(
                 self.line.previous, self.holdings.highest_token, self.lease.session_ms, self._heartbeat_ms
             )
-        return self.leaving.first_request() or self._next_for_others() or self._next_for_us()
+        return self.leaving.first_request() or self._next_release() or self._next_in_turn()
+
+    def _next_release(self) -> Release | None:
+        releasing = self.holdings.take_releases(park=self._is_parking)
+        return Release(tuple(releasing)) if releasing else None
+
+    def _next_in_turn(self) -> Payload | None:
+        """Commits may be asked for without a pause: after each call of them, what is due of ours goes first."""
+        ours_first, self._ours_first = self._ours_first, False
+        if ours_first:
+            return self._next_for_us() or self._next_for_others()
+        return self._next_for_others() or self._next_for_us()
+
+    @property
+    def _is_parking(self) -> bool:
+        return self.phase is Phase.LEAVING and self.leaving.remain
 
     def _next_for_others(self) -> Payload | None:
-        leaving = self.phase is Phase.LEAVING
-        parking = leaving and self.leaving.remain
-        releasing = self.holdings.take_releases(park=parking)
-        if releasing:
-            return Release(tuple(releasing))
-        for resource, token, offset in self.holdings.park() if parking else []:
+        for resource, token, offset in self.holdings.park() if self._is_parking else []:
             self.commits.add(ev.CommitAsked(NOBODY, resource, token, offset))
         committing = self.commits.take()
         if committing:
             return CommitRequest(tuple(committing))
-        return self.leaving.last_request(self.holdings) if leaving else None
+        return self.leaving.last_request(self.holdings) if self.phase is Phase.LEAVING else None
 
     def _next_for_us(self) -> Payload | None:
         page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
@@ -393,7 +405,9 @@ class Session:
         return None
 
     def _send(self, payload: Payload) -> None:
-        self._heartbeat_at = self._now + self._heartbeat_ms
+        self._ours_first = isinstance(payload, CommitRequest)
+        if not self._ours_first:  # commits renew the session too, but tell nobody who is busy
+            self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
         held = None if self.phase is Phase.JOINING else self._on_record()  # which it claims page by page
         self._out.append(act.Call(self.line.send(payload, held)))

@@ -142,7 +142,7 @@ COMMITS: tuple[Mutant, ...] = (
     python(
         "grace-without-commit",
         "session",
-        "in self.holdings.park() if parking else []:",
+        "in self.holdings.park() if self._is_parking else []:",
         "in []:",
         "What is kept for the rejoin grace is not committed first.",
         "redeploy_static@1..3",
