@@ -174,8 +174,8 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "claim-leaves-its-offset",
         "join",
-        "if offset ~= '' and (stale or ",
-        "if false and (stale or ",
+        "if offset ~= '' and (stale and was_held or ",
+        "if false and (stale and was_held or ",
         "A claim does not bring back the offset that was lost with the data.",
         "redis_emptied@1..3",
     ),

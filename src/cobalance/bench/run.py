@@ -15,13 +15,13 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from cobalance.bench import coordinator, hints
+from cobalance.bench import coordinator, hints, holding
 from cobalance.bench.consume import Consuming
 from cobalance.bench.figures import Figure
 from cobalance.bench.handover import Handovers
 from cobalance.servers import private_redis, running
 
-PARTS = ("coordinator", "consume", "handover", "hints")
+PARTS = ("coordinator", "holding", "consume", "handover", "hints")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,6 +58,8 @@ def _figures(options: argparse.Namespace) -> Iterator[Figure]:
     if "coordinator" in parts:
         with private_redis() as own:  # it is emptied again and again, so it is never a server that others use
             yield from coordinator.figures(own, coordinator.SIZES[:1] if options.quick else coordinator.SIZES)
+    if "holding" in parts:
+        yield from holding.figures(holding.SIZES[:1] if options.quick else holding.SIZES)
     if {"consume", "handover", "hints"}.intersection(parts):
         with running() as servers:
             if "consume" in parts:
