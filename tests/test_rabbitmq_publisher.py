@@ -16,7 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from pika.frame import Method
 
-from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable
+from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 
@@ -238,13 +238,82 @@ def test_a_blocking_broker_and_tasks(backend: str, amqp_url: str, topic: Topic) 
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
 
 
-def test_headers_that_cannot_be_sent(amqp_url: str, topic: Topic) -> None:
-    """They fail their own message and nobody else's."""
-    with Publisher(amqp_url, topic) as publisher:
-        with pytest.raises(PublishFailed, match="cannot be encoded"):
-            publisher.publish("a", b"x", {"bad": object()})
-        publisher.publish("a", b"y")
+UNFIT: dict[str, tuple[Any, Any]] = {
+    "a header that is an object": (b"x", {"bad": object()}),
+    "a header whose name is a number": (b"x", {5: 1}),
+    "a header with a long name": (b"x", {"k" * 300: 1}),
+    "no body": (None, None),
+    "a number": (5, None),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), UNFIT.values(), ids=UNFIT)
+def test_what_amqp_cannot_hold(body: Any, headers: Any, amqp_url: str, topic: Topic) -> None:
+    """It is refused at once, and takes no place in the window and nobody else's message with it."""
+    with Publisher(amqp_url, topic, window=2) as publisher:
+        first = publisher.publish("a", b"first", wait=False)
+        for _ in range(3):
+            with pytest.raises(UsageError, match=r"headers|body"):
+                publisher.publish("a", body, headers, wait=False)
+        publisher.publish("a", b"last")
+        assert first.result(WAIT_S) == topic.partition_of("a")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"first", b"last"]
+
+
+def test_what_amqp_cannot_hold_and_tasks(amqp_url: str, topic: Topic) -> None:
+    """The same for tasks."""
+
+    async def main() -> None:
+        async with AsyncPublisher(amqp_url, topic) as publisher:
+            with pytest.raises(UsageError, match="headers have a name of type int"):
+                await publisher.publish("a", b"x", {5: 1})  # type: ignore[dict-item]
+            await publisher.publish("a", b"y")
+
+    anyio.run(main)
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_headers_larger_than_a_frame(amqp_url: str, topic: Topic) -> None:
+    """RabbitMQ would end the connection, and with it what others have under way. A body may be as large as it likes."""
+    with Publisher(amqp_url, topic) as publisher:
+        neighbour = publisher.publish("a", b"x", wait=False)
+        with pytest.raises(UsageError, match=r"headers take 200,0.. bytes, more than the 131,0.. that RabbitMQ"):
+            publisher.publish("a", b"x", {"large": b"x" * 200_000})
+        publisher.publish("a", b"y" * 200_000, {"just": b"x" * 131_000})
+        neighbour.result(WAIT_S)
+
+
+@pytest.mark.parametrize("key", [None, 5, "\ud800"])
+def test_a_key_that_is_none(key: Any, amqp_url: str, topic: Topic) -> None:
+    """It says where a message goes."""
+    with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match="the key is an object of type"):
+        publisher.publish(key, b"x")
+
+
+def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> None:
+    """Whatever it is: the message has an outcome, and so have those after it."""
+    with Publisher(amqp_url, topic) as publisher:
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("no memory")
+
+        publisher._outlet._channel.basic_publish = fail  # type: ignore[union-attr,method-assign]
+        broken, next_one = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
+        assert "no memory" in str(broken.exception(WAIT_S))
+        next_one.exception(WAIT_S)
+        assert publisher.flush()
+
+
+def test_the_end_of_patience_while_the_io_thread_is_held_up(amqp_url: str, topic: Topic) -> None:
+    """As by a slow callback of a future. The message is not sent later either."""
+    with Publisher(amqp_url, topic) as publisher:
+        go_on = threading.Event()
+        connection_of(publisher).submit(lambda: go_on.wait(WAIT_S))
+        with impatient(publisher), pytest.raises(PublishFailed, match="callback") as raised:
+            publisher.publish("a", b"late")
+        assert raised.value.outcome == "not_executed"
+        go_on.set()
+    assert not stored(amqp_url, topic)
 
 
 def test_no_broker(closed_port_url: str) -> None:

@@ -57,6 +57,8 @@ class BrokerConnection:
         """The broker, short of memory or disk, has stopped reading what we send."""
         self.server_version = ""
         """Which RabbitMQ answered last, such as "4.0.5"."""
+        self.frame_max = 0
+        """The largest frame that it takes, in bytes; 0 when it has not said."""
         self._url, self._heartbeat_s = url, heartbeat_s
         self._on_lost, self._on_blocked, self._on_proven = on_lost, on_blocked, on_proven
         self._lock = threading.Lock()
@@ -185,6 +187,7 @@ class BrokerConnection:
         def on_open(connection: Any) -> None:
             self._pika = connection
             self.server_version = str((connection.server_properties or {}).get("version", ""))
+            self.frame_max = connection.params.frame_max
             connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
             connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
             with self._lock:

@@ -7,28 +7,30 @@ from concurrent.futures import Future
 from itertools import takewhile
 
 import attrs
-from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed
+from cobalance.rabbitmq.encoding import Encoded
 
 
 @attrs.define(eq=False)
 class Message:
     """One message, from `publish` to its confirm."""
 
-    key: bytes | str = attrs.field(repr=False)
+    key: bytes = attrs.field(repr=False)
     partition: int
     """Where its key belongs in the layout that was known last."""
     id: str
     """No other message has it, so that a consumer can tell a repeated one."""
     body: bytes = attrs.field(repr=False)
-    properties: BasicProperties = attrs.field(repr=False)
+    properties: Encoded = attrs.field(repr=False)
     outcome: Future[int] = attrs.field(factory=Future, repr=False)
     """The partition once the broker has the message for good; PublishFailed otherwise."""
     number: int = 0
     """Its place among the messages that its channel has sent."""
     written: bool = False
     """Handed to the connection: from here on only the broker can say."""
+    settled: bool = False
+    """Its outcome is decided, and nothing decides otherwise."""
 
 
 class Window:

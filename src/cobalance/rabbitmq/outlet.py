@@ -1,18 +1,16 @@
 """The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
 
 import logging
-import struct
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future
 
 from pika.channel import Channel
-from pika.exceptions import UnsupportedAMQPFieldException
 from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import CobalanceError, Unreachable
+from cobalance.errors import CobalanceError, Unreachable, UsageError
 from cobalance.rabbitmq.broker import check_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.failures import loss_reason
@@ -25,6 +23,9 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
 """Between attempts to bring a lost connection back."""
 
+FRAME_OVERHEAD = 20
+"""What a frame with a message's properties holds besides them, in bytes."""
+
 
 class Outlet:
     """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
@@ -36,7 +37,9 @@ class Outlet:
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # Ends the attempts that are under way.
         self._was_open = False
-        self._lock = threading.Lock()  # Guards what follows; never held while calling out.
+        self._lock = (
+            threading.Lock()
+        )  # Guards what follows and what messages say of themselves; never held while calling out.
         self._quiet = threading.Condition(self._lock)
         self._unsettled = 0
         # The rest belongs to the I/O thread.
@@ -83,6 +86,15 @@ class Outlet:
             raise failure
         self._was_open = True
 
+    def check(self, message: Message) -> None:
+        """Raises UsageError for headers that RabbitMQ would end the connection for."""
+        most = self._connection.frame_max - FRAME_OVERHEAD
+        if message.properties.size > most > 0:
+            raise UsageError(
+                f"the headers take {message.properties.size:,} bytes, more than the {most:,} that RabbitMQ at {self._connection.place} "
+                "takes in one frame: send such data in the body"
+            )
+
     def send(self, message: Message) -> Future[int]:
         """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
         with self._lock:
@@ -92,9 +104,12 @@ class Outlet:
         return message.outcome
 
     def withdraw(self, message: Message) -> None:
-        """Settles the message at the end of the caller's patience, if it has not been settled yet."""
-        # Refused only while the connection ends, and its end settles everything.
-        self._connection.submit(lambda: self._withdraw(message))
+        """Settles the message at the end of the caller's patience, if it has not been settled yet; any thread, whatever the I/O thread does."""
+        with self._lock:
+            if message.settled:
+                return
+            message.settled = True
+        self._finish(message, self._why_late(message))
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
         """Waits until everything sent is settled; False when time is up. Blocks."""
@@ -133,7 +148,7 @@ class Outlet:
         channel.add_on_close_callback(lambda _, error: ended(loss_reason(error)))
 
     def _write(self, message: Message) -> None:
-        if message.outcome.done():
+        if message.settled:
             return
         if self._channel is None or not self._channel.is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
@@ -143,23 +158,14 @@ class Outlet:
             self._publish(self._channel, message)
 
     def _publish(self, channel: Channel, message: Message) -> None:
-        message.partition = self.topic.partition_of(message.key)
-        routing_key = self.topic.routing_key(message.partition)
-        try:
-            channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
-        except (UnsupportedAMQPFieldException, TypeError, ValueError, struct.error) as error:
-            self._settle(message, refused(message, f"its headers or body cannot be encoded ({error})"))
-        else:
-            message.written = True
-            self._confirms.sent(message)
-
-    def _withdraw(self, message: Message) -> None:
-        if message.written:
-            self._settle(message, unconfirmed(message, "no confirm came in time"))
-        elif self._returned_messages:
-            self._settle(message, refused(message, "its topic is being grown, and that takes longer"))
-        else:
-            self._settle(message, refused(message, "it blocks publishers, being short of memory or disk space"))
+        partition = self.topic.partition_of(message.key)
+        with self._lock:  # Its owner withdraws it on another thread.
+            if message.settled:
+                return
+            message.partition, message.written = partition, True
+        self._confirms.sent(message)  # First, since a failure ends the connection, which settles whatever was sent.
+        routing_key = self.topic.routing_key(partition)
+        channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
 
     def _blocked(self, blocked: bool) -> None:
         if not blocked:
@@ -225,14 +231,32 @@ class Outlet:
         for message in [*(message for message, _ in self._returned_messages.take()), *held]:
             self._settle(message, refused(message, reason))
 
+    # The rest is for any thread.
+
     def _settle(self, message: Message, error: CobalanceError | None) -> None:
-        if message.outcome.done():
-            return
+        with self._lock:
+            if message.settled:
+                return
+            message.settled = True
+        self._finish(message, error)
+
+    def _why_late(self, message: Message) -> CobalanceError:
+        if message.written:
+            return unconfirmed(message, "no confirm came in time")
+        if self._returned_messages:
+            return refused(message, "its topic is being grown, and that takes longer")
+        if self._connection.blocked:
+            return refused(message, "it blocks publishers, being short of memory or disk space")
+        return refused(
+            message, "it could not be sent in time; does a callback of a future hold up the publisher's thread?"
+        )
+
+    def _finish(self, message: Message, error: CobalanceError | None) -> None:
+        self.window.leave()
         if error is None:
             message.outcome.set_result(message.partition)
         else:
             message.outcome.set_exception(error)
-        self.window.leave()
         with self._quiet:
             self._unsettled -= 1
             self._quiet.notify_all()

@@ -13,6 +13,7 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed
 from cobalance.limits import check_kind
+from cobalance.rabbitmq.encoding import Body, encode_body, encode_properties, encode_text
 from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.outbox import Message
 from cobalance.rabbitmq.outlet import Outlet
@@ -28,17 +29,15 @@ class _Envelopes:
     def __init__(self) -> None:
         self._origin, self._numbers = uuid.uuid4().hex[:16], count(1)
 
-    def seal(
-        self, topic: Topic, key: bytes | str, body: bytes, headers: Headers | None, *, persistent: bool
-    ) -> Message:
+    def seal(self, topic: Topic, key: bytes | str, body: Body, headers: Headers | None, *, persistent: bool) -> Message:
         message_id = f"{self._origin}-{next(self._numbers)}"
         properties = BasicProperties(
-            headers=dict(headers) if headers else None,
-            delivery_mode=2 if persistent else 1,
-            message_id=message_id,
-            timestamp=int(time.time()),
+            delivery_mode=2 if persistent else 1, message_id=message_id, timestamp=int(time.time())
         )
-        return Message(key, topic.partition_of(key), message_id, body, properties)
+        encoded_key, encoded = encode_text("key", key), encode_body(body)
+        return Message(
+            encoded_key, topic.partition_of(encoded_key), message_id, encoded, encode_properties(properties, headers)
+        )
 
 
 class Publisher:
@@ -80,7 +79,7 @@ class Publisher:
     def publish(
         self,
         key: bytes | str,
-        body: bytes,
+        body: Body,
         headers: Headers | None = None,
         *,
         persistent: bool = True,
@@ -88,12 +87,14 @@ class Publisher:
     ) -> Future[int]:
         """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
 
-        The future's result is the partition. PublishFailed, raised here or by the future, says whether the broker may have the
-        message (`outcome` "unknown") or does not (`outcome` "not_executed").
+        The future's result is the partition. PublishFailed, raised here or by the future, says whether the
+        broker may have the message (`outcome` "unknown") or does not (`outcome` "not_executed"). UsageError names what AMQP cannot
+        hold.
         """
         message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
         if not self._outlet.ready:
             self._outlet.open(self._timeout_ms)
+        self._outlet.check(message)
         self._enter()
         outcome = self._outlet.send(message)
         if wait:
@@ -161,7 +162,7 @@ class AsyncPublisher:
         await self.aclose()
 
     async def publish(
-        self, key: bytes | str, body: bytes, headers: Headers | None = None, *, persistent: bool = True
+        self, key: bytes | str, body: Body, headers: Headers | None = None, *, persistent: bool = True
     ) -> int:
         """Sends a message to its key's partition and returns the partition once the broker has the message for good.
 
@@ -170,6 +171,7 @@ class AsyncPublisher:
         message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
         if not self._outlet.ready:
             await self._open()
+        self._outlet.check(message)
         await self._enter()
         outcome = self._outlet.send(message)
         try:

@@ -51,7 +51,7 @@ class Returned:
     @property
     def is_wanted(self) -> bool:
         """Whether anybody still waits for one; any thread."""
-        return any(not message.outcome.done() for message, _ in list(self._messages.values()))
+        return any(not message.settled for message, _ in list(self._messages.values()))
 
     def take(self) -> list[tuple[Message, str]]:
         """All of them, in the order in which they were sent; nothing is left."""

@@ -1,0 +1,112 @@
+"""What a publisher is given, as the bytes that AMQP sends: made on the caller's thread, so that what AMQP cannot hold is the caller's error.
+
+The message is then what it was when it was given, whatever becomes of the caller's headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pika.spec import BasicProperties
+
+from cobalance.errors import UsageError
+
+Body = bytes | bytearray | memoryview | str
+"""Text is sent as UTF-8."""
+
+MAX_NAME_BYTES = 255
+
+_DEPTH = 8
+"""Further down a value is not looked for: headers that hold themselves have no bottom."""
+
+_HOLDS = (
+    "AMQP holds text, bytes, True and False, whole numbers of 64 bits, Decimals of up to nine digits, datetimes since 1970, None, and "
+    f"lists and dictionaries of these, whose names are text of up to {MAX_NAME_BYTES} bytes"
+)
+
+
+class Encoded(BasicProperties):
+    """Properties that pika sends as the bytes they are."""
+
+    def __init__(self, properties: BasicProperties) -> None:
+        self._bytes = b"".join(properties.encode())
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self._bytes)
+
+    def encode(self) -> list[bytes]:
+        """Pika puts something in front."""
+        return [self._bytes]
+
+
+def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | None) -> Encoded:
+    """The properties with these headers; raises UsageError for headers that AMQP cannot hold."""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise UsageError(f"the headers are an object of type {type(headers).__name__}: give a dictionary. {_HOLDS}.")
+    properties.headers = dict(headers) if headers else None
+    try:
+        return Encoded(properties)
+    except Exception:  # noqa: BLE001 -- pika raises whatever its encoding trips over, RecursionError included
+        unfit = _unfit("headers", properties.headers, _DEPTH)
+    raise UsageError(f"the {unfit}. {_HOLDS}.")  # Outside, since what pika says may quote the value.
+
+
+def encode_body(body: Body) -> bytes:
+    """Raises UsageError unless it is bytes of any kind or text."""
+    return bytes(body) if isinstance(body, bytearray | memoryview) else encode_text("body", body)
+
+
+def encode_text(what: str, text: bytes | str) -> bytes:
+    """Raises UsageError unless it is bytes or text."""
+    encoded = text if isinstance(text, bytes) else _utf8(text)
+    if encoded is None:
+        raise UsageError(
+            f"the {what} is an object of type {type(text).__name__}: give bytes, or text that is valid Unicode"
+        )
+    return encoded
+
+
+def _unfit(path: str, value: Any, depth: int) -> str:
+    """Where the first value is that cannot be encoded, and what it is."""
+    if isinstance(value, dict) and (unfit_name := _unfit_name(path, value)):
+        return unfit_name
+    places = _places(value) if depth else ()
+    at = next((at for at in places if not _fits(value[at])), None)
+    if at is None:  # It is the value itself, or how deep it goes.
+        return f"{path} is an object of type {type(value).__name__} that AMQP cannot hold"
+    return _unfit(f"{path}[{at!r}]", value[at], depth - 1)
+
+
+def _places(value: Any) -> Iterable[Any]:
+    """What a list or a dictionary is indexed with."""
+    return value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+
+
+def _unfit_name(path: str, table: dict[Any, Any]) -> str | None:
+    for name in table:
+        encoded = _utf8(name)
+        if not isinstance(name, str):
+            return f"{path} have a name of type {type(name).__name__}"
+        if encoded is None:
+            return f"{path} have a name that is no text"
+        if len(encoded) > MAX_NAME_BYTES:
+            return f"{path} have a name of {len(encoded)} bytes"
+    return None
+
+
+def _fits(value: Any) -> bool:
+    try:
+        BasicProperties(headers={"": value}).encode()
+    except Exception:  # noqa: BLE001 -- see above
+        return False
+    return True
+
+
+def _utf8(text: object) -> bytes | None:
+    try:
+        return text.encode() if isinstance(text, str) else None
+    except UnicodeEncodeError:
+        return None

@@ -1,0 +1,102 @@
+"""What AMQP cannot hold is refused where it is given, by name, and without being shown."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pika import frame
+from pika.spec import BasicProperties
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.encoding import encode_body, encode_properties
+
+
+def ring() -> dict[str, Any]:
+    """A dictionary that holds itself."""
+    made: dict[str, Any] = {}
+    made["itself"] = made
+    return made
+
+
+UNFIT = {
+    "a float": ({"price": 1.5}, r"headers\['price'\] is an object of type float"),
+    "an object": ({"fine": 1, "bad": object()}, r"headers\['bad'\] is an object of type object"),
+    "deep inside": ({"a": {"b": [1, {"c": {1}}]}}, r"headers\['a'\]\['b'\]\[1\]\['c'\] is an object of type set"),
+    "a number for a name": ({5: 1}, "headers have a name of type int"),
+    "a number for a name inside": ({"a": {5: 1}}, r"headers\['a'\] have a name of type int"),
+    "a long name": ({"k" * 300: 1}, "headers have a name of 300 bytes"),
+    "a name that is no text": ({"\ud800": 1}, "headers have a name that is no text"),
+    "a large number": ({"n": 2**63}, r"headers\['n'\] is an object of type int"),
+    "a small number": ({"n": -(2**63) - 1}, r"headers\['n'\]"),
+    "not a number": ({"n": Decimal("nan")}, r"headers\['n'\] is an object of type Decimal"),
+    "many digits": ({"n": Decimal("12345678901.5")}, r"headers\['n'\]"),
+    "before the year one": ({"t": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))}, r"headers\['t'\]"),
+    "before 1970": ({"t": datetime(1969, 1, 1, tzinfo=UTC)}, r"headers\['t'\] is an object of type datetime"),
+    "half a character": ({"s": "\ud800"}, r"headers\['s'\] is an object of type str"),
+    "itself": (ring(), r"headers\['itself'\].* is an object of type dict"),
+    "no headers": ([1], "headers are an object of type list"),
+}
+
+
+@pytest.mark.parametrize(("headers", "told"), UNFIT.values(), ids=UNFIT)
+def test_headers_that_amqp_cannot_hold(headers: Any, told: str) -> None:
+    """The error says where the value is and what it is, and what may be there."""
+    with pytest.raises(UsageError, match=told) as raised:
+        encode_properties(BasicProperties(), headers)
+    assert "AMQP holds text, bytes" in str(raised.value)
+    assert len(str(raised.value)) < 500
+
+
+def test_a_value_is_not_shown() -> None:
+    """It may be somebody's."""
+    with pytest.raises(UsageError) as raised:
+        encode_properties(BasicProperties(), {"card": {"4111 1111"}})
+    assert "4111" not in str(raised.value)
+
+
+def test_what_amqp_can_hold() -> None:
+    """All of it comes out as it went in."""
+    headers = {
+        "text": "ä",
+        "bytes": b"\x00\xff",
+        "truth": True,
+        "whole": -(2**63),
+        "decimal": Decimal("19.99"),
+        "moment": datetime(2026, 11, 22, tzinfo=UTC),
+        "nothing": None,
+        "list": [1, "a", [None]],
+        "table": {"a": {"b": 1}},
+    }
+    assert decoded(encode_properties(BasicProperties(message_id="m"), headers)).headers == headers
+
+
+def test_headers_that_are_changed_afterwards() -> None:
+    """The message is what it was when it was given."""
+    headers = {"tags": ["a"]}
+    encoded = encode_properties(BasicProperties(), headers)
+    headers["tags"].append("b")
+    assert decoded(encoded).headers == {"tags": ["a"]}
+
+
+def decoded(encoded: BasicProperties) -> BasicProperties:
+    """As pika sends it, more than once, and as it reads it."""
+    first, second = (frame.Header(1, 0, encoded).marshal() for _ in range(2))
+    assert first == second
+    _, header = frame.decode_frame(first)
+    assert isinstance(header, frame.Header)
+    return header.properties
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, bytes.decode])
+def test_bodies(make: Callable[[bytes], Any]) -> None:
+    """Bytes of any kind, and text as UTF-8."""
+    assert encode_body(make(b"xy")) == b"xy"
+
+
+@pytest.mark.parametrize("body", [None, 5, ["x"], {"a": 1}, "\ud800"])
+def test_bodies_that_are_none(body: Any) -> None:
+    """They are not guessed at: 5 is not five zero bytes."""
+    with pytest.raises(UsageError, match="the body is an object of type"):
+        encode_body(body)
