@@ -1,5 +1,6 @@
 """Publishing with confirms: nothing is lost in silence, order is kept, and every failure says what may have happened."""
 
+import asyncio
 import socket
 import threading
 from collections import defaultdict
@@ -314,6 +315,32 @@ def test_the_end_of_patience_while_the_io_thread_is_held_up(amqp_url: str, topic
         assert raised.value.outcome == "not_executed"
         go_on.set()
     assert not stored(amqp_url, topic)
+
+
+def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
+    """The message goes its way: it cannot be called back, nor does its place in the window get lost."""
+    with Publisher(amqp_url, topic, window=2) as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        futures = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
+        assert not any(future.cancel() for future in futures)
+        receive(publisher, spec.Connection.Unblocked())
+        publisher.publish("a", b"y")
+        assert publisher.flush()
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"x", b"y"]
+
+
+def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topic) -> None:
+    """`asyncio` cancels the future for which its task waits no more."""
+
+    async def main(publisher: Publisher) -> None:
+        for _ in range(4):
+            future = asyncio.wrap_future(publisher.publish("a", b"x", wait=False))
+            future.cancel()
+        await asyncio.wrap_future(publisher.publish("a", b"y", wait=False))
+
+    with Publisher(amqp_url, topic, window=2) as publisher:
+        asyncio.run(main(publisher))
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x"] * 4 + [b"y"]
 
 
 def test_no_broker(closed_port_url: str) -> None:

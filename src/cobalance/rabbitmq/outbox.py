@@ -12,6 +12,13 @@ from cobalance.errors import PublishFailed
 from cobalance.rabbitmq.encoding import Encoded
 
 
+def _running() -> Future[int]:
+    """One that nobody can cancel: the message may have been sent."""
+    future: Future[int] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 @attrs.define(eq=False)
 class Message:
     """One message, from `publish` to its confirm."""
@@ -23,7 +30,7 @@ class Message:
     """No other message has it, so that a consumer can tell a repeated one."""
     body: bytes = attrs.field(repr=False)
     properties: Encoded = attrs.field(repr=False)
-    outcome: Future[int] = attrs.field(factory=Future, repr=False)
+    outcome: Future[int] = attrs.field(factory=_running, repr=False)
     """The partition once the broker has the message for good; PublishFailed otherwise."""
     number: int = 0
     """Its place among the messages that its channel has sent."""

@@ -87,7 +87,7 @@ class Publisher:
     ) -> Future[int]:
         """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
 
-        The future's result is the partition. PublishFailed, raised here or by the future, says whether the
+        The future's result is the partition; it cannot be cancelled. PublishFailed, raised here or by the future, says whether the
         broker may have the message (`outcome` "unknown") or does not (`outcome` "not_executed"). UsageError names what AMQP cannot
         hold.
         """
