@@ -18,6 +18,7 @@ from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMisma
 from cobalance.rabbitmq.failures import channel_failure, connect_failure, difference, is_unavailable, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
+from cobalance.rabbitmq.pika_internals import PatientConnection
 from cobalance.rabbitmq.queues import Argument, Queue
 from cobalance.rabbitmq.topic import Topic
 
@@ -28,6 +29,9 @@ LOOK_AHEAD = 8
 
 MAX_ATTEMPTS = 40
 """Reading a queue's declaration takes one attempt for each thing that differs from the default; RabbitMQ knows fewer arguments."""
+
+FAREWELL_S = 1.0
+"""How long a farewell's answer is waited for at most, since nothing hangs on it."""
 
 LOCK_PATIENCE_S = 20.0
 """How long somebody else's change of a topic is waited for."""
@@ -46,7 +50,10 @@ class QueueState:
 
 @contextmanager
 def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
-    """A connection for the length of a ``with``; raises why there cannot be one, or not any more."""
+    """A connection for the length of a ``with``; raises why there cannot be one, or not any more.
+
+    The timeout is that of connecting, and then of each answer: a server that accepts connections and says nothing keeps nobody.
+    """
     connection, where = first_that_works(url, lambda single: _connect(single, timeout_ms))
     try:
         yield Admin(connection, where)
@@ -57,6 +64,7 @@ def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
         ) from None
     finally:
         if connection.is_open:
+            connection.patience_s = min(connection.patience_s, FAREWELL_S)
             with suppress(pika_errors.AMQPError):  # a farewell that is not heard takes nothing back of what was said
                 connection.close()
 
@@ -275,10 +283,10 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
     return channel_failure(error, queue) or error
 
 
-def _connect(url: str, timeout_ms: int) -> tuple[pika.BlockingConnection, str]:
+def _connect(url: str, timeout_ms: int) -> tuple[PatientConnection, str]:
     where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
     parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ takes no messages
     try:
-        return pika.BlockingConnection(parameters), where
+        return PatientConnection(parameters, timeout_ms / 1000), where
     except Exception as error:  # noqa: BLE001 -- whatever pika stumbles over when a server resets connections
         raise connect_failure(error, where) from None

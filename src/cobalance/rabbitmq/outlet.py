@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
 """Between attempts to bring a lost connection back."""
 
+NO_ANSWER = "no answer in time"
+
 FRAME_OVERHEAD = 20
 """What a frame with a message's properties holds besides them, in bytes."""
 
@@ -61,30 +63,44 @@ class Outlet:
         The first connection is tried for once, so that a wrong URL shows at once; one that was lost is tried for, with growing
         pauses, until time is up.
         """
-        patience_ms, delay_ms = timeout_ms if self._was_open else 0, FIRST_RETRY_MS
-        give_up_at = time.monotonic() + patience_ms / 1000
-        with self._connecting:
-            while not self.ready:
-                try:
-                    self._open(timeout_ms)
-                except Unreachable:
-                    if time.monotonic() + delay_ms / 1000 > give_up_at or self._closing.wait(delay_ms / 1000):
-                        raise
-                    delay_ms = min(2 * delay_ms, LAST_RETRY_MS)
-
-    def _open(self, timeout_ms: int) -> None:
-        self._connection.close()  # The channel may be gone while the connection is not.
         self._timeout_ms = timeout_ms
-        self.topic = check_topic(self._url, self.topic, timeout_ms=timeout_ms)
-        self._connection.connect(timeout_ms)
+        give_up_at = time.monotonic() + timeout_ms / 1000
+        if not self._connecting.acquire(timeout=timeout_ms / 1000):
+            raise self._unreachable(NO_ANSWER)
+        try:
+            self._try(give_up_at)
+        finally:
+            self._connecting.release()
+
+    def _try(self, give_up_at: float) -> None:
+        delay_s = FIRST_RETRY_MS / 1000
+        while not self.ready:
+            try:
+                self._open(give_up_at)
+            except Unreachable as error:
+                is_last = not self._was_open or time.monotonic() + delay_s > give_up_at
+                if is_last or self._closing.wait(delay_s):
+                    raise Unreachable(str(error), outcome="not_executed") from None
+                delay_s = min(2 * delay_s, LAST_RETRY_MS / 1000)
+
+    def _open(self, give_up_at: float) -> None:
+        self._connection.close()  # The channel may be gone while the connection is not.
+        self.topic = check_topic(self._url, self.topic, timeout_ms=_ms_until(give_up_at))
+        self._connection.connect(_ms_until(give_up_at))
         opened: Future[CobalanceError | None] = Future()
         if not self._connection.submit(lambda: self._open_channel(opened)):
-            lost = f"RabbitMQ at {self._connection.place}: the connection was lost as soon as it was made."
-            opened.set_result(Unreachable(lost, outcome="not_executed"))
-        failure = opened.result()
+            opened.set_result(self._unreachable("the connection was lost as soon as it was made"))
+        try:
+            failure = opened.result(_ms_until(give_up_at) / 1000)
+        except TimeoutError:
+            self._connection.close(timeout_ms=0)
+            failure = self._unreachable(NO_ANSWER)
         if failure is not None:
             raise failure
         self._was_open = True
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
 
     def check(self, message: Message) -> None:
         """Raises UsageError for headers that RabbitMQ would end the connection for."""
@@ -129,9 +145,7 @@ class Outlet:
         def ended(reason: str) -> None:
             self._lost(reason)
             if not opened.done():
-                opened.set_result(
-                    Unreachable(f"RabbitMQ at {self._connection.place}: {reason}", outcome="not_executed")
-                )
+                opened.set_result(self._unreachable(reason))
 
         def ready(_: object) -> None:
             self._channel, self._confirms = channel, Confirms()
@@ -260,3 +274,7 @@ class Outlet:
         with self._quiet:
             self._unsettled -= 1
             self._quiet.notify_all()
+
+
+def _ms_until(moment: float) -> int:
+    return max(1, round(1000 * (moment - time.monotonic())))

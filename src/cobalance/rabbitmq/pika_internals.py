@@ -1,10 +1,13 @@
-"""The four places where pika's private parts are touched, each pinned by a test."""
+"""The five places where pika's private parts are touched, each pinned by a test."""
 
 import struct
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
-from pika import BlockingConnection, SelectConnection, spec
+from pika import BlockingConnection, SelectConnection, URLParameters, spec
 from pika.channel import Channel
+from pika.exceptions import StreamLostError
 from pika.frame import Body, Frame, Header, Method
 
 
@@ -29,6 +32,27 @@ def drop(connection: SelectConnection) -> None:
 def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
     """While it lasts, pika calls none of the program's functions, as it does while one of them runs. False when that is so already."""
     return connection._acquire_event_dispatch()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
+class PatientConnection(BlockingConnection):
+    """A BlockingConnection that waits for each answer so long and then ends; pika waits for two heartbeats at least."""
+
+    _impl: Any
+
+    def __init__(self, parameters: URLParameters, patience_s: float) -> None:
+        self.patience_s = patience_s
+        super().__init__(parameters)
+
+    def _flush_output(self, *waiters: Callable[[], bool]) -> None:
+        loop = self._impl.ioloop
+        end = loop.call_later(self.patience_s, self._end)
+        try:
+            super()._flush_output(*waiters)  # type: ignore[misc]
+        finally:
+            loop.remove_timeout(end)
+
+    def _end(self) -> None:
+        self._impl._terminate_stream(StreamLostError("Timeout"))  # noqa: SLF001
 
 
 class QuickConnection(SelectConnection):

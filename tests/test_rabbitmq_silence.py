@@ -1,0 +1,105 @@
+"""A RabbitMQ, or a proxy in front of it, that accepts connections and then answers nothing: whoever asks is told at its timeout."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.faults.proxy import FaultProxy
+
+from cobalance.errors import CobalanceError, Unreachable
+from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq.admin import Admin, connected
+from cobalance.rabbitmq.connection import BrokerConnection
+
+WAIT_S = 60
+TIMEOUT_MS, SOON_S = 1_000, 15.0
+"""Without a timeout of ours, two heartbeats of 60 s or 30 s pass."""
+
+
+@pytest.fixture
+def wire(amqp_url: str) -> Iterator[FaultProxy]:
+    """In front of RabbitMQ."""
+    with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """A topic for one test."""
+    made = Topic("silence.orders", 2)
+    create_topic(amqp_url, made)
+    yield made
+    delete_topic(amqp_url, made.name, force=True)
+
+
+def test_silence_while_rabbitmq_is_asked(amqp_url: str, wire: FaultProxy) -> None:
+    """The next answer is waited for as long as the timeout says; a farewell not that long."""
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="no answer in time"):
+        ask_and_ask_in_vain(wire.through(amqp_url), wire)
+    assert time.monotonic() - started < SOON_S
+
+
+def ask_and_ask_in_vain(url: str, wire: FaultProxy) -> None:
+    """The second time into a black hole."""
+    with connected(url, TIMEOUT_MS) as admin:
+        assert not admin.exists("silence")
+        wire.black_hole()
+        admin.exists("silence")
+
+
+def test_silence_at_the_farewell(amqp_url: str, wire: FaultProxy) -> None:
+    """All has been said: that it is not answered is nobody's concern."""
+    started = time.monotonic()
+    with connected(wire.through(amqp_url), WAIT_S * 1_000) as admin:
+        assert not admin.exists("silence")
+        wire.black_hole()
+    assert time.monotonic() - started < SOON_S
+
+
+@pytest.fixture(params=[(Admin, "require_exchange"), (BrokerConnection, "open_channel")], ids=["topic", "channel"])
+def falling_silent(request: pytest.FixtureRequest, wire: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
+    """From the first call of a method on: when a publisher looks at its topic, or opens its own channel."""
+    where, method = request.param
+    original = getattr(where, method)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        wire.black_hole()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(where, method, call)
+    return wire
+
+
+def test_silence_while_a_publisher_opens(amqp_url: str, falling_silent: FaultProxy, topic: Topic) -> None:
+    """Its timeout holds, and nothing was sent."""
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="no answer in time") as raised:
+        Publisher(falling_silent.through(amqp_url), topic, timeout_ms=TIMEOUT_MS).publish("a", b"x")
+    assert time.monotonic() - started < SOON_S
+    assert raised.value.outcome == "not_executed"
+
+
+def test_silence_while_several_threads_publish(amqp_url: str, wire: FaultProxy, topic: Topic) -> None:
+    """They do not wait for one another's attempts, one after the other."""
+    told: list[CobalanceError] = []
+
+    def publish() -> None:
+        with pytest.raises(CobalanceError) as raised:
+            publisher.publish("a", b"x")
+        told.append(raised.value)
+
+    with Publisher(wire.through(amqp_url), topic, timeout_ms=TIMEOUT_MS) as publisher:
+        wire.reset()
+        wire.black_hole()
+        started = time.monotonic()
+        threads = [threading.Thread(target=publish, daemon=True) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert time.monotonic() - started < SOON_S
+    assert len(told) == len(threads)
