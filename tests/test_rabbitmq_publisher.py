@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -284,7 +285,127 @@ def test_headers_larger_than_a_frame(amqp_url: str, topic: Topic) -> None:
         neighbour.result(WAIT_S)
 
 
-@pytest.mark.parametrize("key", [None, 5, "\ud800"])
+def test_all_properties_of_a_message(amqp_url: str, topic: Topic) -> None:
+    """Each arrives as what pika calls it."""
+    moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    with Publisher(amqp_url, topic) as publisher:
+        partition = publisher.publish(
+            "a",
+            b"{}",
+            {"h": 1},
+            persistent=False,
+            message_id="order-7",
+            content_type="application/json",
+            content_encoding="identity",
+            correlation_id="c",
+            reply_to="answers",
+            type="created",
+            app_id="shop",
+            user_id="guest",
+            priority=3,
+            expiration_ms=60_000,
+            timestamp=moment,
+        ).result()
+        publisher.publish("a", b"", message_id=None, content_type=None)
+    with broker(amqp_url) as channel:
+        got, plain = (get(channel, topic.queue_names[partition])[1] for _ in range(2))
+    assert (got.message_id, got.content_type, got.content_encoding) == ("order-7", "application/json", "identity")
+    assert (got.correlation_id, got.reply_to, got.type, got.app_id, got.user_id) == (
+        "c",
+        "answers",
+        "created",
+        "shop",
+        "guest",
+    )
+    assert (got.priority, got.expiration, got.timestamp) == (3, "60000", int(moment.timestamp()))
+    assert (got.delivery_mode, got.headers) == (1, {"h": 1})
+    assert plain.message_id
+    assert plain.content_type is None
+
+
+WRONG_PROPERTIES: dict[str, Any] = {
+    "misspelt": ({"messageid": "x"}, "messages have no messageid: there are app_id, content_encoding"),
+    "a number for text": ({"message_id": 7}, "message_id is an object of type int: give a str"),
+    "long": ({"reply_to": "ä" * 128}, "reply_to takes 256 bytes: AMQP holds 255"),
+    "too high": ({"priority": 256}, "priority is 256: give a whole number from 0 to 255"),
+    "negative": ({"expiration_ms": -1}, "expiration_ms is -1"),
+    "seconds": ({"timestamp": 1_700_000_000}, "timestamp is an object of type int: give a datetime"),
+    "the day before": ({"timestamp": datetime(1969, 12, 31, tzinfo=UTC)}, "AMQP counts the seconds since 1970"),
+    "somebody else": ({"user_id": "root"}, "RabbitMQ takes only the connection's own, 'guest'"),
+}
+
+
+@pytest.mark.parametrize(("properties", "told"), WRONG_PROPERTIES.values(), ids=WRONG_PROPERTIES)
+def test_properties_that_cannot_be(properties: Any, told: str, amqp_url: str, topic: Topic) -> None:
+    """RabbitMQ would end the channel for some, and fail the messages of others with it."""
+    with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match=told):
+        publisher.publish("a", b"x", **properties)
+
+
+def test_no_key(amqp_url: str, topic: Topic) -> None:
+    """Any partition, and each in turn."""
+    with Publisher(amqp_url, topic) as publisher:
+        partitions = [publisher.publish(None, b"x").result() for _ in range(2 * topic.partitions)]
+    assert sorted(partitions) == sorted(2 * list(range(topic.partitions)))
+    assert {partition: len(bodies) for partition, bodies in stored(amqp_url, topic).items()} == dict.fromkeys(
+        range(4), 2
+    )
+
+
+def test_a_partition(amqp_url: str, topic: Topic) -> None:
+    """Whatever the key; there must be such a one."""
+    with Publisher(amqp_url, topic) as publisher:
+        assert publisher.publish("a", b"x", partition=3).result() == 3
+        assert publisher.publish(None, b"y", partition=0).result() == 0
+        with pytest.raises(UsageError, match="has 4 partitions: 4 is none of them"):
+            publisher.publish("a", b"x", partition=4)
+        with pytest.raises(UsageError, match="partition is -1"):
+            publisher.publish("a", b"x", partition=-1)
+    assert stored(amqp_url, topic) == {3: [b"x"], 0: [b"y"]}
+
+
+def test_a_message_id_twice(amqp_url: str, topic: Topic) -> None:
+    """Each has its own outcome: one is stored, one cannot be routed."""
+    with Publisher(amqp_url, topic) as publisher:
+        with broker(amqp_url) as channel:
+            channel.queue_delete(topic.queue_names[1])
+        for lost_first in (True, False):
+            partitions = (1, 0) if lost_first else (0, 1)
+            futures = {
+                it: publisher.publish(None, b"x", partition=it, message_id="same", wait=False) for it in partitions
+            }
+            assert futures[0].result(WAIT_S) == 0
+            assert "no queue takes" in str(futures[1].exception(WAIT_S))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_topic_by_its_name(backend: str, amqp_url: str, topic: Topic) -> None:
+    """It is looked up when the publisher is entered."""
+
+    async def main() -> None:
+        async with AsyncPublisher(amqp_url, topic.name) as publisher:
+            assert publisher.topic.partitions == topic.partitions
+            assert await publisher.publish("a", b"x", message_id="m") == topic.partition_of("a")
+
+    publisher = Publisher(amqp_url, topic.name)
+    with pytest.raises(UsageError, match="looked up when its publisher is entered"):
+        publisher.topic  # noqa: B018
+    with publisher:
+        assert publisher.publish("a", b"x").result() == topic.partition_of("a")
+    anyio.run(main, backend=backend)
+
+
+def test_a_name_that_is_none(amqp_url: str) -> None:
+    """A topic's name has rules, and there must be such a topic."""
+    with pytest.raises(UsageError):
+        Publisher(amqp_url, "no name")
+    with pytest.raises(UsageError):
+        Publisher(amqp_url, 5)  # type: ignore[arg-type]
+    with pytest.raises(TopicMissing), Publisher(amqp_url, "publisher.nowhere"):
+        pass
+
+
+@pytest.mark.parametrize("key", [5, ["a"], "\ud800"])
 def test_a_key_that_is_none(key: Any, amqp_url: str, topic: Topic) -> None:
     """It says where a message goes."""
     with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match="the key is an object of type"):

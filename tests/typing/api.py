@@ -121,7 +121,8 @@ async def publish() -> None:
     assert_type(partition_of("key", 12), int)
     with Publisher(URL, TOPIC) as publisher:
         assert_type(publisher.publish("key", b"body", {"h": 1}, wait=False).result(), int)
-    async with AsyncPublisher(URL, TOPIC) as asynchronous:
+        publisher.publish(None, "text", partition=3, message_id="m", reply_to=None, expiration_ms=5, priority=1)
+    async with AsyncPublisher(URL, "orders") as asynchronous:
         assert_type(await asynchronous.publish(b"key", b"body"), int)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from cobalance import Batch, ConsumerGroup, Delivery, Group
+from cobalance import Batch, ConsumerGroup, Delivery, Group, Publisher
 from cobalance.rabbitmq.dropin import GroupConnection
 
 
@@ -44,6 +44,8 @@ def mistakes() -> None:
     ConsumerGroup("billing", "orders", handle, prefech=10)  # type: ignore[call-overload]
     ConsumerGroup("billing", "orders", handle, redis_url=3)  # type: ignore[call-overload]
     ConsumerGroup("billing", "orders", handle, on_error="ignore")  # type: ignore[call-overload]
+    Publisher("amqp://localhost", "orders").publish("key", b"body", messageid="m")  # type: ignore[call-arg]
+    Publisher("amqp://localhost", "orders").publish("key", {"a": 1})  # type: ignore[arg-type]
     Group("copies", ["a"], work=handle)  # type: ignore[arg-type]
     Group("copies", ["a"], redis="redis://localhost")  # type: ignore[call-arg]
     GroupConnection("amqp://localhost", group="billing", prefech=10)  # type: ignore[call-arg]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -13,9 +12,9 @@ from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl
 from cobalance.cli.output import remark
 from cobalance.errors import UsageError
 from cobalance.names import validate_name
-from cobalance.rabbitmq import Publisher, read_topic
+from cobalance.rabbitmq import Publisher
 
-Message = tuple[str | bytes, bytes]
+Message = tuple[str | bytes | None, bytes]
 
 
 def publish(
@@ -32,8 +31,8 @@ def publish(
 ) -> None:
     """Publish a message, or each line of standard input: KEY, a tab, BODY; with --key the line is the body."""
     validate_name("topic", topic)
-    messages = [(key or uuid.uuid4().hex, body.encode())] if body is not None else _lines(key)
-    with Publisher(amqp_url, read_topic(amqp_url, topic), name="cobalance publish") as publisher:
+    messages = [(key, body.encode())] if body is not None else _lines(key)
+    with Publisher(amqp_url, topic, name="cobalance publish") as publisher:
         outcomes = [publisher.publish(key_of, text, wait=False) for key_of, text in messages]
         for outcome in outcomes:
             outcome.result()

@@ -12,6 +12,7 @@ from cobalance.rabbitmq.broker import (
 )
 from cobalance.rabbitmq.dead_letters import DeadLetter, drop_dead_letters, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.delivery import Delivery
+from cobalance.rabbitmq.envelopes import Properties
 from cobalance.rabbitmq.growth import describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq.hashing import partition_of
 from cobalance.rabbitmq.management import ListedTopic, list_topics
@@ -34,6 +35,7 @@ __all__ = [
     "Guard",
     "ListedTopic",
     "MatchingQueues",
+    "Properties",
     "Publisher",
     "Queue",
     "Retention",

@@ -143,25 +143,35 @@ def read_topic(url: str, name: str) -> Topic:
 
 def read(admin: Admin, name: str) -> Topic:
     """See `read_topic`."""
-    admin.require_exchange(name)
-    layout = newest_layout(admin, name)
-    prefix = Topic(name, 1, layout=layout).prefix
-    partitions = _count(admin, Topic(name, 1, layout=layout))
-    if not partitions:
-        raise TopicMissing(
-            f"{name!r} at {admin.place} is an exchange without the queue {prefix}-0, so it is not a topic."
-        )
-    arguments = admin.learn(f"{prefix}-0").arguments
+    found = _find(admin, name)
+    arguments = admin.learn(found.queue_names[0]).arguments
     is_stream = arguments["x-queue-type"] == "stream"
-    return Topic(
-        name,
-        partitions,
-        cast("QueueType", arguments["x-queue-type"]),
+    return attrs.evolve(
+        found,
+        queue_type=cast("QueueType", arguments["x-queue-type"]),
         delivery_limit=int(arguments.get("x-delivery-limit", 20)),
         dead_letter="x-dead-letter-routing-key" in arguments or is_stream,
         retention=Retention.read(arguments) if is_stream else Retention(),
-        layout=layout,
     )
+
+
+def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
+    """The topic's partitions and layout, which are what a publisher needs to know; raises TopicMissing. Unlike `read_topic` it takes no
+    permission to configure queues, and does not learn their type.
+    """
+    with connected(url, timeout_ms) as admin:
+        return _find(admin, name)
+
+
+def _find(admin: Admin, name: str) -> Topic:
+    admin.require_exchange(name)
+    layout = Topic(name, 1, layout=newest_layout(admin, name))
+    partitions = _count(admin, layout)
+    if not partitions:
+        raise TopicMissing(
+            f"{name!r} at {admin.place} is an exchange without the queue {layout.prefix}-0, so it is not a topic."
+        )
+    return attrs.evolve(layout, partitions=partitions)
 
 
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:

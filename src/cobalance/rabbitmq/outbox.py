@@ -10,6 +10,7 @@ import attrs
 
 from cobalance.errors import PublishFailed
 from cobalance.rabbitmq.encoding import Encoded
+from cobalance.rabbitmq.topic import Topic
 
 
 def _running() -> Future[int]:
@@ -23,15 +24,18 @@ def _running() -> Future[int]:
 class Message:
     """One message, from `publish` to its confirm."""
 
-    key: bytes = attrs.field(repr=False)
-    partition: int
-    """Where its key belongs in the layout that was known last."""
+    route: Callable[[Topic], int] = attrs.field(repr=False)
+    """Its partition, in whichever layout the topic has."""
+    mark: str
+    """No other message has it, so that we can tell which one the broker returns."""
     id: str
-    """No other message has it, so that a consumer can tell a repeated one."""
+    """What consumers are told, to know a repeated message by."""
     body: bytes = attrs.field(repr=False)
     properties: Encoded = attrs.field(repr=False)
     outcome: Future[int] = attrs.field(factory=_running, repr=False)
     """The partition once the broker has the message for good; PublishFailed otherwise."""
+    partition: int = -1
+    """Where it belongs in the layout that was known last."""
     number: int = 0
     """Its place among the messages that its channel has sent."""
     written: bool = False
@@ -92,15 +96,15 @@ class Confirms:
         message.number = self._sent
         self._open[self._sent] = message
 
-    def returned(self, message_id: str, why: str) -> None:
+    def returned(self, mark: str, why: str) -> None:
         """The broker could not route the message; its confirm, which means nothing then, is still to come."""
-        self._returned[message_id] = why
+        self._returned[mark] = why
 
     def settle(self, tag: int, *, multiple: bool, settle: Callable[[Message, str | None], None]) -> None:
         """Reports the messages of one confirm, in order: each with None, or with why it was returned."""
         for number in list(takewhile(tag.__ge__, self._open)) if multiple else [tag]:
             message = self._open.pop(number)
-            settle(message, self._returned.pop(message.id, None))
+            settle(message, self._returned.pop(message.mark, None))
 
     @property
     def outstanding(self) -> bool:

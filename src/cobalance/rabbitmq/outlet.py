@@ -11,7 +11,7 @@ from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
 from cobalance.errors import CobalanceError, Unreachable, UsageError
-from cobalance.rabbitmq.broker import check_topic
+from cobalance.rabbitmq.broker import check_topic, find_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.failures import loss_reason
 from cobalance.rabbitmq.outbox import Confirms, Message, Window, refused, unconfirmed
@@ -32,9 +32,10 @@ FRAME_OVERHEAD = 20
 class Outlet:
     """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
 
-    def __init__(self, url: str, topic: Topic, *, name: str, window: int, heartbeat_s: int) -> None:
-        self.topic, self.window = topic, Window(window)
-        self._url = url
+    def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
+        self.window = Window(window)
+        self._url, self._asked_for = url, topic
+        self._topic = topic if isinstance(topic, Topic) else None
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # Ends the attempts that are under way.
@@ -51,6 +52,13 @@ class Outlet:
         self._returned_messages = Returned()
         self._looking = False
         self._timeout_ms = 30_000
+
+    @property
+    def topic(self) -> Topic:
+        """As it is known; raises UsageError when only its name is, yet."""
+        if self._topic is None:
+            raise UsageError(f"topic {self._asked_for!r} is looked up when its publisher is entered")
+        return self._topic
 
     @property
     def ready(self) -> bool:
@@ -85,7 +93,7 @@ class Outlet:
 
     def _open(self, give_up_at: float) -> None:
         self._connection.close()  # The channel may be gone while the connection is not.
-        self.topic = check_topic(self._url, self.topic, timeout_ms=_ms_until(give_up_at))
+        self._topic = self._find_topic(_ms_until(give_up_at))
         self._connection.connect(_ms_until(give_up_at))
         opened: Future[CobalanceError | None] = Future()
         if not self._connection.submit(lambda: self._open_channel(opened)):
@@ -99,11 +107,21 @@ class Outlet:
             raise failure
         self._was_open = True
 
+    def _find_topic(self, timeout_ms: int) -> Topic:
+        if isinstance(self._asked_for, str):
+            return find_topic(self._url, self._asked_for, timeout_ms=timeout_ms)
+        return check_topic(self._url, self._topic or self._asked_for, timeout_ms=timeout_ms)
+
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
 
     def check(self, message: Message) -> None:
-        """Raises UsageError for headers that RabbitMQ would end the connection for."""
+        """Raises UsageError for a partition that is none, and for headers that RabbitMQ would end the connection for."""
+        partition = message.route(self.topic)
+        if partition >= self.topic.partitions:
+            raise UsageError(
+                f"topic {self.topic.name!r} has {self.topic.partitions} partitions: {partition} is none of them"
+            )
         most = self._connection.frame_max - FRAME_OVERHEAD
         if message.properties.size > most > 0:
             raise UsageError(
@@ -113,6 +131,7 @@ class Outlet:
 
     def send(self, message: Message) -> Future[int]:
         """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
+        message.partition = message.route(self.topic)
         with self._lock:
             self._unsettled += 1
         if not self._connection.submit(lambda: self._write(message)):
@@ -172,7 +191,7 @@ class Outlet:
             self._publish(self._channel, message)
 
     def _publish(self, channel: Channel, message: Message) -> None:
-        partition = self.topic.partition_of(message.key)
+        partition = message.route(self.topic)
         with self._lock:  # Its owner withdraws it on another thread.
             if message.settled:
                 return
@@ -229,13 +248,13 @@ class Outlet:
                 self._settle(message, refused(message, why))
         else:
             logger.info("topic %s has %d partitions now", found.name, found.partitions)
-            self.topic = found
+            self._topic = found
             self._held.extendleft(message for message, _ in reversed(returned))
         self._write_held()
 
     def _returned(self, _: Channel, method: Basic.Return, properties: BasicProperties, __: bytes) -> None:
         why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
-        self._confirms.returned(properties.message_id or "", why)
+        self._confirms.returned(properties.cluster_id or properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:
         self._channel, self._looking = None, False

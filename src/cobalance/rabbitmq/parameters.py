@@ -38,6 +38,11 @@ def virtual_host(url: str) -> str:
     return names.pop()
 
 
+def user_name(url: str) -> str:
+    """As whom the URL connects."""
+    return unquote(_split(single_urls(url)[0]).username or "guest")
+
+
 def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int) -> URLParameters:
     """One attempt within the timeout, at one host, and this heartbeat unless the URL's query has its own."""
     parameters = _parse(url)

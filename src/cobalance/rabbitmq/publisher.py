@@ -1,56 +1,30 @@
 """Publishing keyed messages to a topic, each confirmed by the broker."""
 
-import time
-import uuid
-from collections.abc import Mapping
 from concurrent.futures import Future
-from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 import anyio
-from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed
 from cobalance.limits import check_kind
-from cobalance.rabbitmq.encoding import Body, encode_body, encode_properties, encode_text
+from cobalance.names import validate_name
+from cobalance.rabbitmq.encoding import Body
+from cobalance.rabbitmq.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.outbox import Message
 from cobalance.rabbitmq.outlet import Outlet
 from cobalance.rabbitmq.topic import Topic
 from cobalance.wakeup import result_of
 
-Headers = Mapping[str, Any]
 
-
-class _Envelopes:
-    """Makes messages: persistent, stamped with the time, and with an id that no other message has."""
-
-    def __init__(self) -> None:
-        self._origin, self._numbers = uuid.uuid4().hex[:16], count(1)
-
-    def seal(self, topic: Topic, key: bytes | str, body: Body, headers: Headers | None, *, persistent: bool) -> Message:
-        message_id = f"{self._origin}-{next(self._numbers)}"
-        properties = BasicProperties(
-            delivery_mode=2 if persistent else 1, message_id=message_id, timestamp=int(time.time())
-        )
-        encoded_key, encoded = encode_text("key", key), encode_body(body)
-        return Message(
-            encoded_key, topic.partition_of(encoded_key), message_id, encoded, encode_properties(properties, headers)
-        )
-
-
-class Publisher:
-    """Publishes from any number of threads, over one connection, in the order of the calls.
-
-    At most `window` messages are under way at a time; `publish` waits for room. A lost connection fails what is unconfirmed and is
-    made again by the next call, which tries for it up to its timeout. A broker that blocks publishers makes calls wait, up to their timeout.
-    """
+class _Publishing:
+    """What both publishers begin with."""
 
     def __init__(
         self,
         url: str,
-        topic: Topic,
+        topic: Topic | str,
         *,
         window: int = 1_000,
         timeout_ms: int = 30_000,
@@ -59,13 +33,24 @@ class Publisher:
     ) -> None:
         _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
         self._timeout_ms = timeout_ms
-        self._envelopes = _Envelopes()
+        self._envelopes = Envelopes(url)
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
 
     @property
     def topic(self) -> Topic:
-        """The topic as it is known: while it is grown, publishing goes on, and this changes."""
+        """The topic as it is known: while it is grown, publishing goes on, and this changes. Of one that was given by its name, which
+        is looked up at first when the publisher is entered, it tells the partitions alone.
+        """
         return self._outlet.topic
+
+
+class Publisher(_Publishing):
+    """Publishes from any number of threads, over one connection, in the order of the calls.
+
+    The topic may be given by its name. At most `window` messages are under way at a time; `publish` waits for room. A lost connection
+    fails what is unconfirmed and is made again by the next call, which tries for it up to its timeout. A broker that blocks publishers
+    makes calls wait, up to their timeout.
+    """
 
     def __enter__(self) -> Self:
         self._outlet.open(self._timeout_ms)
@@ -78,20 +63,27 @@ class Publisher:
 
     def publish(
         self,
-        key: bytes | str,
+        key: Key,
         body: Body,
         headers: Headers | None = None,
         *,
+        partition: int | None = None,
         persistent: bool = True,
         wait: bool = True,
+        **properties: Unpack[Properties],
     ) -> Future[int]:
         """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
+
+        Without a key (None) it goes to any partition, with `partition` to that one. What else AMQP knows of a message, such as
+        `message_id`, `content_type` or `reply_to`, is in `Properties`.
 
         The future's result is the partition; it cannot be cancelled. PublishFailed, raised here or by the future, says whether the
         broker may have the message (`outcome` "unknown") or does not (`outcome` "not_executed"). UsageError names what AMQP cannot
         hold.
         """
-        message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
+        message = self._envelopes.seal(
+            key, body, headers, partition=partition, persistent=persistent, properties=properties
+        )
         if not self._outlet.ready:
             self._outlet.open(self._timeout_ms)
         self._outlet.check(message)
@@ -126,31 +118,11 @@ class Publisher:
             self._outlet.withdraw(message)
 
 
-class AsyncPublisher:
+class AsyncPublisher(_Publishing):
     """The same for asyncio and trio: `async with AsyncPublisher(url, topic) as publisher: await publisher.publish(key, body)`.
 
     Publish from several tasks at once to have several messages under way; those of one task keep their order.
     """
-
-    def __init__(
-        self,
-        url: str,
-        topic: Topic,
-        *,
-        window: int = 1_000,
-        timeout_ms: int = 30_000,
-        heartbeat_s: int = 30,
-        name: str = "publisher",
-    ) -> None:
-        _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
-        self._timeout_ms = timeout_ms
-        self._envelopes = _Envelopes()
-        self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
-
-    @property
-    def topic(self) -> Topic:
-        """The topic as it is known: while it is grown, publishing goes on, and this changes."""
-        return self._outlet.topic
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -162,13 +134,22 @@ class AsyncPublisher:
         await self.aclose()
 
     async def publish(
-        self, key: bytes | str, body: Body, headers: Headers | None = None, *, persistent: bool = True
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+        persistent: bool = True,
+        **properties: Unpack[Properties],
     ) -> int:
         """Sends a message to its key's partition and returns the partition once the broker has the message for good.
 
-        Raises PublishFailed as `Publisher.publish` does. When cancelled, the message is not sent if it was not sent yet.
+        Arguments and errors are those of `Publisher.publish`. When cancelled, the message is not sent if it was not sent yet.
         """
-        message = self._envelopes.seal(self.topic, key, body, headers, persistent=persistent)
+        message = self._envelopes.seal(
+            key, body, headers, partition=partition, persistent=persistent, properties=properties
+        )
         if not self._outlet.ready:
             await self._open()
         self._outlet.check(message)
@@ -204,8 +185,11 @@ class AsyncPublisher:
             raise
 
 
-def _check(url: str, topic: Topic, **options: object) -> None:
-    check_kind("topic", topic, Topic)
+def _check(url: str, topic: Topic | str, **options: object) -> None:
+    if isinstance(topic, str):
+        validate_name("topic", topic)
+    else:
+        check_kind("topic", topic, Topic)
     check_options({"url": url, **options})
 
 
