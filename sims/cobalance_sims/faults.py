@@ -78,9 +78,14 @@ class Redeploy:
     remain: bool = False
     every_ms: int = 2_000
     """All of those that live now, one each so often."""
+    wants: tuple[str, ...] | None = None
+    """What the new code names, and all that start from now on; by default what the old one does."""
 
     def strike(self, world: World) -> None:
         """The first goes now."""
+        if self.wants is not None:
+            world.deployed = self.wants
+            world.log(None, f"code that names {len(self.wants)} resources is deployed")
         for number, process in enumerate(list(world.living.values())):
             world.clock.after(number * self.every_ms, self._replace, process)
 
@@ -93,12 +98,13 @@ class Redeploy:
         if process.alive:
             process.world.clock.after(100, self._await_gone, process)
         else:
-            _start_successor(process)
+            _start_successor(process, self.wants)
 
 
-def _start_successor(process: Process) -> None:
+def _start_successor(process: Process, wants: tuple[str, ...] | None = None) -> None:
+    """Of the same code, if nothing else is said."""
     it = process.member_settings
-    process.world.start(instance=it.instance_id, capacity=it.capacity)
+    process.world.start(instance=it.instance_id, capacity=it.capacity, wants=wants or process.wants)
 
 
 @attrs.frozen
@@ -386,16 +392,17 @@ class Publish:
 
     def strike(self, world: World) -> None:
         """They are in their queues."""
-        if world.broker is None or not world.resources:
+        wanted = world.wanted()
+        if world.broker is None or not wanted:
             return
         for _ in range(self.count):
             is_hot = self.hot and world.random.random() < 0.8
-            world.broker.publish(world.resources[0 if is_hot else world.random.randrange(len(world.resources))])
+            world.broker.publish(wanted[0 if is_hot else world.random.randrange(len(wanted))])
 
 
 DEAFEN = Disturb(DEAF)
 
 
-def names(count: int) -> tuple[str, ...]:
+def names(count: int, first: int = 0) -> tuple[str, ...]:
     """That many resource names, sorted."""
-    return tuple(sorted(f"r{number}" for number in range(count)))
+    return tuple(sorted(f"r{number}" for number in range(first, first + count)))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import EVERYBODY, hint_channel
+from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.declaration import digest
 from cobalance.engine import call_timeout_ms
 from cobalance.errors import ScriptFailed
 from cobalance.lateness import Lateness
@@ -32,9 +34,18 @@ class Process:
     """What happens to it is called by the world; what it does comes out of its session, as in the engine."""
 
     def __init__(
-        self, world: World, name: str, member: MemberSettings, settings: GroupSettings, work: Callable[[Process], Work]
+        self,
+        world: World,
+        name: str,
+        member: MemberSettings,
+        settings: GroupSettings,
+        work: Callable[[Process], Work],
+        *,
+        wants: tuple[str, ...] | None = None,
     ) -> None:
         self.world, self.name, self.member_settings, self.habits = world, name, member, world.habits
+        self.wants = wants
+        """The list of its own that its code names; None leaves it to the group's own list."""
         self.session = Session(name, f"host/{name}", settings, member)
         self.offset_ms = world.random.randrange(1_000_000)
         self.network: Network = world.network
@@ -61,6 +72,16 @@ class Process:
     def running(self) -> bool:
         """Whether it executes anything."""
         return self.alive and not self.paused
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it declares."""
+        return self.world.resources if self.wants is None else self.wants
+
+    @property
+    def subscription(self) -> str:
+        """What it has in common with those that declare the same."""
+        return GROUPS_OWN if self.wants is None else digest(self.wants)
 
     @property
     def leaving(self) -> bool:

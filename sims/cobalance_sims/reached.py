@@ -36,6 +36,8 @@ MUST_HAPPEN: dict[str, str] = {
     "connection lost to a freeze": "a frozen client missed three heartbeats",
     "late execution": "a request ran after its sender had given it up",
     "repeat": "the same request ran twice",
+    "different lists": "a member joined others that name something else",
+    "let go of": "nobody named a resource any more",
     "repaired": "a script died between its writes, and the next one mended that",
 }
 """Name → what it means. The order is that of the table a campaign prints."""
@@ -49,6 +51,7 @@ _BY_KIND = {
     "inherited": "inherited",
     "claimed": "claimed",
     "barrier": "barrier",
+    "removing": "let go of",
     "repaired": "repaired",
 }
 

@@ -134,6 +134,7 @@ class Run:
         if scenario.created:
             world.redis.create()
         world.resources = tuple(sorted(f"r{number}" for number in range(scenario.resources)))
+        world.deployed = scenario.wants
         for number in range(scenario.members):
             instance = f"i{number}" if scenario.instances else None
             capacity = scenario.capacities[number % len(scenario.capacities)]

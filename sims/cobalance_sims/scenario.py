@@ -83,6 +83,8 @@ class Scenario:
     capacities: tuple[int, ...] = (1,)
     """Of the first members, in turn."""
     resources: int = 12
+    wants: tuple[str, ...] | None = None
+    """What the first members name; None leaves it to the group's own list, of all resources."""
     length_ms: int = 90_000
     settings: GroupSettings = QUICKENED
     network: Network = SOUND

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from cobalance.settings import GroupSettings
-from cobalance_sims import clock_scenarios
+from cobalance_sims import clock_scenarios, list_scenarios
 from cobalance_sims import faults as f
 from cobalance_sims.habits import SLOW, STUBBORN, STUCK, UNSTOPPABLE, Habits
 from cobalance_sims.network import BAD, DEAF
@@ -358,6 +358,7 @@ _ALL = (
         habits=Habits(drain_ms=(100, 3_000)),
     ),
     *clock_scenarios.SCENARIOS,
+    *list_scenarios.SCENARIOS,
     Scenario(
         name="join_storm",
         summary="forty processes join within seconds, and half of them go again",

@@ -82,6 +82,11 @@ class World:
         self.living: dict[str, Process] = {}
         self.list_version = 1
         self.resources: tuple[str, ...] = ()
+        """The group's own list."""
+        self.deployed: tuple[str, ...] | None = None
+        """What the code that is deployed now names; None leaves it to the group's own list."""
+        self.has_lists = False
+        """Whether any process ever named a list of its own."""
         self.changed_at = 0
         """When the journal last grew, or something happened to somebody."""
         self._born = 0
@@ -102,8 +107,11 @@ class World:
         capacity: int = 1,
         drain_timeout_ms: int | None = None,
         settings: GroupSettings | None = None,
+        wants: tuple[str, ...] | None = None,
     ) -> Process:
-        """A new process joins, declaring the present resource list; with the group's settings, or what it takes them to be."""
+        """A new process joins, declaring what it names, by default what is deployed now; with the group's settings, or what it takes
+        them to be.
+        """
         self._born += 1
         drain = self.settings.revocation_timeout_ms if drain_timeout_ms is None else drain_timeout_ms
         member = MemberSettings(
@@ -113,21 +121,35 @@ class World:
             max_processing_ms=HUNG_AFTER_SESSIONS * self.settings.session_timeout_ms,
         )
         kind = BrokerWork if self.broker else PlainWork
-        process = Process(self, f"p{self._born}", member, settings or self.settings, kind)
+        wants = self.deployed if wants is None else wants
+        self.has_lists |= wants is not None
+        process = Process(self, f"p{self._born}", member, settings or self.settings, kind, wants=wants)
         self.processes[process.name] = self.living[process.name] = process
         self.log(process, "starts" + (f" as {instance}" if instance else ""))
-        self.clock.after(0, process.deliver, ev.Started())
-        self.clock.after(0, process.deliver, ev.ResourcesDeclared(self.list_version, self.resources))
+        version = self.list_version if wants is None else 1
+        self.clock.after(0, process.deliver, ev.Started(process.subscription))
+        self.clock.after(0, process.deliver, ev.ResourcesDeclared(version, process.names))
         return process
 
     def declare(self, names: Iterable[str]) -> None:
-        """The resource list changes; every process declares it, within a second or so, as a rolling deploy would."""
+        """The group's own list changes; every process without another declares it, within a second or so."""
         self.list_version += 1
         self.resources = tuple(sorted(names))
         self.log(None, f"the list has {len(self.resources)} resources")
         event = ev.ResourcesDeclared(self.list_version, self.resources)
         for process in self.living.values():
-            self.clock.after(self.random.randrange(1_000), process.deliver, event)
+            if process.wants is None:
+                self.clock.after(self.random.randrange(1_000), process.deliver, event)
+
+    def wanted(self) -> tuple[str, ...]:
+        """What those who live name."""
+        if not self.has_lists:
+            return self.resources
+        return tuple(sorted({name for process in self.living.values() for name in process.names}))
+
+    def of_member(self, member: str) -> Process | None:
+        """Whose member id it is."""
+        return self.processes.get(member.rpartition(".")[0])
 
     def running(self) -> list[Process]:
         """Those that execute."""
@@ -157,6 +179,8 @@ class World:
     def joined(self, process: Process, member: str) -> None:
         """Its join was answered."""
         self.log(process, f"joined as {member}")
+        if self.has_lists and any(it.subscription != process.subscription for it in self.living.values()):
+            self.reached.count("different lists")
         self.watch.joined(process)
 
     def problem(self, process: Process, code: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cobalance_sims.checks.base import Check
+from cobalance_sims.checks.lists import are_mixed, why_not_shared
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
@@ -27,8 +28,9 @@ def why_unsettled(world: World) -> str:
         return f"{min(paused)} is paused"
     if ledger.pending:
         return f"{len(ledger.pending)} revocations are pending: {sorted(ledger.pending)[:5]}"
-    if set(ledger.resources) != set(world.resources):
-        return f"{len(ledger.resources)} resources are known, {len(world.resources)} declared"
+    wanted = world.wanted()
+    if set(ledger.resources) != set(wanted):
+        return f"{len(ledger.resources)} resources are known, {len(wanted)} declared"
     if set(ledger.members) != set(living):
         return f"members {sorted(ledger.members)} are not the living {sorted(living)}"
     return _why_uneven(world, living)
@@ -38,6 +40,8 @@ def _why_uneven(world: World, living: dict[str, Process]) -> str:
     capacity = sum(process.member_settings.capacity for process in living.values())
     if not capacity:
         return ""
+    if are_mixed(living.values()):
+        return why_not_shared(world, living) or _why_members_disagree(world, living)
     if world.redis.ledger.free:
         return f"{len(world.redis.ledger.free)} resources are free"
     shared = sum(not it.halted for it in world.redis.ledger.resources.values())
@@ -49,7 +53,10 @@ def _why_uneven(world: World, living: dict[str, Process]) -> str:
 
 
 def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
-    on_record = {name: (it.owner, it.token) for name, it in world.redis.ledger.resources.items() if not it.halted}
+    ledger = world.redis.ledger
+    on_record = {
+        name: (it.owner, it.token) for name, it in ledger.resources.items() if not (it.halted or name in ledger.free)
+    }
     worked: set[str] = set()
     for member, process in living.items():
         if process.session.lease.over(world.now + process.offset_ms + world.settings.heartbeat_interval_ms):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cobalance.coordinator.requests import SetResources
 from cobalance_sims.checks.base import Check
 from cobalance_sims.checks.in_a_row import AVOIDED_SESSIONS, SOMEBODY_ELSES, InARow
+from cobalance_sims.checks.lists import could_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,8 @@ class S6Returns(Check):
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
         self._in_a_row = InARow(world.settings.session_timeout_ms, SOMEBODY_ELSES)
-        self._list_version = 0
+        self._list_versions: dict[str, int] = {}
+        """By subscription."""
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""
         self._is_unaware = self._is_lost = self._is_stopping = False
@@ -54,7 +56,7 @@ class S6Returns(Check):
         self._givers.clear()
         self._in_a_row.clear()
         self._draining.clear()
-        self._list_version = 0
+        self._list_versions.clear()
         self._is_unaware, self._is_stopping, self._is_lost = not self.world.redis.may_be_unnoticed, False, True
 
     def journal(self, entry: JournalEntry) -> None:
@@ -160,28 +162,31 @@ class S6Returns(Check):
         giver, until = self._givers.get(entry.resource or "", (None, 0))
         is_early = giver == entry.member and entry.at_ms < until
         others = (
-            [it for it in self.world.redis.ledger.members if it != giver and self._could_work(it)] if is_early else []
+            [it for it in self.world.redis.ledger.members if it != giver and self._could_work(it, entry.resource or "")]
+            if is_early
+            else []
         )
         if others:
             self.broken(f"{entry.resource} goes back to {giver}, who gave it up, although {others[0]} is there")
         if giver == entry.member:  # nobody else was there: another tenure, which it may finish in order
             self._givers.pop(entry.resource or "", None)
 
-    def _could_work(self, member: str) -> bool:
+    def _could_work(self, member: str, resource: str) -> bool:
         process = self._process(member)
-        is_active = self.world.redis.ledger.members[member] == "active"
-        return is_active and process is not None and process.member_settings.capacity > 0
+        if process is None or self.world.redis.ledger.members[member] != "active":
+            return False
+        return process.member_settings.capacity > 0 and could_work(process, resource)
 
     def _process(self, member: str) -> Process | None:
-        return self.world.processes.get(member.rpartition(".")[0])
+        return self.world.of_member(member)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
         """Lists."""
         if isinstance(request.payload, SetResources):
-            version = request.payload.version
-            if version < self._list_version and reply.results[0] != "IGNORED":
-                self.broken(f"list {version} of {process.name} is taken after list {self._list_version}")
-            self._list_version = max(version, self._list_version)
+            version, newest = request.payload.version, self._list_versions.get(process.subscription, 0)
+            if version < newest and reply.results[0] != "IGNORED":
+                self.broken(f"list {version} of {process.name} is taken after list {newest}")
+            self._list_versions[process.subscription] = max(version, newest)
 
     def started(self, process: Process, action: act.Start) -> None:
         """Somebody begins."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cobalance_sims.checks.base import Check
+from cobalance_sims.checks.lists import are_mixed, could_work, on_record, why_not_shared
 
 if TYPE_CHECKING:
     from cobalance import actions as act
@@ -32,8 +33,8 @@ class S5(Check):
     """Every resource is held, pending, graced, claimed or about to be granted while anyone lives; none is held by a
     non-member.
 
-    About to be: nothing stays free for longer than two heartbeats and a second while somebody with capacity is a member.
-    Exempt are an eager barrier, during which nothing is granted, and the one session timeout of a recovery that a loss of data
+    About to be: nothing stays free for longer than two heartbeats and a second while somebody with capacity is a member, whose list
+    names it. Exempt are an eager barrier, during which nothing is granted, and the one session timeout of a recovery that a loss of data
     calls for: the time counts from their ends. While nobody calls Redis, nothing can happen: all is seen as of the last call.
     """
 
@@ -44,6 +45,8 @@ class S5(Check):
         self._patience_ms = 2 * world.settings.heartbeat_interval_ms + 1_000
         self._blocked_at = 0
         self._ended_at: dict[str, int] = {}
+        self._unworkable: dict[str, int] = {}
+        """What nobody could work, and when that was seen."""
 
     def journal(self, entry: JournalEntry) -> None:
         """When members end."""
@@ -53,11 +56,14 @@ class S5(Check):
     def second(self) -> None:
         """Looks at what is free; that is little."""
         world, ledger = self.world, self.world.redis.ledger
-        if not self._takers() or (ledger.pending and world.settings.mode == "eager"):
+        takers = self._takers()
+        if not takers or (ledger.pending and world.settings.mode == "eager"):
             self._blocked_at = world.now
         blocked = max(self._blocked_at, world.redis.recovers_by)
         for name in ledger.free:
-            since = ledger.resources[name].since
+            if not any(could_work(process, name) for process in takers):
+                self._unworkable[name] = world.now
+            since = max(ledger.resources[name].since, self._unworkable.get(name, 0))
             if world.redis.heard_at - max(since, blocked) > self._patience_ms:
                 self.broken(f"{name} has been free since {since} ms, with {len(ledger.members)} members there")
         for owner in ledger.kept:
@@ -69,14 +75,14 @@ class S5(Check):
             ):
                 self.broken(f"{owner} ended at {ended} ms and still holds something")
 
-    def _takers(self) -> bool:
-        """Whether a member with capacity is there: its process may be cut off, which L3 ends."""
+    def _takers(self) -> list[Process]:
+        """Members with capacity that are there: their processes may be cut off, which L3 ends."""
         members = self.world.redis.ledger.members
-        return any(
-            members.get(process.session.member) == "active"
+        return [
+            process
             for process in self.world.running()
-            if process.member_settings.capacity > 0
-        )
+            if process.member_settings.capacity > 0 and members.get(process.session.member) == "active"
+        ]
 
 
 class S6(Check):
@@ -84,8 +90,8 @@ class S6(Check):
 
     From one quiet moment to the next, if exactly one member came or went in between, as many revocations were begun as must
     be for the loads to be even again, and not one more; if nothing changed, none was. Nobody drains what was not asked back, and nobody goes on draining
-    while it keeps less than its share. Exempt from the count: members of unequal capacity, eager mode, changes of the resource
-    list, loss of data, and resources given up unfinished, for as long as their giver is avoided.
+    while it keeps less than its share. Exempt from the count: members of unequal capacity or with different lists, eager mode, changes of the
+    resource list, loss of data, and resources given up unfinished, for as long as their giver is avoided.
     """
 
     promise = "S6"
@@ -192,14 +198,17 @@ class S6(Check):
             )
 
     def _equal(self) -> bool:
-        """Whether all who are on record have one capacity."""
-        processes = self.world.processes
-        names = {member.rpartition(".")[0] for member in self.world.redis.ledger.members}
-        return len({processes[name].member_settings.capacity for name in names if name in processes}) <= 1
+        """Whether all who are on record have one capacity, and one list."""
+        there = on_record(self.world)
+        return len({process.member_settings.capacity for process in there}) <= 1 and not are_mixed(there)
 
     def settled(self) -> None:
-        """Even within one, or in proportion to capacities."""
+        """Even within one, or in proportion to capacities; among those who can, where they name different things."""
         processes = {process.session.member: process for process in self.world.living.values()}
+        if are_mixed(processes.values()):
+            if why := why_not_shared(self.world, processes):
+                self.broken(why)
+            return
         capacity = sum(process.member_settings.capacity for process in processes.values())
         total = sum(not it.halted for it in self.world.redis.ledger.resources.values())
         for member, process in processes.items():
