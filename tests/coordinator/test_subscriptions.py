@@ -137,6 +137,19 @@ def test_a_revocation_of_no_more_use_is_cancelled(group: Group) -> None:
     assert not b.pending
 
 
+def test_a_revocation_is_of_no_more_use_once_its_taker_has_something_else(group: Group) -> None:
+    """What the newcomer was to have from one, it has from another who has died meanwhile."""
+    a, b = member(group, "a", ORDERS[:2]), member(group, "b", REFUNDS[:1])
+    group.drain()
+    c = member(group, "c", [*ORDERS[:2], REFUNDS[0]])
+    group.beat()
+    assert a.pending
+    b.silent = True
+    group.run(SETTINGS.session_timeout_ms + SETTINGS.heartbeat_interval_ms)
+    assert held(a, c) == [set(ORDERS[:2]), {REFUNDS[0]}]
+    assert not a.pending
+
+
 def test_what_nobody_present_can_work_waits_without_keeping_others_waiting(group: Group) -> None:
     """A standby names more than the worker does: more than one call may look at."""
     standby = member(group, "s", names(300), capacity=0)

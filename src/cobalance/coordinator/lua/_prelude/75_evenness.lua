@@ -69,6 +69,7 @@ local function give(r)
   local on_trial = giver and tries_of(r) < 2
   G.budget = G.budget - 1
   grant(r, member(best.id), on_trial and best.id ~= giver)
+  if G.mode ~= 'eager' then G.changed = 1 end -- a revocation may be of no more use: the next call looks
 end
 
 function even.grant()
