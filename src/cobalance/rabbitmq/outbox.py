@@ -10,14 +10,8 @@ import attrs
 
 from cobalance.errors import PublishFailed
 from cobalance.rabbitmq.encoding import Encoded
+from cobalance.rabbitmq.outcomes import Outcome
 from cobalance.rabbitmq.topic import Topic
-
-
-def _running() -> Future[int]:
-    """One that nobody can cancel: the message may have been sent."""
-    future: Future[int] = Future()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 @attrs.define(eq=False)
@@ -32,8 +26,9 @@ class Message:
     """What consumers are told, to know a repeated message by."""
     body: bytes = attrs.field(repr=False)
     properties: Encoded = attrs.field(repr=False)
-    outcome: Future[int] = attrs.field(factory=_running, repr=False)
-    """The partition once the broker has the message for good; PublishFailed otherwise."""
+    outcome: Outcome = attrs.field(factory=Outcome, repr=False)
+    watched: bool = True
+    """Its publisher's call waits for it, and tells of its failure."""
     partition: int = -1
     """Where it belongs in the layout that was known last."""
     number: int = 0

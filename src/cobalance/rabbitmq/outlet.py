@@ -1,6 +1,7 @@
 """The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -10,11 +11,12 @@ from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import CobalanceError, Unreachable, UsageError
+from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
 from cobalance.rabbitmq.broker import check_topic, find_topic
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.failures import loss_reason
 from cobalance.rabbitmq.outbox import Confirms, Message, Window, refused, unconfirmed
+from cobalance.rabbitmq.outcomes import Failures
 from cobalance.rabbitmq.rerouting import Returned, newer_layout
 from cobalance.rabbitmq.topic import Topic
 
@@ -33,13 +35,13 @@ class Outlet:
     """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
 
     def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
-        self.window = Window(window)
+        self.window, self.failures = Window(window), Failures()
         self._url, self._asked_for = url, topic
         self._topic = topic if isinstance(topic, Topic) else None
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # Ends the attempts that are under way.
-        self._was_open = False
+        self._was_open, self._process = False, 0
         self._lock = (
             threading.Lock()
         )  # Guards what follows and what messages say of themselves; never held while calling out.
@@ -61,8 +63,20 @@ class Outlet:
         return self._topic
 
     @property
+    def is_copy(self) -> bool:
+        """Whether a fork has made it, of one that is connected: a copy has no I/O thread, and its connection is the original's."""
+        return self._process not in {0, os.getpid()}
+
+    def _check_process(self) -> None:
+        if self.is_copy:
+            raise UsageError(
+                "this publisher was entered before the process was forked: make another one in each process"
+            )
+
+    @property
     def ready(self) -> bool:
         """Connected, as far as we know."""
+        self._check_process()
         return self._channel is not None and self._channel.is_open
 
     def open(self, timeout_ms: int) -> None:
@@ -105,7 +119,7 @@ class Outlet:
             failure = self._unreachable(NO_ANSWER)
         if failure is not None:
             raise failure
-        self._was_open = True
+        self._was_open, self._process = True, os.getpid()
 
     def _find_topic(self, timeout_ms: int) -> Topic:
         if isinstance(self._asked_for, str):
@@ -148,15 +162,19 @@ class Outlet:
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
         """Waits until everything sent is settled; False when time is up. Blocks."""
+        self._check_process()
         with self._quiet:
             return self._quiet.wait_for(lambda: not self._unsettled, timeout_ms / 1000)
 
     def close(self) -> None:
         """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
+        if self.is_copy:
+            return
         self._closing.set()
         with self._connecting:
             self._connection.close()
             self._closing.clear()
+            self._process = 0
 
     # Everything below runs on the I/O thread.
 
@@ -266,14 +284,14 @@ class Outlet:
 
     # The rest is for any thread.
 
-    def _settle(self, message: Message, error: CobalanceError | None) -> None:
+    def _settle(self, message: Message, error: ServerError | None) -> None:
         with self._lock:
             if message.settled:
                 return
             message.settled = True
         self._finish(message, error)
 
-    def _why_late(self, message: Message) -> CobalanceError:
+    def _why_late(self, message: Message) -> ServerError:
         if message.written:
             return unconfirmed(message, "no confirm came in time")
         if self._returned_messages:
@@ -284,8 +302,10 @@ class Outlet:
             message, "it could not be sent in time; does a callback of a future hold up the publisher's thread?"
         )
 
-    def _finish(self, message: Message, error: CobalanceError | None) -> None:
+    def _finish(self, message: Message, error: ServerError | None) -> None:
         self.window.leave()
+        if error is not None and not message.watched:
+            self.failures.add(message.outcome, error)
         if error is None:
             message.outcome.set_result(message.partition)
         else:

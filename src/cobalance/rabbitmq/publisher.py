@@ -1,12 +1,13 @@
 """Publishing keyed messages to a topic, each confirmed by the broker."""
 
+import logging
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, get_args
 
 import anyio
 
-from cobalance.errors import PublishFailed
+from cobalance.errors import PublishFailed, UsageError
 from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.encoding import Body
@@ -16,6 +17,10 @@ from cobalance.rabbitmq.outbox import Message
 from cobalance.rabbitmq.outlet import Outlet
 from cobalance.rabbitmq.topic import Topic
 from cobalance.wakeup import result_of
+
+logger = logging.getLogger(__name__)
+
+Unseen = Literal["raise", "log"]
 
 
 class _Publishing:
@@ -50,7 +55,26 @@ class Publisher(_Publishing):
     The topic may be given by its name. At most `window` messages are under way at a time; `publish` waits for room. A lost connection
     fails what is unconfirmed and is made again by the next call, which tries for it up to its timeout. A broker that blocks publishers
     makes calls wait, up to their timeout.
+
+    Leaving it, or `flush`, raises when messages have failed at whose futures nobody has looked;
+    with `unseen_failures="log"` they are logged instead. It does not outlive a fork: each process makes its own.
     """
+
+    def __init__(
+        self,
+        url: str,
+        topic: Topic | str,
+        *,
+        window: int = 1_000,
+        timeout_ms: int = 30_000,
+        heartbeat_s: int = 30,
+        name: str = "publisher",
+        unseen_failures: Unseen = "raise",
+    ) -> None:
+        super().__init__(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
+        if unseen_failures not in get_args(Unseen):
+            raise UsageError(f"unseen_failures is {unseen_failures!r}: give 'raise' or 'log'")
+        self._unseen_failures: Unseen = unseen_failures
 
     def __enter__(self) -> Self:
         self._outlet.open(self._timeout_ms)
@@ -59,7 +83,7 @@ class Publisher(_Publishing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(self._unseen_failures if error is None else "log")  # It is not to hide another error.
 
     def publish(
         self,
@@ -88,6 +112,7 @@ class Publisher(_Publishing):
             self._outlet.open(self._timeout_ms)
         self._outlet.check(message)
         self._enter()
+        message.watched = wait
         outcome = self._outlet.send(message)
         if wait:
             self._wait(message)
@@ -95,13 +120,32 @@ class Publisher(_Publishing):
         return outcome
 
     def flush(self) -> bool:
-        """Waits until the outcome of everything published is known; False when the timeout comes first."""
-        return self._outlet.wait_until_quiet(self._timeout_ms)
+        """Waits until the outcome of everything published is known; False when the timeout comes first.
+
+        Raises PublishFailed, or logs it, as `unseen_failures` says, when messages have failed that nobody waited for, and at whose
+        futures nobody has looked.
+        """
+        is_quiet = self._outlet.wait_until_quiet(self._timeout_ms)
+        self._tell_unseen(self._unseen_failures)
+        return is_quiet
 
     def close(self) -> None:
-        """Waits for what is under way, then closes the connection."""
-        self.flush()
+        """Waits for what is under way, closes the connection, and tells of failures as `flush` does."""
+        self._close(self._unseen_failures)
+
+    def _close(self, unseen: Unseen) -> None:
+        if self._outlet.is_copy:
+            return
+        self._outlet.wait_until_quiet(self._timeout_ms)
         self._outlet.close()
+        self._tell_unseen(unseen)
+
+    def _tell_unseen(self, how: Unseen) -> None:
+        failure = self._outlet.failures.take()
+        if failure is not None and how == "raise":
+            raise failure
+        if failure is not None:
+            logger.error("%s", failure)
 
     def _enter(self) -> None:
         turn = self._outlet.window.enter()

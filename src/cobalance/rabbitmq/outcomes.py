@@ -1,0 +1,72 @@
+"""What became of a message, for whoever looks; and failures at which nobody has looked, so that they are not lost in silence."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from cobalance.errors import PublishFailed, ServerError
+
+
+class Outcome(Future[int]):
+    """The partition once the broker has the message for good; PublishFailed otherwise. Nobody can cancel it: the message may have been
+    sent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()
+        self.unseen: Failures | None = None
+        """Where its failure is counted until somebody looks at it."""
+        self.period = 0
+
+    def result(self, timeout: float | None = None) -> int:
+        """See `concurrent.futures.Future`."""
+        try:
+            return super().result(timeout)
+        finally:
+            self._seen()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `concurrent.futures.Future`."""
+        error = super().exception(timeout)
+        self._seen()
+        return error
+
+    def _seen(self) -> None:
+        if self.unseen is not None and self.done():
+            self.unseen.remove(self)
+
+
+class Failures:
+    """Counts the failed messages at whose outcome nobody has looked; keeps none of them, since there may be many."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._period = self._count = 0
+        self._last: ServerError | None = None
+
+    def add(self, outcome: Outcome, error: ServerError) -> None:
+        """It is about to be set."""
+        with self._lock:
+            self._count += 1
+            self._last, outcome.unseen, outcome.period = error, self, self._period
+
+    def remove(self, outcome: Outcome) -> None:
+        """Somebody has looked."""
+        with self._lock:
+            if outcome.unseen is not None and outcome.period == self._period:
+                self._count -= 1
+            outcome.unseen = None
+
+    def take(self) -> PublishFailed | None:
+        """What is to be said of them, once."""
+        with self._lock:
+            count, last, self._count, self._last = self._count, self._last, 0, None
+            self._period += 1
+        if not count or last is None:
+            return None
+        return PublishFailed(
+            f"{count} message{'s' * (count > 1)} failed that nobody has waited for, nor looked at their futures. The last: {last}",
+            outcome=last.outcome,
+        )

@@ -1,0 +1,121 @@
+"""What becomes of messages that nobody waited for, and of publishers that a fork has copied."""
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+from pika import BlockingConnection, URLParameters
+
+from cobalance.errors import PublishFailed, UsageError
+from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """A topic without its first partition: what is published there fails."""
+    made = Topic("outcomes.orders", 2)
+    create_topic(amqp_url, made)
+    yield made
+    delete_topic(amqp_url, made.name, force=True)
+
+
+def lose_a_queue(amqp_url: str, topic: Topic) -> None:
+    """What is published to partition 0 from now on fails."""
+    with BlockingConnection(URLParameters(amqp_url)) as connection:
+        connection.channel().queue_delete(topic.queue_names[0])
+
+
+def publish(publisher: Publisher, *partitions: int) -> list[Future[int]]:
+    """Without waiting."""
+    return [publisher.publish(None, b"x", partition=it, wait=False) for it in partitions]
+
+
+def test_leaving_after_failures_that_nobody_has_seen(amqp_url: str, topic: Topic) -> None:
+    """It raises, how many there were and what the last one was."""
+    with pytest.raises(PublishFailed, match=r"2 messages .* no queue takes routing key") as raised:  # noqa: PT012, SIM117
+        with Publisher(amqp_url, topic) as publisher:
+            lose_a_queue(amqp_url, topic)
+            publish(publisher, 0, 1, 0)
+    assert raised.value.outcome == "not_executed"
+
+
+def test_flush_tells(amqp_url: str, topic: Topic) -> None:
+    """Once of each failure, so that leaving need not."""
+    with Publisher(amqp_url, topic) as publisher:
+        lose_a_queue(amqp_url, topic)
+        publish(publisher, 1)
+        assert publisher.flush()
+        futures = publish(publisher, 0)
+        with pytest.raises(PublishFailed, match="1 message "):
+            publisher.flush()
+        assert isinstance(futures[0].exception(WAIT_S), PublishFailed)
+        assert publisher.flush()
+
+
+def test_failures_that_somebody_has_seen(amqp_url: str, topic: Topic) -> None:
+    """By the future's exception, its result, a callback, or a task that awaits it; and of calls that wait."""
+
+    async def look(future: Future[int]) -> None:
+        with pytest.raises(PublishFailed):
+            await asyncio.wrap_future(future)
+
+    with Publisher(amqp_url, topic) as publisher:
+        lose_a_queue(amqp_url, topic)
+        first, second, third, fourth = publish(publisher, 0, 0, 0, 0)
+        assert first.exception(WAIT_S)
+        with pytest.raises(PublishFailed):
+            second.result(WAIT_S)
+        third.add_done_callback(lambda future: future.exception())
+        asyncio.run(look(fourth))
+        with pytest.raises(PublishFailed):
+            publisher.publish(None, b"x", partition=0)
+
+
+def test_failures_are_logged_by_choice(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """For programs whose last messages are not worth an error."""
+    with Publisher(amqp_url, topic, unseen_failures="log") as publisher:
+        lose_a_queue(amqp_url, topic)
+        publish(publisher, 0)
+    assert [it.levelno for it in caplog.records if "1 message " in it.getMessage()] == [logging.ERROR]
+    with pytest.raises(UsageError, match="unseen_failures is 'ignore'"):
+        Publisher(amqp_url, topic, unseen_failures="ignore")  # type: ignore[arg-type]
+
+
+def test_leaving_with_an_error_of_ones_own(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not hidden by what else has failed, which is logged."""
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012, SIM117
+        with Publisher(amqp_url, topic) as publisher:
+            lose_a_queue(amqp_url, topic)
+            publish(publisher, 0)
+            _ = 1 / 0
+    assert "1 message " in caplog.text
+
+
+def test_after_a_fork(amqp_url: str, topic: Topic) -> None:
+    """A copy has no I/O thread: it says so at once. The original goes on, and what was never entered is anybody's."""
+    unused = Publisher(amqp_url, topic)
+    with Publisher(amqp_url, topic) as publisher:
+        child = multiprocessing.get_context("fork").Process(target=in_child, args=(publisher, unused), daemon=True)
+        child.start()
+        child.join(WAIT_S)
+        child.kill()
+        assert child.exitcode == 0
+        assert publisher.publish(None, b"x", partition=1).result() == 1
+
+
+def in_child(publisher: Publisher, unused: Publisher) -> None:
+    """Raises, which shows in the exit code, unless all is as it should be."""
+    signal.setitimer(signal.ITIMER_REAL, 0)  # The test's time-out is the parent's.
+    with pytest.raises(UsageError, match="fork"):
+        publisher.publish("a", b"x")
+    with pytest.raises(UsageError, match="fork"):
+        publisher.flush()
+    publisher.close()
+    with unused:
+        assert unused.publish(None, b"x", partition=1).result() == 1
