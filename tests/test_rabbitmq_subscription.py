@@ -1,0 +1,140 @@
+"""What each process of a group was given is all that it consumes, while deployments overlap, on a real RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from tests.consumers import Place, Seen, channel, new_topic, place, until
+from tests.names import unique
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery, Topic, grow_topic
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What happens at the broker is the same on both event loops."""
+    return "asyncio"
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def make_topic(amqp_url: str) -> Iterator[Callable[[], Topic]]:
+    """Topics with two partitions."""
+    made: list[Any] = []
+
+    def make() -> Topic:
+        made.append(new_topic(amqp_url, 2))
+        topic: Topic = made[-1].__enter__()
+        return topic
+
+    yield make
+    for it in made:
+        it.__exit__(None, None, None)
+
+
+@pytest.fixture
+def legacy(amqp_url: str) -> Iterator[str]:
+    """A queue that exists."""
+    name = unique("legacy")
+    with channel(amqp_url) as it:
+        it.queue_declare(name, durable=True)
+        yield name
+        it.queue_delete(name)
+
+
+@asynccontextmanager
+async def consuming(here: Place, source: Any) -> AsyncIterator[Seen]:
+    """A process of a deployment, and what it is given."""
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    async with here.member(source, handle, refresh_ms=100):
+        yield seen
+
+
+def owners(here: Place) -> dict[str, str | None]:
+    """Who has what."""
+    return {name: row.owner for name, row in here.resources().items() if not row.removing}
+
+
+async def test_topics_and_queues_are_mixed(here: Place, make_topic: Callable[[], Topic], legacy: str) -> None:
+    """One list of whatever is to be consumed."""
+    orders, refunds = make_topic(), make_topic()
+    here.publish(orders, "order", partition=1)
+    here.publish(refunds, "refund")
+    here.publish(legacy, "old")
+    async with consuming(here, [orders, refunds, legacy]) as seen:
+        assert sorted(await seen.wait(3)) == ["old", "order", "refund"]
+    assert set(owners(here)) == {*orders.queue_names, *refunds.queue_names, legacy}
+
+
+async def test_a_group_name_that_another_program_uses(here: Place, make_topic: Callable[[], Topic]) -> None:
+    """Neither program is given the other's messages; both are members."""
+    orders, refunds = make_topic(), make_topic()
+    async with consuming(here, orders) as first, consuming(here, refunds) as second:
+        for partition in range(2):
+            here.publish(orders, "order", partition=partition)
+            here.publish(refunds, "refund", partition=partition)
+        assert await first.wait(2) == ["order", "order"]
+        assert await second.wait(2) == ["refund", "refund"]
+        assert [row.kept for row in here.coordinator.members()] == [2, 2]
+
+
+async def test_a_rolling_update_that_adds_a_queue(here: Place, make_topic: Callable[[], Topic], legacy: str) -> None:
+    """Only the new processes consume it, and they have their share of the rest; then the old ones are gone."""
+    orders = make_topic()
+    here.publish(legacy, "old")
+    async with consuming(here, [orders, legacy]) as new:
+        async with consuming(here, orders) as old:
+            assert await new.wait(1) == ["old"]
+            await until(lambda: len(set(owners(here).values())) == 2)
+            here.publish(legacy, "again")
+            assert await new.wait(2) == ["old", "again"]
+        assert old.bodies == []
+        await until(lambda: len(set(owners(here).values())) == 1)
+
+
+async def test_a_topic_that_is_dropped_is_let_go_of(here: Place, make_topic: Callable[[], Topic]) -> None:
+    """With the last process that named it; the other one goes on."""
+    orders, refunds = make_topic(), make_topic()
+    async with consuming(here, orders) as new:
+        async with consuming(here, [orders, refunds]):
+            await until(lambda: set(owners(here)) == {*orders.queue_names, *refunds.queue_names})
+        await until(lambda: set(owners(here)) == set(orders.queue_names))
+        here.publish(orders, "order")
+        assert await new.wait(1) == ["order"]
+
+
+async def test_a_topic_grows_while_deployments_overlap(
+    here: Place, make_topic: Callable[[], Topic], legacy: str
+) -> None:
+    """Both name it, so both consume its new partitions."""
+    orders = make_topic()
+    async with consuming(here, orders), consuming(here, [orders, legacy]):
+        await until(lambda: set(owners(here)) == {*orders.queue_names, legacy})
+        grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, orders.name, 4)
+        await until(lambda: set(owners(here)) == {*grown.queue_names, legacy} and all(owners(here).values()))
+        await until(lambda: sorted(row.kept for row in here.coordinator.members()) == [2, 3])
+
+
+async def test_what_is_no_source_is_refused(here: Place, legacy: str) -> None:
+    """By its type, before anything is asked."""
+    with pytest.raises(UsageError, match="give a topic, its name, or a list of topics and queues"):
+        here.member(5, lambda _: None)
+    with pytest.raises(UsageError, match="queue"):
+        here.member([legacy, 5], lambda _: None)
