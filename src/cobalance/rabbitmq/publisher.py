@@ -218,6 +218,8 @@ class AsyncPublisher(_Publishing):
 
     async def _enter(self) -> None:
         turn = self._outlet.window.enter()
+        if turn.done():  # A cancel scope costs more than the rest of this.
+            return
         try:
             with anyio.fail_after(self._timeout_ms / 1000):
                 await result_of(turn)
