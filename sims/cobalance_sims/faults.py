@@ -35,12 +35,14 @@ class Join:
     capacity: int = 1
     settings: GroupSettings | None = None
     """What they take the group's settings to be; by default they know them."""
+    wants: tuple[str, ...] | None = None
+    """What their code names; by default what is deployed now."""
 
     def strike(self, world: World) -> None:
         """They start."""
         for number in range(self.count):
             instance = self.instances[number % len(self.instances)] if self.instances else None
-            world.start(instance=instance, capacity=self.capacity, settings=self.settings)
+            world.start(instance=instance, capacity=self.capacity, settings=self.settings, wants=self.wants)
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ import attrs
 
 from cobalance_sims import faults as f
 from cobalance_sims.faults import names
-from cobalance_sims.habits import SLOW
+from cobalance_sims.habits import SLOW, Habits
 from cobalance_sims.scenario import QUICKENED, At, Every, Scenario
 
 COMMITS = Every(700, f.Commit(2), jitter_ms=300)
@@ -60,6 +60,21 @@ SCENARIOS = (
         wants=ORDERS,
     ),
     Scenario(
+        name="deploy_canary",
+        summary="one process tries out another topic, for which there was only a standby, while others come, and crash and come back",
+        plan=(
+            At(2_000, f.Join(wants=REFUNDS, capacity=0)),
+            At(8_000, f.Join(wants=REFUNDS), jitter_ms=2_000),
+            Every(20_000, f.Join(), jitter_ms=5_000),
+            Every(7_000, f.Restart(1_000), jitter_ms=3_000),
+            Every(9_000, f.Leave(), start_ms=4_000, jitter_ms=3_000),
+            Every(9_000, f.Join(wants=names(5)), jitter_ms=3_000),
+            COMMITS,
+        ),
+        habits=Habits(drain_ms=(500, 7_000)),
+        wants=ORDERS,
+    ),
+    Scenario(
         name="deploy_static",
         summary="members with instance ids restart with another list: they keep what both name; some crash, Redis stands still",
         plan=(
@@ -75,16 +90,20 @@ SCENARIOS = (
     ),
     Scenario(
         name="deploy_to_lists",
-        summary="code that left the list to the group is replaced by code that names its own, of less and then of more; members are unequal",
+        summary="code that left the list to the group is replaced by code that names its own, while the group's changes; members are unequal",
         plan=(
             At(15_000, f.Redeploy(every_ms=6_000, wants=ORDERS), jitter_ms=5_000),
             At(60_000, f.Redeploy(every_ms=3_000, wants=BOTH), jitter_ms=5_000),
-            At(12_000, f.Declare(9), jitter_ms=8_000),
+            At(9_000, f.Declare(14), jitter_ms=4_000),
+            At(26_000, f.Declare(6), jitter_ms=6_000),
+            At(45_000, f.Declare(9), jitter_ms=6_000),
             Every(16_000, f.Restart(1_000), jitter_ms=6_000),
             Every(23_000, f.Outage(4_000), jitter_ms=9_000),
             COMMITS,
         ),
+        habits=Habits(drain_ms=(200, 3_000)),
         capacities=(2, 1, 0, 1),
+        members=6,
     ),
     Scenario(
         name="deploy_lost",

@@ -64,8 +64,8 @@ def why_not_shared(world: World, living: Iterable[str]) -> str:
 class S8(Check):
     """A member is never granted, nor left, what its present declaration does not name.
 
-    What nobody on record names is let go of, two heartbeats and a second after the last who did; its offset is kept (S4). The group's own
-    list is what was declared of it last, and the newer ones that are on their way; until there is one, all is on it that no other names.
+    What somebody on record names is known, and what nobody names is let go of, two heartbeats and a second after that began; its offset is
+    kept (S4). The group's own list is what was declared of it last, and the newer ones that are on their way; until there is one, all is on it that no other names.
     Exempt from letting go are a recovery, an eager barrier, and the time until everybody on record has said what it names; all are seen
     as of the last call.
     """
@@ -79,7 +79,8 @@ class S8(Check):
         """Of the group's own: by version."""
         self._known = 0
         """The version that the group has for certain."""
-        self._unnamed: dict[str, int] = {}
+        self._off: dict[str, int] = {}
+        """What is known and named by nobody, or the other way round: since when."""
 
     def data_lost(self, known_from: int) -> None:
         """Which list the group has is not known."""
@@ -115,31 +116,60 @@ class S8(Check):
         return {name for version, names in self._lists.items() if version >= self._known for name in names}
 
     def second(self) -> None:
-        """What nobody names any more."""
+        """What nobody names any more, and what somebody does."""
         if not self.world.has_lists:
             return
         world, ledger, there = self.world, self.world.redis.ledger, on_record(self.world)
         is_unsure = ledger.recovering or ledger.barrier or not all(has_said(it) for it in there)
         if is_unsure or not there:
-            self._unnamed.clear()
+            self._off.clear()
             return
         named = {name for it in there for name in it.names}
-        unnamed = [name for name, it in ledger.resources.items() if not (it.removing or name in named)]
-        self._unnamed = {name: self._unnamed.get(name, world.now) for name in unnamed}
-        for name, since in self._unnamed.items():
+        known = {name for name, it in ledger.resources.items() if not it.removing}
+        self._off = {name: self._off.get(name, world.now) for name in sorted(named ^ known)}
+        for name, since in self._off.items():
             if world.redis.heard_at - since > self._patience_ms:
-                self.broken(f"nobody names {name} since {since} ms, and it is not let go of")
+                what = "nobody names it" if name in known else "somebody names it"
+                self.broken(f"{name} is {'known' if name in known else 'not known'}, although {what}, since {since} ms")
 
 
 class S6Lists(Check):
     """Where members name different things, one is asked back only if that lessens the difference between its holder and another that
     names it, or if its holder cannot work it, leaves, or has gone.
 
-    What is on its way to the holder counts as if it had it: what it cannot take from one, it may make room for. Exempt is eager mode, which
-    stops everything.
+    What is on its way to the holder counts as if it had it: what it cannot take from one, it may make room for. Nor does anybody go on
+    draining for a heartbeat and a second what no other would have been better off with. Exempt is eager mode, which stops everything.
     """
 
     promise = "S6"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._patience_ms = world.settings.heartbeat_interval_ms + 1_000
+        self._needless: dict[str, int] = {}
+        """Pending, and of no use: since when."""
+
+    def second(self) -> None:
+        """Whether what is pending still has a use."""
+        world, ledger = self.world, self.world.redis.ledger
+        if not (ledger.pending and world.has_lists) or world.settings.mode == "eager" or ledger.recovering:
+            self._needless.clear()
+            return
+        there = on_record(world)
+        needless = [name for name in ledger.pending if are_mixed(there) and self._is_needless(name)]
+        self._needless = {name: self._needless.get(name, world.now) for name in needless}
+        for name, since in self._needless.items():
+            if world.redis.heard_at - since > self._patience_ms:
+                self.broken(f"{name} is drained since {since} ms, and nobody who names it would have fewer")
+
+    def _is_needless(self, name: str) -> bool:
+        ledger = self.world.redis.ledger
+        it = ledger.resources[name]
+        holder = self.world.of_member(it.owner)
+        if holder is None or it.removing or ledger.members.get(it.owner) != "active" or name not in holder.names:
+            return False
+        active = [member for member, status in ledger.members.items() if status == "active"]
+        return not any(lessens(self.world, name, it.owner, member, 1) for member in active)
 
     def journal(self, entry: JournalEntry) -> None:
         """What is asked back."""
@@ -154,7 +184,7 @@ class S6Lists(Check):
         there, process = on_record(world), world.of_member(giver)
         if process is None or resource not in process.names or not are_mixed(there):
             return
-        coming = sum(name in process.names for name in world.redis.ledger.pending)
+        coming = sum(process.wants is None or name in process.wants for name in world.redis.ledger.pending)
         active = [member for member, status in world.redis.ledger.members.items() if status == "active"]
         if not any(lessens(world, resource, giver, member, coming) for member in active):
             self.broken(f"{resource} is asked back from {giver}, and nobody who names it would have fewer")

@@ -57,8 +57,8 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "deadlines-before-cancellations",
         "80_settle",
-        "  if has_quotas() then cancel_needless()",
-        "  force_overdue()\n  if has_quotas() then cancel_needless()",
+        "  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end\n  force_overdue()\n",
+        "  force_overdue()\n  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end\n",
         "Something is taken by force in the moment in which its revocation became needless.",
         "never_draining@1..5",
         "tiny",
@@ -190,8 +190,8 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "removal-while-recovering",
         "set_resources",
-        "elseif G.recovering == 0 then",
-        "else",
+        "    elseif G.recovering == 0 then\n",
+        "    else\n",
         "A list removes what somebody is about to claim.",
         "1x2-lists",
     ),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from cobalance_sims.mutants import of_clocks, of_handover, of_leases, of_repairs, of_requests, of_shares, of_tenures
+from cobalance_sims.mutants import (
+    of_clocks,
+    of_handover,
+    of_leases,
+    of_lists,
+    of_repairs,
+    of_requests,
+    of_shares,
+    of_tenures,
+)
 
 MUTANTS = (
     *of_requests.MUTANTS,
@@ -12,4 +21,5 @@ MUTANTS = (
     *of_leases.MUTANTS,
     *of_tenures.MUTANTS,
     *of_repairs.MUTANTS,
+    *of_lists.MUTANTS,
 )
