@@ -134,7 +134,7 @@ ENDING: tuple[Mutant, ...] = (
         "if id and now < tonumber(till) and is_live(member(id)) then return id end",
         "",
         "What was given up unfinished goes back to whoever gave it up.",
-        "never_draining@1..3",
+        "givers_trouble@1..3",
     ),
     lua(
         "poison-goes-round",
