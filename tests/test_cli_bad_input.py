@@ -299,21 +299,6 @@ def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Pat
     check_words(outcome, "'pod-1'", "another live process", "stop that one")
 
 
-def test_members_that_disagree_on_the_resources(places: Places, topic: Topic, amqp_url: str, folder: Path) -> None:
-    """The one that came later is refused: two lists under one version cannot both be right."""
-    group, other = unique("bad"), Topic(unique("other"), 2)
-    create_topic(amqp_url, other)
-    options = ("--group", group, "--handler", "shop:handle", *TIMEOUTS)
-    with running("consume", topic.name, *options, folder=folder, environment=places.environment) as first:
-        first.wait_for("joined group")
-        with running("consume", other.name, *options, folder=folder, environment=places.environment) as second:
-            outcome = second.wait()
-    delete_topic(amqp_url, other.name, force=True)
-
-    assert outcome.code == FAILED
-    check_words(outcome, "declares 2 resources", "another list", "give all members the same list")
-
-
 def test_a_redis_that_evicts() -> None:
     """It would drop parts of a group."""
     server = servers.private_redis(("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))

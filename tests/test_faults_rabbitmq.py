@@ -291,10 +291,10 @@ def test_whatever_pika_stumbles_over_is_a_server_that_cannot_be_reached() -> Non
 def test_the_same_when_topics_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every member does that every few seconds, and the next look may succeed."""
 
-    def stumble(_: object) -> None:
+    def stumble(*_: object) -> None:
         raise ValueError("Expected connected socket, but getpeername() failed")
 
-    monkeypatch.setattr("pika.BlockingConnection", stumble)
+    monkeypatch.setattr("cobalance.rabbitmq.admin.PatientConnection", stumble)
     with pytest.raises(Unreachable, match="getpeername"):
         read_topic("amqp://guest:guest@127.0.0.1:1/", "orders")
 

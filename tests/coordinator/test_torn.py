@@ -20,6 +20,8 @@ def coming_and_going(group: TornGroup) -> None:
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
+    group.beat()  # a repair in the last of these calls has all stop anew in eager mode: they have not heard of it yet
+    group.drain()
     b.busy(min(b.holds))
     a.commit(min(a.holds), 7)
     group.join("c")

@@ -44,13 +44,13 @@ local function bring_settings()
 end
 
 local namesake
-do -- as in 80_settle.lua
+do -- as in 25_owned.lua
 
 -- Data that lack something cannot say whose an instance id was last. Who was a member that they do not know had it later than
 -- whoever they name, and than a newcomer who was quicker. Those give way, unless they have come back with claims.
 local function gives_way(m)
   if G.recovering == 0 or PREVIOUS == '-' or PREVIOUS == m.id or member(PREVIOUS) then return false end
-  return m.incarnation ~= G.incarnation or #entries_of(m, ' ', '!') == 0
+  return m.incarnation ~= G.incarnation or #lowest_owned(m.id, ' ', '!', 1) == 0
 end
 
 -- The member now known under this process's instance id, if its session or grace still runs.
@@ -134,7 +134,7 @@ function claim(name, token, offset)
   end
   attach(r, member(CALLER), 'held')
   -- A later tenure may begin at a lower offset, if somebody reset it. Where none is on record, nobody can say which is later.
-  if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-1')) then
+  if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-2')) then
     call('HSET', OFFSETS, name, offset)
   end
   G.token = max(G.token, token)
@@ -142,7 +142,8 @@ function claim(name, token, offset)
   if stale then G.known_to = 0 end
   if G.known_to > 0 and not has_returned(loser) then G.unclaimed = G.unclaimed - 1 end
   if loser ~= '-' then tell(loser, name) end
-  local is_foreign = G.recovering == 0 and lists.is_known(SUBSCRIPTION) and not lists.can_work(member(CALLER), name)
+  local is_foreign = G.recovering == 0 and not lists.common() and lists.is_known(SUBSCRIPTION)
+    and not lists.can_work(member(CALLER), name)
   if not (r.removing or asked_back or is_foreign) then
     tell(CALLER, name)
   else
