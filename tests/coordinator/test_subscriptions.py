@@ -150,6 +150,17 @@ def test_a_revocation_is_of_no_more_use_once_its_taker_has_something_else(group:
     assert not a.pending
 
 
+def test_a_grant_that_nobody_has_heard_of_goes_to_the_newcomer_in_the_same_call(group: Group) -> None:
+    """What is taken back at once is free at once: it does not wait for somebody else to call."""
+    a, b = member(group, "a", ["x"]), member(group, "b", ["x", "y"])
+    group.drain()
+    assert held(a, b) == [{"x"}, {"y"}]
+    group.until_left(a)
+    c = group.join("c", subscription=digest(("x",)))
+    group.set_resources(c, ("x",), version=1)
+    assert group.holders() == {"x": "c", "y": "b"}
+
+
 def test_what_nobody_present_can_work_waits_without_keeping_others_waiting(group: Group) -> None:
     """A standby names more than the worker does: more than one call may look at."""
     standby = member(group, "s", names(300), capacity=0)

@@ -239,6 +239,7 @@ function settle()
     revoke_between(LESS, int(TOP), '+inf') -- of those who leave
     even.grant()
     even.out()
+    even.grant() -- what nobody had heard of was taken back at once
   end
 end
 
