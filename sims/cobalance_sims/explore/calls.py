@@ -135,7 +135,8 @@ def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) 
         if entry["kind"] != "granted" or record is None:
             continue
         giver, _, until = record.avoid.partition("@")
-        if giver == entry["member"] and int(until.partition("@")[0] or "0") > GROUP_MS and active - {giver}:
+        others = {it for it in active - {giver} if now.can_work(it, entry["resource"])}
+        if giver == entry["member"] and int(until.partition("@")[0] or "0") > GROUP_MS and others:
             return f"{entry['resource']} goes back to {giver}, who gave it up"
     return ""
 

@@ -60,7 +60,7 @@ class Coordinator:
     ) -> None:
         self.scope, self.pool = scope, pool
         self.store = MemoryStore(lua=lua, clock_us=lambda: GROUP_MS * 1000, identity="")
-        self.canonical = dump.Canonical(scope.group)
+        self.canonical = dump.Canonical(scope.group, has_lists=bool(scope.lists))
         self.outcomes: dict[Execution, Outcome] = {}
         self._digest = digest
         self._heard: dict[tuple[int, str, int], int] = {}

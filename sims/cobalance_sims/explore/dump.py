@@ -36,9 +36,12 @@ GROUP = "g"
 KEYS = group_keys(GROUP)
 PREFIX = KEYS[0].rsplit(":", 1)[0] + ":"
 
-_JOURNAL, _STATE, _RESOURCES, _DEADLINES = (
-    (PREFIX + name).encode() for name in ("journal", "state", "resources", "deadlines")
+_JOURNAL, _STATE, _RESOURCES, _DEADLINES, _FREE = (
+    (PREFIX + name).encode() for name in ("journal", "state", "resources", "deadlines", "free")
 )
+
+STUCK = 2**52
+"""In ``free``, from here on: what nobody could work in some round. That of the round that lasts is here; the scripts begin rounds at 0."""
 
 _FAR_MS = GROUP_MS + 500_000
 """Tombstones and kept offsets outlive every exploration: their timers stand still."""
@@ -114,8 +117,8 @@ class Canonical:
     Most keys are the same in many dumps: each is encoded once.
     """
 
-    def __init__(self, settings: GroupSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: GroupSettings, *, has_lists: bool = False) -> None:
+        self._settings, self._has_lists = settings, has_lists
         self._oldest = GROUP_MS - 3 * settings.revocation_timeout_ms
         self._encoded: dict[tuple[KeyState, Around | None], tuple[str, Numbers, Kinds]] = {}
 
@@ -125,7 +128,7 @@ class Canonical:
         numbers: list[int] = []
         kinds: list[str] = []
         around = Around.of(state)
-        for key in state:
+        for key in _unwound(state):
             if not key.contents:
                 continue
             if key.key == _JOURNAL:
@@ -181,8 +184,8 @@ class Canonical:
 
     def _drop_dead(self, fields: dict[str, str], around: Around) -> None:
         """Of silences and gatherings that are over nothing is read any more, and what is not there is counted again."""
-        fields.pop("ceilings", None)
         settings = self._settings
+        self._drop_comparison(fields)
         if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)
         if int(fields.get("recovering", "0")) == 0:
@@ -195,6 +198,13 @@ class Canonical:
         if int(fields.get("calm_at", "0")) <= GROUP_MS:
             fields.pop("calm_at", None)
             fields.pop("burst", None)
+
+    def _drop_comparison(self, fields: dict[str, str]) -> None:
+        """Where quotas say how many, loads are compared by nobody; else how far that is matters while it goes on."""
+        for field in ("ceilings", "round", *(() if self._has_lists else ("uneven",))):
+            fields.pop(field, None)
+        if fields.get("uneven") != "2":
+            fields["passed"] = fields["scan"] = ""
 
     @staticmethod
     def _shorten_silence(fields: dict[str, str], by_ms: int) -> None:
@@ -225,6 +235,20 @@ class Canonical:
         ends = [(int(value.split(" ")[-1]), left[field[:2]]) for field, value in fields.items() if field[:2] in left]
         excused = [end for end, left_ms in ends if end - left_ms >= gap_from]
         return session_over <= min(excused, default=_FAR_MS) and force_over <= around.first_deadline
+
+
+def _unwound(state: State) -> Iterator[KeyState]:
+    """With what nobody can work in this round at one place, and what nobody could in earlier ones behind all else that is free."""
+    scalars = next((key.contents for key in state if key.key == _STATE), ())
+    current = STUCK + int(dict(zip(scalars[::2], scalars[1::2], strict=True)).get(b"round", b"0"))
+    for key in state:
+        scores = [int(score) for score in key.contents[1::2]] if key.key == _FREE else []
+        if max(scores, default=0) < STUCK:
+            yield key
+            continue
+        found = [STUCK if it >= current else it - STUCK // 4 * (it >= STUCK) for it in scores]
+        words = [word for name, at in zip(key.contents[::2], found, strict=True) for word in (name, str(at).encode())]
+        yield KeyState(key.key, key.kind, None, tuple(words))
 
 
 def _torn_lines(journal: KeyState, state: State) -> Iterator[Word]:
@@ -300,15 +324,22 @@ def _scalar(field: str, value: str) -> Word:
         return one(kind, int(value))
     if field in _TIMES:
         return time(int(value))
-    if field.startswith("r:"):
-        request, ends = value.split(" ")
-        return joined([one(NUMBER + field[2:], int(request)), one(GROUP_TIME, int(ends))])
-    if field.startswith("g:"):
-        return one(GROUP_TIME, int(value))
+    if field[:2] in {"r:", "g:", "u:"}:
+        return _of_one(field, value)
     if field == "pulse" and value and not value.startswith("torn "):
         server, incarnation, rest = value.split(" ", 2)
         return joined([plain(server), one(INCARNATION, int(incarnation)), plain(rest)])
     return plain(value)
+
+
+def _of_one(field: str, value: str) -> Word:
+    """Of a member, or of a subscription."""
+    before, _, until = value.rpartition(" ")
+    if field[:2] == "g:":
+        return one(GROUP_TIME, int(value))
+    if field[:2] == "u:":
+        return joined([plain(before), time(int(until))])
+    return joined([one(NUMBER + field[2:], int(before)), one(GROUP_TIME, int(until))])
 
 
 @cache
@@ -324,7 +355,7 @@ def _member(name: str, packed: str) -> Word:
 
 def _score(name: str, entry: str, score: int) -> Word:
     if name == "free":
-        return one(FREED, score)
+        return plain(str(score)) if score == STUCK else one(FREED, score)
     if name == "deadlines":
         return time(score)
     if name == "timers":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from cobalance_sims.explore.pool import Ids
 from cobalance_sims.explore.process import Process
+from cobalance_sims.explore.records import Records
 from cobalance_sims.explore.safety import loads
 from cobalance_sims.explore.world import STORE, Action, World
 
@@ -50,7 +53,7 @@ class Fair:
             working |= it.working()
             running |= {it.session.member} if it.session is not None else set()
         kept = loads(records)
-        if not kept or max(kept.values()) - min(kept.values()) > 1 or kept.keys() != running or not records.resources:
+        if not kept or kept.keys() != running or not records.resources or not _is_shared(records, kept):
             return False
         return (
             not records.number("recovering")
@@ -63,11 +66,27 @@ class Fair:
 
     def _is_listed(self, state: Ids) -> bool:
         """Whether the group has the newest list of those who run, unless somebody who is gone had a newer one."""
+        if self._world.scope.lists:
+            running = [it.slot for _, it in self._world.slots(state) if it.session is not None]
+            named = {name for slot in running for name in self._world.scope.named_by(slot)}
+            return self._world.checks.facts(state[STORE]).records.resources.keys() == named
         lists = [it.session.declaration for _, it in self._world.slots(state) if it.session is not None]
         newest = max(lists, key=lambda it: it._declared[0])  # noqa: SLF001  # nobody else needs to know
         records = self._world.checks.facts(state[STORE]).records
         version, declared = records.number("list_version"), newest._declared[0]  # noqa: SLF001
         return version > declared or (version == declared and records.resources.keys() == set(newest._names))  # noqa: SLF001
+
+
+def _is_shared(records: Records, kept: Counter[str]) -> bool:
+    """Within one; where members can work different things, no single move would lessen the difference between two."""
+    if not records.is_mixed:
+        return max(kept.values()) - min(kept.values()) <= 1
+    return not any(
+        kept[it.owner] > kept[member] + 1 and records.can_work(member, name)
+        for name, it in records.resources.items()
+        for member in kept
+        if it.owner in kept
+    )
 
 
 def beginning(world: World) -> Ids:

@@ -171,8 +171,8 @@ class _Run:
         it, scope = self._it, self._processes.scope
         it.status, it.life, it.is_cut = "up", it.life + 1, False
         it.session = TermSession(f"{it.slot}{it.life}", "-", scope.group, scope.member(it.slot))
-        self._handle(ev.Started())
-        self._handle(ev.ResourcesDeclared(1, scope.names))
+        self._handle(ev.Started(scope.subscription(it.slot)))
+        self._handle(ev.ResourcesDeclared(1, scope.named_by(it.slot)))
 
     def _crash(self) -> None:
         self._end("dead")

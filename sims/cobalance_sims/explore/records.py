@@ -41,6 +41,7 @@ class Member:
     capacity: int
     instance: str
     incarnation: int
+    subscription: str
 
     @property
     def is_live(self) -> bool:
@@ -99,12 +100,21 @@ class Records:
         """The number of the last request a member was answered."""
         return int(self.scalars.get(f"r:{member}", "-1").split(" ")[0])
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its members can work different things."""
+        return len({it.subscription for it in self.members.values() if it.is_counted}) > 1
+
+    def can_work(self, member: str, resource: str) -> bool:
+        """Whether the group knows a list of a member's that names it; where all have one, that is all there is."""
+        return not self.is_mixed or f"{self.members[member].subscription} {resource}" in self.zsets["declared"]
+
     def kept_by(self, member: str) -> int:
         """How many a member keeps."""
         return sum(it.is_kept for it in self.resources.values() if it.owner == member)
 
 
-_ZSETS = ("names", "owned", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines")
+_ZSETS = ("names", "owned", "load", "more", "less", "loose", "revoking", "free", "timers", "deadlines", "declared")
 
 
 def _ranks(entries: Iterable[str]) -> dict[str, int]:
@@ -117,8 +127,8 @@ def _pairs(flat: tuple[bytes, ...]) -> dict[str, str]:
 
 
 def _member(packed: str) -> Member:
-    status, capacity, instance, _, incarnation, *_rest = packed.split(" ")
-    return Member(status, int(capacity), instance, int(incarnation))
+    status, capacity, instance, _, incarnation, *_rest, subscription = packed.split(" ")
+    return Member(status, int(capacity), instance, int(incarnation), subscription)
 
 
 def _resource(packed: str) -> Resource:
@@ -255,6 +265,13 @@ def _sessions(records: Records) -> bool:
     return (known, ending) == (live, kept) and records.scalars.get("coordinator", "") in {"", *live}
 
 
+def _subscriptions(records: Records) -> bool:
+    counted = Counter(it.subscription for it in records.members.values() if it.is_counted)
+    written = dict(pair.rsplit("=", 1) for pair in records.scalars.get("subscriptions", "").split())
+    known = {entry.split(" ")[0] for entry in records.zsets["declared"]}
+    return {name: int(count) for name, count in written.items() if count != "0"} == counted and known <= written.keys()
+
+
 _RULES: tuple[tuple[str, Callable[[Records], bool]], ...] = (
     ("names are not the resources", lambda it: set(it.zsets["names"]) == set(it.resources)),
     ("owned does not agree with the records", _owned),
@@ -267,4 +284,5 @@ _RULES: tuple[tuple[str, Callable[[Records], bool]], ...] = (
     ("a sum of tokens is not that of what is held", _sums),
     ("something that must end has no timer", _timers),
     ("sessions are not those of the living", _sessions),
+    ("subscriptions are miscounted, or a list is nobody's", _subscriptions),
 )

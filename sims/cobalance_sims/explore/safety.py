@@ -59,15 +59,25 @@ class Checks:
             return outcome.wrong
         was, now = self.facts(before).records, self.facts(outcome.after)
         if was.is_torn:  # what is on record then is what the repair makes of it
-            return now.wrong or _idle(now.records, outcome)
+            return now.wrong or _idle(now.records, outcome) or self._unnamed(outcome)
         return (
             now.wrong
             or _unfenced(was, request, outcome)
             or _regressed(was, now.records)
             or _idle(now.records, outcome)
+            or self._unnamed(outcome)
             or self._unbounded(request, outcome)
             or wrong_with(was, request, outcome, now.records)
         )
+
+    def _unnamed(self, outcome: Outcome) -> str:
+        """Promise S8: nobody is granted, nor left, what its code does not name."""
+        for entry in outcome.journal if self._scope.lists else ():
+            if entry["kind"] in ("granted", "cancelled") and entry["resource"] not in self._scope.named_by(
+                entry["member"][0]
+            ):
+                return f"{entry['resource']} is {entry['kind']} to {entry['member']}, whose code does not name it"
+        return ""
 
     def _unbounded(self, request: Request, outcome: Outcome) -> str:
         """The budget of one call, what the caller asked for itself aside."""
@@ -108,14 +118,20 @@ def _idle(now: Records, outcome: Outcome) -> str:
     if now.number("due") and now.number("due") <= GROUP_MS:
         return ""
     kept = loads(now)
-    free = sorted(name for name, it in now.resources.items() if it.status == "free")
-    if kept and free:
+    free = sorted(
+        name
+        for name, it in now.resources.items()
+        if it.status == "free" and any(now.can_work(member, name) for member in kept)
+    )
+    if free:
         return f"{', '.join(free)} stays free while somebody could have it"
     return _needless(now, kept)
 
 
 def _needless(now: Records, kept: Counter[str]) -> str:
-    """Promise S6, half of it: nothing that its holder may keep is being taken from it. All capacities are equal here."""
+    """Promise S6, half of it: nothing that its holder may keep is being taken from it. All capacities are equal here, and all lists."""
+    if now.is_mixed:
+        return ""
     shared = sum(not it.removing and it.status != "halted" for it in now.resources.values())
     wanted = shared - now.number("graced_kept")
     for name, it in sorted(now.resources.items()):

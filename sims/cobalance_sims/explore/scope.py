@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.declaration import digest
 from cobalance.settings import GroupSettings, MemberSettings
 
 TICK_MS = 300
@@ -47,6 +49,8 @@ class Scope:
     grace_ticks: int = 0
     gather_ms: int = 0
     drain_ticks: int = 2
+    lists: tuple[tuple[int, ...], ...] = ()
+    """What each process names, as numbers of resources; without any, all leave it to the group's own list, of all resources."""
     wedged: bool = True
     """Whether liveness is also checked with one member that never drains."""
 
@@ -76,6 +80,14 @@ class Scope:
     def names(self) -> tuple[str, ...]:
         """The resources."""
         return tuple(f"r{number}" for number in range(1, self.resources + 1))
+
+    def named_by(self, slot: str) -> tuple[str, ...]:
+        """What the code of a process names."""
+        return tuple(f"r{number}" for number in self.lists[SLOTS.index(slot)]) if self.lists else self.names
+
+    def subscription(self, slot: str) -> str:
+        """What a process has in common with those that declare the same."""
+        return digest(self.named_by(slot)) if self.lists else GROUPS_OWN
 
     @property
     def slots(self) -> str:
@@ -168,6 +180,8 @@ SCOPES: dict[str, Scope] = {
         _scope("2x2-pairs", 2, 2, faults=1, deeds=1, commit=1, relist=1, begin=1, settled=1),
         _scope("2x2-deep", 2, 2, faults=2, commit=1, begin=1, relist=2),
         _scope("2x2-relist", 2, 2, faults=0, relist=2, leave=0, restart=0),
+        _scope("2x3-deploy", 2, 3, faults=1, lists=((1, 2), (2, 3)), late=0, restart=0),
+        _scope("2x2-deploy", 2, 2, faults=1, lists=((1,), (1, 2)), late=0, leave=0, restart=0),
         _scope("2x3-narrow", 2, 3, faults=1, moves=1),
         _scope("2x2-static", 2, 2, faults=1, instances=True, grace_ticks=3),
         _scope("2x2-eager", 2, 2, faults=1, mode="eager"),
