@@ -219,6 +219,32 @@ def test_lists_survive_a_loss(group: Group) -> None:
     assert held(a2, b2) == before
 
 
+def test_what_was_brought_back_for_a_list_that_nobody_declared_again_is_let_go_of(group: Group) -> None:
+    """Redis forgets, and a process claims what it holds, and goes before it has said what it names."""
+    a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
+    group.drain()
+    group.lose_data()
+    a2 = a.rejoin("a2", subscription=digest(ORDERS))
+    b2 = b.rejoin("b2", subscription=digest(REFUNDS))
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    group.set_resources(a2, ORDERS, version=1)
+    group.until_left(b2)
+    group.drain()
+    assert group.holders() == dict.fromkeys(ORDERS, "a2")
+
+
+def test_what_is_dropped_while_another_has_not_said_what_it_names(group: Group) -> None:
+    """It dies before it does."""
+    a = group.join("a")
+    group.set_resources(a, ORDERS)
+    silent = group.join("b", subscription="never-said")
+    silent.silent = True
+    group.set_resources(a, ORDERS[:4])
+    group.run(2 * SETTINGS.session_timeout_ms)
+    group.drain()
+    assert group.holders() == dict.fromkeys(ORDERS[:4], "a")
+
+
 def test_too_many_different_lists_are_refused(group: Group) -> None:
     """Each costs every grant a question."""
     for number in range(32):

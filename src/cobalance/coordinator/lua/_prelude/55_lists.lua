@@ -46,17 +46,35 @@ end
 
 local dropped = {}
 
+local KNOWN, LEAVING = 1, 4 -- what l.done says of a list that is let go of, so that a walk through it would begin anew
+
+local function remove_unnamed(name)
+  local r = resource(name)
+  if r and not r.removing and #lists.naming(name) == 0 then lists.remove(r) end
+end
+
+-- What was claimed for a list that was never known, or was left to it, may be on none. True when all have been looked at.
+local function remove_all_unnamed(id, l)
+  local last = string.match(l.walker, '^>(.*)$')
+  local found = call('ZRANGEBYLEX', NAMES, last and '(' .. last or '-', '+', 'LIMIT', '0', int(max(G.budget, 1)))
+  for i = 1, #found do remove_unnamed(found[i]) end
+  if #found == 0 then return true end
+  l.walker = '>' .. found[#found]
+  lists.put(id, l)
+  return false
+end
+
 -- The names of a list that nobody has any more, a page a call. True when none is left.
 function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
-  l.version, l.done = 0, 0 -- should somebody come back with it, the walk begins anew
+  if l.version > 0 then l.version, l.done, l.walker = 0, l.done == KNOWN and LEAVING or 0, '' end
   lists.put(id, l)
   for i = 1, #entries do
-    local r = resource(last_word(entries[i]))
     dropped[#dropped + 1] = entries[i]
-    if r and not r.removing and #lists.naming(r.name) == 0 then lists.remove(r) end
+    remove_unnamed(last_word(entries[i]))
   end
   if #entries > 0 then return false end
+  if l.done ~= LEAVING and not remove_all_unnamed(id, l) then return false end
   lists.forget(id)
   return true
 end
