@@ -76,6 +76,15 @@ def test_a_script_may_die_at_any_of_its_writes() -> None:
     assert result.reached["journal repaired"] > 1_000
 
 
+@pytest.mark.parametrize("scope", ["2x2-deploy", "2x2-deploy-leave", "2x3-deploy"])
+def test_nobody_is_given_what_its_code_does_not_name(scope: str) -> None:
+    """Promise S8, in every interleaving of two processes that have one resource in common and others not, with faults beside it."""
+    result = Search(World(SCOPES[scope])).run()
+    assert (result.found, result.is_complete) == (None, True)
+    assert result.closures[""] == result.states
+    assert result.reached["journal removing"]
+
+
 def test_a_scope_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the names there are."""
     assert main(["2x5"]) == 2

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from cobalance.coordinator.requests import TOKEN_SUMS
+from cobalance.coordinator.requests import GROUPS_OWN, TOKEN_SUMS
 from cobalance.coordinator.state import State
 from cobalance_sims.explore.codec import HIGHEST_TOKEN
 
@@ -106,8 +106,9 @@ class Records:
         return len({it.subscription for it in self.members.values() if it.is_counted}) > 1
 
     def can_work(self, member: str, resource: str) -> bool:
-        """Whether the group knows a list of a member's that names it; where all have one, that is all there is."""
-        return not self.is_mixed or f"{self.members[member].subscription} {resource}" in self.zsets["declared"]
+        """Whether the group knows a list of a member's that names it; in no scope does its own name less than there is."""
+        subscription = self.members[member].subscription
+        return subscription == GROUPS_OWN or f"{subscription} {resource}" in self.zsets["declared"]
 
     def kept_by(self, member: str) -> int:
         """How many a member keeps."""
