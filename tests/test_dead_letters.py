@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pika.spec import BasicProperties
 from tests.cli_process import cobalance
-from tests.consumers import Place, Seen, channel, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.names import unique
 
 from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.broker import ready_messages
@@ -195,23 +196,25 @@ async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bo
     assert told == [("bad", "no customer of that name")] * 2
 
 
-async def test_a_dead_letter_target_that_takes_nothing_loses_nothing(
-    here: Place, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("target", ["no exchange", "no queue"])
+async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
+    here: Place, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RabbitMQ is left to do what it does with a rejected message, and the log says why the reason is not with it."""
-    with new_topic(here.amqp_url) as topic:
-        with channel(here.amqp_url) as it:
-            it.queue_delete(f"{topic.name}.dead")
-        here.publish(topic, "bad", "good")
-        seen = Seen()
-
-        async def handle(delivery: Delivery) -> None:
-            seen.note(delivery)
-            await refuse(delivery)
-
-        async with here.member(topic, handle, **OPTIONS):
-            await seen.wait(3)
-    assert "without its error in the headers: no queue takes routing key" in caplog.text
+    """RabbitMQ drops a rejected message that has nowhere to go; it stays, its partition waits, and the log says what is missing."""
+    name = unique("dead-end")
+    arguments = {
+        "x-dead-letter-exchange": "" if target == "no queue" else name,
+        "x-dead-letter-routing-key": f"{name}.dead",
+    }
+    with channel(here.amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments=arguments)
+    here.publish(name, "bad", "good")
+    async with here.member([name], refuse, **OPTIONS):
+        await until(lambda: here.journal("abandoned"))
+    assert bodies_in(here.amqp_url, name) == ["bad", "good"]
+    assert "cannot be dead-lettered, and RabbitMQ might drop it" in caplog.text
+    with channel(here.amqp_url) as it:
+        it.queue_delete(name)
 
 
 def test_the_help_says_what_replaying_does() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from cobalance.errors import CobalanceError, HandlerHung, UsageError
+from cobalance.errors import CobalanceError, HandlerHung, PermissionMissing, UsageError
 from cobalance.events import Abandoned
 from cobalance.rabbitmq.dead_letters import Reason, words_of
 from cobalance.rabbitmq.delivery import Delivery
@@ -94,9 +94,16 @@ class FailurePolicy:
             raise error
         if self._on_error == "dead_letter":
             self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")
-            parcels.popleft()
-            await self._dead_letter(parcel, error, worker)
-            return worker.goes_on
+            hindrance = await self._dead_letter(parcel, error, worker)
+            if hindrance is None:
+                parcels.popleft()
+                return worker.goes_on
+            log.error(
+                "group %s: %s cannot be dead-lettered, and RabbitMQ might drop it: its partition is given up for a while, with that "
+                "message first in it. %s",
+                *(self._group, parcel, hindrance),
+            )
+            error = hindrance
         worker.put_down(1)
         if self._on_error == "halt":
             worker.give_up(f"halted:{_kind(error)}")
@@ -104,25 +111,30 @@ class FailurePolicy:
             self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")
         else:
             worker.give_up(f"failed:{_kind(error)}")
-            self._log(
-                logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it"
-            )
+            if self._on_error == "pause":
+                self._log(
+                    logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it"
+                )
         return False
 
-    async def _dead_letter(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
+    async def _dead_letter(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> CobalanceError | None:
+        """What keeps it from being sent, so that nobody can say whether there is anything that would take it."""
         if not parcel.settle():
-            return
+            return None
         delivery, reason = parcel.deliveries[0], Reason(self._group, parcel.failures, error)
         try:
             await in_thread(partial(self._send, worker.queue, delivery, reason))
-        except CobalanceError as failure:
+        except PermissionMissing as failure:  # RabbitMQ itself needs none
             log.warning(
                 "group %s: %s is dead-lettered by RabbitMQ, without its error in the headers: %s",
                 *(self._group, parcel, failure),
             )
             worker.reject(delivery)
+        except CobalanceError as failure:
+            return failure
         else:
             worker.done(delivery)
+        return None
 
     async def _tell(self, parcel: Parcel, error: Exception) -> None:
         """Tells the program, which has as long as a handler."""
