@@ -82,6 +82,8 @@ class World:
         self.living: dict[str, Process] = {}
         self.list_version = 1
         self.resources: tuple[str, ...] = ()
+        self.lists: dict[int, tuple[str, ...]] = {}
+        """What the group's own list was before, by version."""
         """The group's own list."""
         self.deployed: tuple[str, ...] | None = None
         """What the code that is deployed now names; None leaves it to the group's own list."""
@@ -133,6 +135,7 @@ class World:
 
     def declare(self, names: Iterable[str]) -> None:
         """The group's own list changes; every process without another declares it, within a second or so."""
+        self.lists[self.list_version] = self.resources
         self.list_version += 1
         self.resources = tuple(sorted(names))
         self.log(None, f"the list has {len(self.resources)} resources")

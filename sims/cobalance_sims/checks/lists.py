@@ -75,8 +75,6 @@ class S8(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._patience_ms = 2 * world.settings.heartbeat_interval_ms + 1_000
-        self._lists: dict[int, tuple[str, ...]] = {}
-        """Of the group's own: by version."""
         self._known = 0
         """The version that the group has for certain."""
         self._off: dict[str, int] = {}
@@ -110,10 +108,10 @@ class S8(Check):
             self._known = 0
 
     def _own(self) -> set[str] | None:
-        self._lists[self.world.list_version] = self.world.resources
         if not self._known:
             return None
-        return {name for version, names in self._lists.items() if version >= self._known for name in names}
+        lists = {**self.world.lists, self.world.list_version: self.world.resources}
+        return {name for version, names in lists.items() if version >= self._known for name in names}
 
     def second(self) -> None:
         """What nobody names any more, and what somebody does."""
