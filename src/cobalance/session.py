@@ -376,15 +376,11 @@ class Session:
         return Release(tuple(releasing)) if releasing else None
 
     def _next_in_turn(self) -> Payload | None:
-        """Commits may be asked for without a pause: after each call of them, what is due of ours goes first. News has come with its answer."""
+        """Commits may be asked for without a pause: after each call of them, what is to be told goes first. News has come with its answer."""
         ours_first, self._ours_first = self._ours_first, False
         if ours_first:
-            return (
-                self._next_for_us(has_news=False)
-                or self._next_for_others()
-                or self._next_for_us(has_news=self.line.has_news)
-            )
-        return self._next_for_others() or self._next_for_us(has_news=self.line.has_news)
+            return self._next_to_tell() or self._next_for_others() or self._next_for_us()
+        return self._next_for_others() or self._next_for_us()
 
     @property
     def _is_parking(self) -> bool:
@@ -398,15 +394,25 @@ class Session:
             return CommitRequest(tuple(committing))
         return self.leaving.last_request(self.holdings) if self.phase is Phase.LEAVING else None
 
-    def _next_for_us(self, *, has_news: bool) -> Payload | None:
+    def _next_to_tell(self) -> Payload | None:
         page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
         if page is not None:
             return page
-        if has_news or self._now >= self._heartbeat_at:
+        if self._now >= self._heartbeat_at and (progress := tuple(self.holdings.news())):
+            return Heartbeat(progress)
+        return self._next_tick()
+
+    def _next_for_us(self) -> Payload | None:
+        page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
+        if page is not None:
+            return page
+        if self.line.has_news or self._now >= self._heartbeat_at:
             return Heartbeat(tuple(self.holdings.news()))
-        if self._is_coordinator and self._due_at is not None and self._now >= self._due_at:
-            return Tick()
-        return None
+        return self._next_tick()
+
+    def _next_tick(self) -> Tick | None:
+        is_due = self._is_coordinator and self._due_at is not None and self._now >= self._due_at
+        return Tick() if is_due else None
 
     def _send(self, payload: Payload) -> None:
         self._ours_first = isinstance(payload, CommitRequest)
