@@ -245,6 +245,18 @@ def test_what_is_dropped_while_another_has_not_said_what_it_names(group: Group) 
     assert group.holders() == dict.fromkeys(ORDERS[:4], "a")
 
 
+def test_what_was_on_trial_is_shared_again_once_that_is_over(group: Group) -> None:
+    """What one has given up stays with who got it for a while, and may move then."""
+    a, b = member(group, "a", ["x", "y"]), member(group, "b", ["x", "y", "z"])
+    group.drain()
+    a.release(*sorted(a.holds), reason="hung")
+    group.drain()
+    assert held(a, b) == [set(), {"x", "y", "z"}]
+    group.run(4 * SETTINGS.session_timeout_ms)
+    group.drain()
+    assert sorted(len(it.holds) for it in (a, b)) == [1, 2]
+
+
 def test_too_many_different_lists_are_refused(group: Group) -> None:
     """Each costs every grant a question."""
     for number in range(32):

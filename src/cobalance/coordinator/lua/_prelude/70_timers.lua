@@ -104,6 +104,7 @@ function fire.a(name)
   if is_owned then leave_owned(r) end
   if r.rank == '0' then
     r.rank = '2'
+    G.uneven = 1
     if is_owned then note_shift(r.owner) end
   end
   if now >= forgets_at then r.avoid = '-' end
