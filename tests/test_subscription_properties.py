@@ -32,7 +32,7 @@ class Subscriptions(Histories):
         """It sends its list, as far as it is asked for."""
         name = self.subscribed[member.id]
         if name != OWN:
-            assert self.group.set_resources(member, LISTS[name], version=1) in ("DONE", "CURRENT", "WAIT")
+            assert self.group.set_resources(member, LISTS[name], version=1) in ("DONE", "CURRENT", "WAIT", "ENDED")
 
     @rule(
         capacity=st.sampled_from([1, 1, 1, 2, 3, 0]),
@@ -66,11 +66,15 @@ class Subscriptions(Histories):
     # -- what always holds -------------------------------------------------------------------------------------------
 
     def named_by(self, subscription: str) -> set[str]:
-        """What its list names."""
+        """What its list names; until the group has one of its own, what no other names is on it."""
         if subscription != OWN:
             return set(LISTS[subscription])
-        entries = (entry.split(" ") for entry in self.group.records().zsets["declared"])
-        return {name for it, name in entries if it == OWN}
+        records = self.group.records()
+        entries = [entry.split(" ") for entry in records.zsets["declared"]]
+        if records.number("list_version"):
+            return {name for it, name in entries if it == OWN}
+        had = {it.subscription for it in records.members.values() if it.is_counted}
+        return records.resources.keys() - {name for it, name in entries if it in had}
 
     @invariant()
     def nobody_is_given_what_it_does_not_name(self) -> None:
@@ -102,7 +106,8 @@ class Subscriptions(Histories):
                 )
             if it.status == "held":
                 assert name in workers[it.owner], f"{it.owner} has {name}"
-        assert not list(self.better_moves(workers))
+        if len({self.subscribed[member] for member in workers}) > 1:  # else quotas say how many
+            assert not list(self.better_moves(workers))
         assert all(not member.pending for member in self.members)
         self.check_fixed_point()
 
