@@ -94,8 +94,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([-5000, 60_000]))
     def clock_steps(self, ms: int) -> None:
-        """The server's clock is set."""
+        """The server's clock is set, and everybody calls before the next step. Who calls no more has ended, since a step forward is
+        postponed by half a session at most (70_timers.lua): no clock is sound for a process that lives on unheard.
+        """
         self.group.step_clock(ms)
+        for member in self.group.members.values():
+            member.is_over = member.is_over or (ms > 0 and member.silent)
+        self.group.beat()
 
     @rule(ms=st.integers(2500, 8000))
     def outage(self, ms: int) -> None:

@@ -63,12 +63,6 @@ class Subscriptions(Histories):
         assume(self.subscribed[member.id] == OWN)
         self.group.set_resources(member, tuple(sorted((POOL + POOL)[start : start + count])))
 
-    @rule(ms=st.sampled_from([-5000, 60_000]))
-    def clock_steps(self, ms: int) -> None:
-        """The server's clock is set, and everybody calls before it is set again: a clock that jumps on and on is not sound (S2)."""
-        super().clock_steps(ms)
-        self.group.beat()
-
     # -- what always holds -------------------------------------------------------------------------------------------
 
     def named_by(self, subscription: str) -> set[str]:
