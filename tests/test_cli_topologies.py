@@ -79,7 +79,7 @@ def test_a_topic_is_grown_described_and_pruned(topic: str, urls: dict[str, str])
 def test_a_halted_partition_is_shown_and_resumed(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """From the first failure to the second try, without a word of what the message or the error says."""
     arguments = ("consume", topic, "--group", group, "--retries", "0", "--on-error", "halt", "--handler", "shop:fail")
-    with running(*arguments, environment=urls, folder=folder) as consumer:
+    with running(*arguments, "--no-log-exceptions", environment=urls, folder=folder) as consumer:
         assert cobalance("publish", topic, "bad", "--key", "a", environment=urls).code == 0
         consumer.wait_for("tried bad")
         row, described = _wait_halted(group, urls)

@@ -16,6 +16,7 @@ from cobalance.rabbitmq.partition import State
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 from cobalance.rabbitmq.stream_worker import StreamWorker
+from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,9 @@ def consumer_that_got(*offsets: int) -> StreamConsumer:
 
 async def test_the_message_at_the_position_is_no_progress() -> None:
     """It comes on every channel, so that one which is lost right behind it is tried again less and less often."""
-    group: Any = SimpleNamespace(name="g", share=lambda: None, connection=SimpleNamespace(is_open=True))
+    group: Any = SimpleNamespace(
+        name="g", own=MemberSettings(), share=lambda: None, connection=SimpleNamespace(is_open=True)
+    )
     worker: Any = StreamWorker(Tenure("s", 1, 5, group), STREAM, group, StreamSettings())
     pauses: list[float | None] = []
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, place, until
 
+from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.settings import MemberSettings
 from cobalance.worker_threads import WorkerThreads
@@ -87,24 +88,34 @@ async def test_the_patience_still_ends() -> None:
     go_on.set()
 
 
-async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_returned(here: Place) -> None:
+async def cancel_work(times: int) -> None:
     """As an event loop's end does, with all of its tasks."""
+    for _ in range(times):
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name().endswith("._run"):
+                task.cancel()
+        await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_returned(here: Place) -> None:
+    """Then the membership ends, and says why."""
     blocking = Blocking()
     own = MemberSettings(drain_timeout_ms=60_000)
+
+    async def be_a_member() -> None:
+        async with here.member(topic, blocking.handle, member=own):
+            await until(blocking.begun.is_set)
+            await cancel_work(2)
+            assert here.journal("released", "abandoned") == []
+            blocking.go_on.set()
+            with anyio.fail_after(WITHIN_S):
+                await asyncio.Event().wait()
+
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1)
         try:
-            async with here.member(topic, blocking.handle, member=own):
-                await until(blocking.begun.is_set)
-                for _ in range(2):
-                    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                        if task.get_name().endswith("._run"):
-                            task.cancel()
-                    await anyio.wait_all_tasks_blocked()
-                assert here.journal("released", "abandoned") == []
-                blocking.go_on.set()
-                with anyio.fail_after(WITHIN_S):
-                    await asyncio.Event().wait()  # a task of ours that has ended ends the membership
+            with pytest.raises(UsageError, match="was cancelled"):
+                await be_a_member()
             assert here.journal("abandoned")
         finally:
             blocking.go_on.set()
