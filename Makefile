@@ -4,7 +4,7 @@ PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 ARGS =
 # Tests mostly wait, so two processes run them, a file at a time, each with servers of its own; where servers are given, they
-# are shared, and one process runs them all.
+# are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
 .PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos lock fresh test-servers
@@ -13,7 +13,7 @@ demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
 
 test: .venv/.up-to-date
-	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 $(ARGS)
 
 # The short forms of the long campaigns below, which CI runs before the tests.
 campaigns: .venv/.up-to-date
