@@ -395,20 +395,19 @@ class Session:
         return self.leaving.last_request(self.holdings) if self.phase is Phase.LEAVING else None
 
     def _next_to_tell(self) -> Payload | None:
-        page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
-        if page is not None:
-            return page
-        if self._now >= self._heartbeat_at and (progress := tuple(self.holdings.news())):
+        page = self._next_page()
+        if page is None and self._now >= self._heartbeat_at and (progress := tuple(self.holdings.news())):
             return Heartbeat(progress)
-        return self._next_tick()
+        return page or self._next_tick()
 
     def _next_for_us(self) -> Payload | None:
-        page = None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
-        if page is not None:
-            return page
-        if self.line.has_news or self._now >= self._heartbeat_at:
+        page = self._next_page()
+        if page is None and (self.line.has_news or self._now >= self._heartbeat_at):
             return Heartbeat(tuple(self.holdings.news()))
-        return self._next_tick()
+        return page or self._next_tick()
+
+    def _next_page(self) -> Payload | None:
+        return None if self.phase is Phase.LEAVING else self.declaration.next_page(self._now)
 
     def _next_tick(self) -> Tick | None:
         is_due = self._is_coordinator and self._due_at is not None and self._now >= self._due_at

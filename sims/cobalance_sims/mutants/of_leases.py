@@ -61,8 +61,8 @@ LEASES: tuple[Mutant, ...] = (
     python(
         "no-heartbeats",
         "session",
-        "if self.line.has_news or self._now >= self._heartbeat_at:",
-        "if self.line.has_news:",
+        "if page is None and (self.line.has_news or self._now >= self._heartbeat_at):",
+        "if page is None and self.line.has_news:",
         "Members fall silent when nothing happens.",
         "2x1",
     ),

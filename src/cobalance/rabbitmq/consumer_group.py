@@ -87,7 +87,7 @@ class ConsumerGroup(Streaming):
         management_url: where RabbitMQ's management API is (``http://user:password@host:15672``), for the last two of these; by
             default on the AMQP URL's hosts, with its user and password. When it is given, a member that is granted something also
             has the connections of members closed whose session has expired, so that a frozen process keeps nobody waiting.
-        refresh_ms: how often the group's coordinator looks for queues, and whether the topic was grown.
+        refresh_ms: how often one member, of those that were given the same, looks for queues, and whether the topic was grown.
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
         batch: has the handler called with lists of messages; see :class:`Batch`.
         retries: a number, or :class:`Retries`.

@@ -34,8 +34,8 @@ class Source(Protocol):
     def id(self) -> str:
         """The subscription of all who look for the same."""
 
-    def look(self, listed: Mapping[str, ResourceRow], declared: Collection[str]) -> Look:
-        """What to consume now, given the group's resources, and those that the subscription names. Blocks."""
+    def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
+        """What to consume now, given the group's resources, and how to ask for those that the subscription names. Blocks."""
 
 
 class Discovery:
@@ -68,8 +68,10 @@ class Discovery:
             state = self._coordinator.state()
             if int(state["recovering"]) > int(state["heard"]):  # claims are still coming in
                 return ELECTION_MS
-            declared = set(self._coordinator.declared(self._source.id))
-            look = self._source.look({row.name: row for row in self._coordinator.resources()}, declared)
+            look = self._source.look(
+                {row.name: row for row in self._coordinator.resources()},
+                lambda: set(self._coordinator.declared(self._source.id)),
+            )
         except CobalanceError as error:
             if str(error) != self._trouble:
                 log.warning("group %s: its queues could not be looked for. %s", self._coordinator.group, error)

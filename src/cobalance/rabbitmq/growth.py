@@ -9,9 +9,9 @@ layout 1 is. That takes three steps, in this order:
    again, and sends what came back, in its old order, ahead of anything newer.
 2. *Open*: layout 2 is bound, and then its marker, the exchange `orders.v2`, is declared. Publishers take the newest layout that has
    a marker, so nobody publishes to half a layout, and nobody to layout 2 while layout 1 takes anything.
-3. *Drain*: the group's elected coordinator sees the marker. It declares the queues of layout 2 as resources only when those of layout
-   1 are empty, nobody in the group holds one of them any more, and they have no consumer, whose unacknowledged messages would come
-   back (`layouts`). So what a key had in layout 1 is processed and acknowledged before layout 2 is consumed at all.
+3. *Drain*: the member that is elected to look (`discovery`) sees the marker. It declares the queues of layout 2 as resources only
+   when those of layout 1 are empty, nobody in the group holds one of them any more, and they have no consumer, whose unacknowledged
+   messages would come back (`layouts`). So what a key had in layout 1 is processed and acknowledged before layout 2 is consumed at all.
 
 A growth that was interrupted goes on when it is asked for again; until then publishers wait, and fail with PublishFailed (nothing
 was sent) when their patience ends. Two growths exclude each other. Streams cannot be grown: they never become empty.

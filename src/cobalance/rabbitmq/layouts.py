@@ -4,7 +4,7 @@
     nothing is ready in them, and nobody is busy with one      none: whoever still holds one finishes, acknowledges and lets go
     nobody holds one, and none has a consumer or a message     the newest layout's, for good
 
-What is looked at is in RabbitMQ and in the group, so that any member may be the coordinator at any moment.
+What is looked at is in RabbitMQ and in the group, so that any member of the subscription may be its head at any moment.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from cobalance.rabbitmq.sources import BoundQueues, ManagedSource, MatchingQueue
 from cobalance.rabbitmq.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from cobalance.coordinator.client import ResourceRow
     from cobalance.rabbitmq.consumer_options import Part
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Subscription:
     """The parts of what a consumer group was given. Two processes that were given the same have one :attr:`id`, and share one list, of
-    which the coordinator's `head` looks for what changes by itself.
+    of which one member, its head, is elected to look for what changes by itself.
 
     Args:
         parts: a string is a queue's name; alone it is a topic's.
@@ -81,19 +81,20 @@ class Subscription:
 
     @cached_property
     def id(self) -> str:
-        """What all processes that were given the same have in common."""
+        """What all processes that were given the same have in common. With a ~ in front the coordinator elects a head."""
         if not self.changes:
             return digest(tuple(sorted(set(self._fixed))))
         return "~" + digest(tuple(sorted({*self._words, *(f"queue {name}" for name in self._fixed)})))
 
-    def look(self, listed: Mapping[str, ResourceRow], declared: Collection[str]) -> Look:
-        """What to consume now, given the group's resources, and those that this subscription names. Blocks."""
+    def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
+        """What to consume now, given the group's resources, and how to ask for those that this subscription names. Blocks."""
         found, again = set(self._fixed), []
         for layout in self._layouts:
             look = layout.look(listed)
             found.update(look.resources or ())
             again.append(look.again_in_ms)
         if self._managed:
+            declared = ask_declared()
             theirs = {name: row for name, row in listed.items() if name in declared and not self._is_anothers(name)}
             for source in self._managed:
                 resources = source.look(theirs).resources

@@ -89,8 +89,6 @@ local function apply_page()
   if TO ~= '' then return TO end
 end
 
--- A walk that began while recovering has removed nothing yet, even if recovery is over when it ends.
-local ADDED, ADDS = 2, 3
 
 local function is_walked_by_another()
   local m = l.walker ~= CALLER and member(l.walker)
@@ -99,7 +97,7 @@ end
 
 local function walk()
   if FROM == '' then
-    l.version, l.hash, l.done, l.walker = VERSION, HASH, G.recovering > 0 and ADDS or 0, CALLER
+    l.version, l.hash, l.done, l.walker = VERSION, HASH, G.recovering > 0 and lists.ADDS or 0, CALLER
   elseif l.walker ~= CALLER or VERSION ~= l.version then
     return 'AGAIN'
   end
@@ -108,11 +106,11 @@ local function walk()
   l.walk_until = now + 2 * G.heartbeat_ms
   if next then return 'NEXT', next end
   l.walker, l.walk_until = '', 0
-  if l.done == ADDS then
-    l.done = ADDED
+  if l.done == lists.ADDS then -- nothing was removed, even if recovery is over by now
+    l.done = lists.ADDED
     return 'RECOVERING'
   end
-  l.done = 1
+  l.done = lists.KNOWN
   return 'DONE'
 end
 
@@ -128,9 +126,9 @@ if VERSION < l.version then
   results[1] = 'IGNORED'
 elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'
-elseif VERSION == l.version and l.done == 1 then
+elseif VERSION == l.version and l.done == lists.KNOWN then
   results[1] = 'CURRENT'
-elseif VERSION == l.version and l.done == ADDED and G.recovering > 0 then
+elseif VERSION == l.version and l.done == lists.ADDED and G.recovering > 0 then
   results[1] = 'RECOVERING'
 elseif VERSION == l.version and is_walked_by_another() then
   results[1] = 'WAIT'

@@ -3,36 +3,43 @@
 -- is theirs.
 --
 -- DECLARED holds "subscription resource". While all members have one subscription, everything in the group is on its list, and
--- quotas say who should have how many (40_shares.lua); otherwise the lists are asked (85_evenness.lua).
+-- quotas say who should have how many (40_shares.lua); otherwise the lists are asked (75_evenness.lua).
 --
 -- A list is replaced by one of a higher version. How far that is, is the group's own in the scalars list_… and walk…, of any other in
--- the field u:<subscription>: version hash done walker walk_until.
+-- the field u:<subscription>: version hash done walker walk_until. While a list is let go of, the walker is ">" and the resource looked at
+-- last, if that goes through all of them.
 
-local lists = {}
+-- What done says: 0 or one of these. Not all of it is known | all is | all was added while recovering, when nothing is removed | the walk
+-- began then | it was known, and is let go of, so that a walk would begin anew.
+local lists = {KNOWN = 1, ADDED = 2, ADDS = 3, LEAVING = 4}
 
 do -- as in 25_owned.lua
 
 local named, how_many -- subscriptions in the order they came; how many members each has
+local present, remembered -- those that somebody has, and all; made of the former when they are asked for
 local known = {}
 
 -- Of the members with one subscription that begins with ~ one is elected, its head, to look for what is on the list. G.heads has
 -- "subscription=member " for each, with - for the member while there is none; then every heartbeat settles, and the next one is it.
 function lists.is_head(id) return string.find(G.heads, '=' .. id .. ' ', 1, true) end
 
-local function set_head(id, head)
-  local out = ''
-  for subscription, before in string.gmatch(G.heads, '([^ =]+)=(%S+) ') do
-    if subscription ~= id then out = out .. subscription .. '=' .. before .. ' ' end
+-- The head of a subscription, and what G.heads has of the others.
+local function head_of(id)
+  local head, others = nil, ''
+  for subscription, it in string.gmatch(G.heads, '([^ =]+)=(%S+) ') do
+    if subscription == id then head = it else others = others .. subscription .. '=' .. it .. ' ' end
   end
-  G.heads = head and out .. id .. '=' .. head .. ' ' or out
+  return head, others
+end
+
+local function set_head(id, head)
+  local _, others = head_of(id)
+  G.heads = head and others .. id .. '=' .. head .. ' ' or others
 end
 
 function lists.elect(m)
   if string.sub(m.subscription, 1, 1) ~= '~' then return end
-  local head
-  for subscription, id in string.gmatch(G.heads, '([^ =]+)=(%S+) ') do
-    if subscription == m.subscription then head = id end
-  end
+  local head = head_of(m.subscription)
   if not head or not is_live(member(head)) then set_head(m.subscription, m.id) end
 end
 
@@ -60,13 +67,15 @@ end
 -- Those that somebody has; if nobody is there, or all are asked for, those that are remembered.
 function lists.subscriptions(all_of_them)
   read_subscriptions()
-  local had, all = {}, {}
-  for i = 1, #named do
-    local count = how_many[named[i]]
-    if count then all[#all + 1] = named[i] end
-    if count and count > 0 then had[#had + 1] = named[i] end
+  if not present then
+    present, remembered = {}, {}
+    for i = 1, #named do
+      local count = how_many[named[i]]
+      if count then remembered[#remembered + 1] = named[i] end
+      if count and count > 0 then present[#present + 1] = named[i] end
+    end
   end
-  return (#had > 0 and not all_of_them) and had or all, #had < #all and #had > 0
+  return (#present > 0 and not all_of_them) and present or remembered, #present < #remembered and #present > 0
 end
 
 -- Each costs every grant a question, while there are several.
@@ -88,6 +97,7 @@ end
 function lists.forget_members()
   read_subscriptions()
   for i = 1, #named do how_many[named[i]] = 0 end
+  present = nil
 end
 
 function lists.count(id, delta)
@@ -97,7 +107,7 @@ function lists.count(id, delta)
   elseif how_many[id] == 0 then
     call('ZREM', TIMERS, 'l:' .. id)
   end
-  how_many[id] = how_many[id] + delta
+  how_many[id], present = how_many[id] + delta, nil
   if how_many[id] == 0 then set_head(id, nil) end
   G.uneven, G.round = 1, G.round + 1
   lists.let_go_later()
@@ -137,7 +147,7 @@ function lists.forget_walks()
   G.list_done = 0
 end
 
-function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == 1 end
+function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == lists.KNOWN end
 
 -- All but one, if it is named.
 function lists.are_known(but)
@@ -162,7 +172,7 @@ end
 -- It is no subscription any more.
 function lists.forget(id)
   read_subscriptions()
-  how_many[id] = nil
+  how_many[id], present = nil, nil
   kept['u:' .. id] = nil
   call('HDEL', STATE, 'u:' .. id)
 end
@@ -172,7 +182,7 @@ function lists.are_lost()
   local all = lists.subscriptions(true)
   for i = 1, #all do
     local id = all[i]
-    if lists.of(id).done == 1 and call('ZLEXCOUNT', DECLARED, '[' .. id .. ' ', '(' .. id .. '!') == 0 then return true end
+    if lists.of(id).done == lists.KNOWN and call('ZLEXCOUNT', DECLARED, '[' .. id .. ' ', '(' .. id .. '!') == 0 then return true end
   end
   return false
 end

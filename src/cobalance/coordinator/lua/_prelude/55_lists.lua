@@ -46,8 +46,6 @@ end
 
 local dropped = {}
 
-local KNOWN, LEAVING = 1, 4 -- what l.done says of a list that is let go of, so that a walk through it would begin anew
-
 local function remove_unnamed(name)
   local r = resource(name)
   if r and not r.removing and #lists.naming(name) == 0 then lists.remove(r) end
@@ -67,14 +65,14 @@ end
 -- The names of a list that nobody has any more, a page a call. True when none is left.
 function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
-  if l.version > 0 then l.version, l.done, l.walker = 0, l.done == KNOWN and LEAVING or 0, '' end
+  if l.version > 0 then l.version, l.done, l.walker = 0, l.done == lists.KNOWN and lists.LEAVING or 0, '' end
   lists.put(id, l)
   for i = 1, #entries do
     dropped[#dropped + 1] = entries[i]
     remove_unnamed(last_word(entries[i]))
   end
   if #entries > 0 then return false end
-  if l.done ~= LEAVING and not remove_all_unnamed(id, l) then return false end
+  if l.done ~= lists.LEAVING and not remove_all_unnamed(id, l) then return false end
   lists.forget(id)
   return true
 end

@@ -19,15 +19,21 @@ do -- as in 25_owned.lua
 local SEEN = 10 -- so many looks cost as much as a move
 local STUCK = 4503599627370496 -- 2^52; before it FREE holds versions, behind it the rounds in which nobody could work something
 
--- Who of a subscription would be least loaded with one more, and how much; another than `but`, if there is one.
-local function least_of(id, but)
+-- Who of a subscription would be least loaded with one more, and how much; up to a load, if it is given.
+function even.least_loaded(id, count, load)
   save_loads()
-  local found = call('ZRANGEBYLEX', MORE, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', '2')
   local line = {}
+  local found = call('ZRANGEBYLEX', MORE, '[' .. id .. ' ', '(' .. id .. (load or '') .. '!', 'LIMIT', '0', int(count))
   for i = 1, #found do
     local at, who = string.match(found[i], '^%S+ (%d+) (%S+)$')
     line[i] = {id = who, at = tonumber(at), subscription = id}
   end
+  return line
+end
+
+-- Another than `but`, if there is one.
+local function least_of(id, but)
+  local line = even.least_loaded(id, 2)
   return line[1] and line[1].id == but and line[2] or line[1]
 end
 
@@ -163,12 +169,15 @@ function even.cancel()
   local ids = call('ZRANGEBYSCORE', REVOKING, '0', '+inf', 'LIMIT', '0', '10')
   for i = 1, #ids do
     local m = member(ids[i])
-    local newest = highest_owned(m.id, ' p', ' q', 10)
+    local newest, receivers = highest_owned(m.id, ' p', ' q', 10), receivers_from(m, 1)
     for n = 1, #newest do
       local name = last_word(newest[n])
       if G.budget <= 0 then return end
       pay_for_looking()
-      if lists.can_work(m, name) and not receiver_of(name, receivers_from(m, 1)) then cancel(resource(name)) end
+      if lists.can_work(m, name) and not receiver_of(name, receivers) then
+        cancel(resource(name))
+        receivers = receivers_from(m, 1)
+      end
     end
   end
 end

@@ -143,16 +143,7 @@ local function line_of(from, to, count)
 end
 
 -- Those below the floor of their shares.
-local function line_below(count)
-  save_loads()
-  local prefix, line = lists.common() .. ' ', {}
-  local found = call('ZRANGEBYLEX', MORE, '[' .. prefix, '(' .. prefix .. fmt('%016.0f', level()) .. '!', 'LIMIT', '0', int(count))
-  for i = 1, #found do
-    local at, id = string.match(found[i], '^%S+ (%d+) (%S+)$')
-    line[i] = {id = id, at = tonumber(at)}
-  end
-  return line
-end
+local function line_below(count) return even.least_loaded(lists.common(), count, ' ' .. fmt('%016.0f', level())) end
 
 local function take_first(line, but) return table.remove(line, line[2] and line[1].id == but and 2 or 1) end
 
