@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cobalance import actions as act
 from cobalance import events as ev
-from cobalance.coordinator.keys import EVERYBODY, hint_channel
+from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
@@ -133,7 +133,7 @@ class Engine:
             self._work.left()
             self._work.flush()
             raise
-        self._listener.subscribe(hint_channel(self._coordinator.group, EVERYBODY))
+        self._listener.subscribe(self._coordinator.channel(EVERYBODY))
         self.post(ev.Started(subscription))
 
     def discard(self) -> None:
@@ -246,7 +246,7 @@ class Engine:
     def _(self, action: act.Listen) -> None:
         if self._channel:
             self._listener.unsubscribe(self._channel)
-        self._channel = hint_channel(self._coordinator.group, action.member)
+        self._channel = self._coordinator.channel(action.member)
         self._listener.subscribe(self._channel)
 
     @_carry_out.register
@@ -313,5 +313,5 @@ class Engine:
             log.warning("group %s: %s; trying again", self._coordinator.group, error)
 
     def _hinted(self, channel: str, version: int) -> None:
-        if channel in (self._channel, hint_channel(self._coordinator.group, EVERYBODY)):
+        if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))

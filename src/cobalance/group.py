@@ -13,6 +13,7 @@ import anyio
 import attrs
 
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import check_redis_url, check_transport, open_transport
 from cobalance.declaration import digest
@@ -64,6 +65,7 @@ class GroupOptions(TypedDict, total=False):
     resources_version: int | None
     transport: Transport | None
     log_exceptions: bool
+    key_prefix: str
 
 
 class Group(Pausing):
@@ -91,6 +93,8 @@ class Group(Pausing):
             themselves. Raise it with every change of the list; :meth:`declare` changes it later.
         transport: instead of ``redis_url``.
         log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
+        key_prefix: what the group's keys and channels in Redis begin with. Groups under another one are others, whatever their names: for
+            several environments on one Redis.
 
     Raises:
         CobalanceError: on entering, when the server cannot be used; the message says what to do.
@@ -111,6 +115,7 @@ class Group(Pausing):
         resources_version: int | None = None,
         transport: Transport | None = None,
         log_exceptions: bool = True,
+        key_prefix: str = DEFAULT_PREFIX,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         check_redis_url("redis_url", redis_url)
@@ -121,6 +126,7 @@ class Group(Pausing):
         super().__init__(work, on_assigned, on_revoked, on_lost)
         self.log_exceptions = log_exceptions
         self.name = validate_name("group", name)
+        self._key_prefix = validate_name("key prefix", key_prefix)
         self.settings = settings or GroupSettings()
         self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
@@ -394,11 +400,11 @@ class Group(Pausing):
         finally:
             self._close_transport(first)
         lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
-        return Coordinator(lasting, self.name)
+        return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
 
     def _greet(self, transport: Transport) -> int:
         """Raises what keeps the server from being used; returns the group's session timeout."""
-        coordinator = Coordinator(transport, self.name)
+        coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
         try:
             coordinator.tick()
             check_members(self.name, int(coordinator.state()["members"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.coordinator.keys import journal_key
+from cobalance.coordinator.keys import DEFAULT_PREFIX, journal_key
 from cobalance.errors import ProtocolMismatch
 from cobalance.names import validate_name
 
@@ -126,8 +126,9 @@ class Gap:
 class Journal:
     """Reads one group's journal."""
 
-    def __init__(self, transport: Transport, group: str) -> None:
-        self._transport, self._key = transport, journal_key(validate_name("group", group))
+    def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
+        self._transport = transport
+        self._key = journal_key(validate_name("group", group), validate_name("key prefix", key_prefix))
 
     def entries(self, after: str = BEGINNING) -> Iterator[JournalEntry]:
         """What is there now, after an entry's ``id``, oldest first.

@@ -13,6 +13,7 @@ import anyio
 import anyio.from_thread
 import attrs
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.group import Group
 from cobalance.limits import check_callables
@@ -105,6 +106,7 @@ class BlockingGroup:
         resources_version: int | None = None,
         transport: Transport | None = None,
         log_exceptions: bool = True,
+        key_prefix: str = DEFAULT_PREFIX,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._blocking_work = work
@@ -121,6 +123,7 @@ class BlockingGroup:
             resources_version=resources_version,
             transport=transport,
             log_exceptions=log_exceptions,
+            key_prefix=key_prefix,
         )
         self._portal: BlockingPortal
         self._stack = ExitStack()

@@ -11,6 +11,7 @@ from typing import Protocol
 import redis
 from tests.redis_user import PASSWORD, rules
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.memory_store import MemoryStore
 from cobalance.coordinator.state import State, dump_redis, load_redis
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, Listener, OnHint, Reply, Script
@@ -33,7 +34,7 @@ class Backend(Protocol):
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         """Entries of a stream; see Transport."""
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """See Transport."""
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class MemoryBackend:
         """Not needed here."""
         raise NotImplementedError
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """Not needed here."""
         raise NotImplementedError
 
@@ -176,7 +177,7 @@ class RedisBackend:
         """Not needed here."""
         raise NotImplementedError
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """Not needed here."""
         raise NotImplementedError
 

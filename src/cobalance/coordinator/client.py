@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
     Configure,
@@ -42,10 +42,15 @@ _NOBODY = Header(member="-", number=0)
 class Coordinator:
     """Runs the verbs of one group."""
 
-    def __init__(self, transport: Transport, group: str) -> None:
+    def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
         self.group = validate_name("group", group)
         self.transport = transport
-        self._keys = group_keys(group)
+        self._prefix = validate_name("key prefix", key_prefix)
+        self._keys = group_keys(group, key_prefix)
+
+    def channel(self, member: str) -> str:
+        """Where a member hears of changes, and listens for them."""
+        return hint_channel(self.group, member, self._prefix)
 
     def execute(self, request: Request) -> CoordinatorReply:
         """Sends one request, once; while the group is being repaired, each call only brings that forward.

@@ -1,5 +1,7 @@
 """The keys of a group: described once, here. All are declared to every script and share one hash tag (one cluster slot).
 
+They are called ``PREFIX:1:{GROUP}:NAME``, and so are the channels of hints. Groups under different prefixes know nothing of each other.
+
 =============  ======  ==================================================================================================
 name           type    contents; lifetime is the group's unless it says otherwise
 =============  ======  ==================================================================================================
@@ -33,7 +35,12 @@ name           type    contents; lifetime is the group's unless it says otherwis
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 SCHEMA = 1
+
+DEFAULT_PREFIX = "cobalance"
 
 NAMES = (
     "state",
@@ -56,31 +63,41 @@ NAMES = (
 )
 
 
-def group_keys(group: str) -> tuple[str, ...]:
+def group_keys(group: str, prefix: str = DEFAULT_PREFIX) -> tuple[str, ...]:
     """The keys every script of the group is given, in the order the scripts expect."""
-    return tuple(f"cobalance:{SCHEMA}:{{{group}}}:{name}" for name in NAMES)
+    return tuple(_key(prefix, group, name) for name in NAMES)
 
 
-def journal_key(group: str) -> str:
+def journal_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
     """The stream of the group's transitions."""
-    return f"cobalance:{SCHEMA}:{{{group}}}:journal"
+    return _key(prefix, group, "journal")
 
 
-GROUPS_PATTERN = f"cobalance:{SCHEMA}:{{*}}:state"
-"""Matches one key of each group, in Redis's glob syntax, where braces mean themselves."""
+def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
+    """Matches one key of each group, in Redis's glob syntax, where braces mean themselves."""
+    return _key(prefix, "*", "state")
 
 
-def group_of(state_key: str) -> str | None:
-    """The group whose state this is; None for any other key."""
-    before, after = GROUPS_PATTERN.split("*")
-    is_state = state_key.startswith(before) and state_key.endswith(after)
-    return state_key[len(before) : -len(after)] if is_state else None
+def place_of(key: str) -> tuple[str, str] | None:
+    """Prefix and group of one of these keys; None for any other."""
+    found = re.fullmatch(rf"(.+):{SCHEMA}:{{(.+)}}:\w+", key)
+    return (found[1], found[2]) if found else None
+
+
+def group_names(keys: Iterable[str], prefix: str = DEFAULT_PREFIX) -> list[str]:
+    """The groups under this prefix of which these are keys, sorted."""
+    places = {place_of(key) for key in keys}
+    return sorted(place[1] for place in places if place is not None and place[0] == prefix)
 
 
 EVERYBODY = "-"
 """Whoever listens for a group hears what is published for this member; it is asked to call when the group begins to recover."""
 
 
-def hint_channel(group: str, member: str) -> str:
+def hint_channel(group: str, member: str, prefix: str = DEFAULT_PREFIX) -> str:
     """Where a member is told that something changed for it."""
-    return f"cobalance:{SCHEMA}:{{{group}}}:n:{member}"
+    return _key(prefix, group, f"n:{member}")
+
+
+def _key(prefix: str, group: str, name: str) -> str:
+    return f"{prefix}:{SCHEMA}:{{{group}}}:{name}"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from cobalance.coordinator.entries import hint_version, read_entries
-from cobalance.coordinator.keys import group_of
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names
 from cobalance.coordinator.memory_store import MemoryStore
 from cobalance.coordinator.transport import RESYNC, OnHint, Reply, Script
 from cobalance.errors import Unreachable
@@ -53,11 +53,10 @@ class MemoryTransport:
         self._check_open()
         return read_entries(self.store.run(_READ_STREAM, [key], [f"({after}", count]))
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """The groups of this store; see :class:`Transport`."""
         self._check_open()
-        names = (group_of(key.key.decode()) for key in self.store.dump())
-        return sorted(name for name in names if name is not None)
+        return group_names((key.key.decode() for key in self.store.dump()), key_prefix)
 
     def close(self) -> None:
         """Ends this transport; the store stays."""

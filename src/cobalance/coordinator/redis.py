@@ -12,7 +12,7 @@ from typing import cast
 from redis import exceptions as redis_errors
 
 from cobalance.coordinator.entries import read_entries
-from cobalance.coordinator.keys import GROUPS_PATTERN, group_of
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names, groups_pattern, place_of
 from cobalance.coordinator.redis_address import NotConnected, RedisAddress, Wire
 from cobalance.coordinator.redis_damage import damage
 from cobalance.coordinator.redis_failures import ACL_PLACE, call_failure, connect_failure, not_redis
@@ -100,8 +100,9 @@ class RedisTransport:
             return
         missing = lacking(script, key, partial(_exchange, connection))
         if PUBLISH in missing:
+            prefix, _ = place_of(key) or (DEFAULT_PREFIX, "")
             self._warn(
-                "hints cannot be published (PUBLISH, channels cobalance:*), so members hear of a change only at their next "
+                f"hints cannot be published (PUBLISH, channels {prefix}:*), so members hear of a change only at their next "
                 f"heartbeat; {ACL_PLACE}"
             )
         if missing - {PUBLISH}:
@@ -140,9 +141,9 @@ class RedisTransport:
 
         return self._perform(read, "reading a journal")
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """The groups of this database; see :class:`Transport`."""
-        return sorted({name for key in self.list_keys(GROUPS_PATTERN) if (name := group_of(key)) is not None})
+        return group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
 
     def list_keys(self, pattern: str) -> set[str]:
         """The keys of this database that match, in Redis's glob syntax; asked for piece by piece, so that nobody waits for it."""

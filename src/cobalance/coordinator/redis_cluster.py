@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 
 from redis.crc import key_slot
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.redis import RedisTransport
 from cobalance.coordinator.redis_address import RedisAddress
 from cobalance.coordinator.redis_failures import Redirected, Resharding
@@ -78,9 +79,9 @@ class ClusterTransport:
         """The newest entry; see :class:`RedisTransport`."""
         return self._at(key, lambda node: node.read_newest(key, last))
 
-    def list_groups(self) -> list[str]:
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """The groups of all nodes; see :class:`Transport`."""
-        return sorted({name for node in self._masters() for name in node.list_groups()})
+        return sorted({name for node in self._masters() for name in node.list_groups(key_prefix)})
 
     def list_keys(self, pattern: str) -> set[str]:
         """The keys of all nodes that match; see :class:`RedisTransport`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
-from cobalance.coordinator.keys import NAMES, group_of
+from cobalance.coordinator.keys import DEFAULT_PREFIX, NAMES, place_of
 from cobalance.coordinator.transport import Script
 
 if TYPE_CHECKING:
@@ -87,5 +87,7 @@ def _name(key: str) -> str:
     return key.rpartition(":")[2]
 
 
-def _group(key: str) -> str | None:
-    return group_of(key.removesuffix(_name(key)) + "state")
+def _group(key: str) -> str:
+    """As a command line has it."""
+    prefix, group = place_of(key) or ("", key)
+    return group if prefix == DEFAULT_PREFIX else f"{group} --key-prefix {prefix}"

@@ -116,9 +116,9 @@ def permission_missing(error: Exception, place: str, doing: str) -> PermissionMi
 
 def _lacking(text: str) -> str:
     if "channel" in text:
-        return "the channels cobalance:*"
+        return "the channels cobalance:*, or those of your key prefix,"
     if "key" in text:
-        return "the keys cobalance:*"
+        return "the keys cobalance:*, or those of your key prefix,"
     return "one of the commands inside the script"
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import attrs
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.limits import check_kind
 
@@ -82,8 +83,8 @@ class Transport(Protocol):
             ServerError: it could not be read.
         """
 
-    def list_groups(self) -> list[str]:
-        """The names of all groups on this server, sorted.
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
+        """The names of all groups on this server whose keys begin so, sorted.
 
         Raises:
             ServerError: it could not be read.

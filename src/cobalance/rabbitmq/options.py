@@ -9,6 +9,7 @@ from typing import Any
 from cobalance.coordinator.transport import check_redis_url, check_transport
 from cobalance.errors import UsageError
 from cobalance.limits import check_callable, check_integer, check_kind, check_names, check_number
+from cobalance.names import validate_name
 from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.parameters import place
 from cobalance.rabbitmq.queues import Queue
@@ -79,6 +80,11 @@ def check_amqp_url(name: str, value: object) -> None:
     place(str(value))
 
 
+def _prefix(name: str, value: object) -> None:
+    check_kind(name, value, str)
+    validate_name("key prefix", str(value))
+
+
 def _management_url(name: str, value: object) -> None:
     check_kind(name, value, str, optional=True)
     if not str(value).startswith(("http://", "https://")):
@@ -106,6 +112,7 @@ CHECKS: dict[str, Check] = {
     "log_exceptions": _flag,
     "redis_url": check_redis_url,
     "transport": check_transport,
+    "key_prefix": _prefix,
     "amqp_url": check_amqp_url,
     "management_url": _optional(_management_url),
     "url": check_amqp_url,
