@@ -13,6 +13,7 @@ from cobalance.coordinator.requests import (
     Commit,
     CommitItem,
     Configure,
+    Delete,
     Describe,
     Effort,
     Header,
@@ -49,6 +50,7 @@ PAYLOADS = (
     Describe("members"),
     Describe("resources"),
     Repair(),
+    Delete(),
 )
 
 

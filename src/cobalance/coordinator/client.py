@@ -11,6 +11,7 @@ from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
     Configure,
+    Delete,
     Describe,
     Header,
     Repair,
@@ -108,7 +109,9 @@ class Coordinator:
             raise InvalidSettings(f"{reply.results[1]}: refused by the coordinator; see GroupSettings for the ranges")
         return reply.results[0]
 
-    def _admin(self, payload: Configure | Describe | Repair | ResetOffsets | Resume | Tick) -> CoordinatorReply:
+    def _admin(
+        self, payload: Configure | Delete | Describe | Repair | ResetOffsets | Resume | Tick
+    ) -> CoordinatorReply:
         reply = self.execute(Request(_NOBODY, payload))
         if reply.status == "UNKNOWN":
             raise UnknownGroup(
@@ -181,15 +184,35 @@ class Coordinator:
         items = list(offsets.items())
         for start in range(0, len(items), NAMES_A_CALL):
             reply = self._admin(ResetOffsets(tuple(items[start : start + NAMES_A_CALL])))
-            if reply.results[0] == "ACTIVE":
-                raise GroupActive(
-                    f"group {self.group!r} has members, or keeps resources for some that left: stop them all, wait until their "
-                    f"sessions and the rejoin grace are over, and try again"
-                )
-            if reply.results[0] == "RECOVERING":
-                raise GroupActive(
-                    f"group {self.group!r} is finding out who holds what, for another {reply.recovering_ms} ms: try again then"
-                )
+            self._raise_active(reply)
+
+    def delete(self, *, force: bool = False) -> None:
+        """Has Redis forget the group, its committed offsets and its journal.
+
+        Args:
+            force: whoever is a member. To members it is a loss of data: each joins again with what it holds and the offsets of that,
+                and the group recovers. So nobody works what somebody else does, and what nobody holds has lost its offset.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            GroupActive: somebody is a member, or may be.
+        """
+        self._raise_active(self._admin(Delete(force)))
+
+    def _raise_active(self, reply: CoordinatorReply) -> None:
+        if reply.results[0] == "ACTIVE":
+            raise GroupActive(
+                f"group {self.group!r} has members, or keeps resources for some that left: stop them all, wait until their "
+                f"sessions and the rejoin grace are over, and try again"
+            )
+        if reply.results[0] == "RECOVERING":
+            raise GroupActive(
+                f"group {self.group!r} is finding out who holds what, for another {reply.recovering_ms} ms: try again then"
+            )
+        if reply.results[0] == "HEARD":
+            raise GroupActive(
+                f"group {self.group!r} has no members now, but processes listen that were, or want to be: stop them and try again"
+            )
 
     def state(self) -> dict[str, str]:
         """The group's scalars by name."""

@@ -249,6 +249,19 @@ class Repair:
         return []
 
 
+@attrs.frozen
+class Delete:
+    """An administrator's wish to have the group forgotten."""
+
+    verb: ClassVar[str] = "delete"
+    by_force: bool = False
+    """Whoever is a member or not."""
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return ["by_force" if self.by_force else "gently"]
+
+
 Section = Literal["state", "members", "resources", "subscriptions", "declared"]
 
 
@@ -279,6 +292,7 @@ Payload = (
     | ResetOffsets
     | Describe
     | Repair
+    | Delete
 )
 
 

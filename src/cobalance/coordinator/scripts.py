@@ -23,6 +23,7 @@ VERBS = (
     "reset_offsets",
     "describe",
     "repair",
+    "delete",
 )
 
 _MARK = "--- @prelude\n"
