@@ -86,6 +86,7 @@ COMMANDS = st.one_of(
     command("INCR", st.sampled_from([STRING, COUNTER, ZSET])),
     command("INCRBY", COUNTER, numbers),
     command("PEXPIRE", st.sampled_from(KEYS), st.sampled_from(["-1", "0", "3000000", "x"])),
+    command("PEXPIREAT", st.sampled_from(KEYS), st.sampled_from(["-1", "0", "5000000000000", "x"])),
     command("PERSIST", st.sampled_from(KEYS)),
     command("HSET", HASH, several(names, numbers)),
     command("HSET", st.sampled_from([HASH, SET]), names),

@@ -180,7 +180,8 @@ def _take_store(lua: str | None) -> MemoryStore:
 def _header(row: Row, told: Outcome, recorder: Recorder) -> dict[str, Any]:
     scenario = row.scenario
     settings = attrs.asdict(scenario.settings)
-    settings.pop("journal_length")
+    for name in ("journal_length", "idle_expiry_ms"):
+        settings.pop(name)
     return {
         **settings,
         "churn": scenario.name,

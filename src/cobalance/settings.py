@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["cooperative", "eager"]
 
+HOUR_MS, TEN_YEARS_MS = 3_600_000, 315_360_000_000
+
 
 def between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
     """A validator of whole numbers."""
@@ -44,6 +46,13 @@ def flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
 def _name(_: object, attribute: attrs.Attribute[str | None], value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise InvalidSettings(f"{attribute.name} is {value!r}: give a string")
+
+
+def _never_or_long(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or not (value == 0 or HOUR_MS <= value <= TEN_YEARS_MS):
+        raise InvalidSettings(
+            f"{attribute.name} is {value!r}: give 0, which is never, or a whole number from {HOUR_MS} (an hour) to {TEN_YEARS_MS}"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +89,13 @@ class GroupSettings:
     journal_length: int = attrs.field(default=100_000, validator=between(100, 100_000_000))
     """About how many journal entries are kept."""
 
+    idle_expiry_ms: int = attrs.field(default=0, validator=_never_or_long)
+    """How long Redis keeps a group that nobody is a member of, with its committed offsets and its journal: an hour at least; 0 keeps it
+    for good. That is the default, since an offset is all that a job which runs once a quarter leaves behind, and what an idle
+    group takes is small and does not grow; give a time where groups are made by the hundred, as by tests or one for each customer.
+    A group with members does not expire, be Redis down or its members cut off for as much as six days; nor for a week longer than
+    this where all of them died without a word."""
+
     @mode.validator
     def _known_mode(self, _: object, value: str) -> None:
         if value not in ("cooperative", "eager"):
@@ -109,6 +125,7 @@ STORED_NAMES: dict[str, str] = {
     "gather_ms": "gather_ms",
     "moves_per_call": "moves",
     "journal_length": "journal_length",
+    "idle_expiry_ms": "idle_ms",
 }
 
 

@@ -43,18 +43,18 @@ ManagementUrl = Annotated[
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]
 Name = Annotated[str, Parameter(help="Its name.")]
 
-_UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds from ``1500ms``, ``1500``, ``30s``, ``2m`` or ``1h``.
+    """Milliseconds from ``1500ms``, ``1500``, ``30s``, ``2m``, ``1h`` or ``7d``.
 
     Raises:
         ValueError: it is none of these.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m or 1h")
+        raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m, 1h or 7d")
     return round(float(found[1]) * _UNITS_MS[found[2]])
 
 
@@ -62,11 +62,9 @@ def _converted(_: object, tokens: Sequence[Token]) -> int:
     return duration_ms(tokens[0].value)
 
 
-def duration_option(name: str, words: str) -> Parameter:
+def duration_option(name: str, words: str, such_as: str = "1500ms, 30s or 2m") -> Parameter:
     """An option that takes a duration, and is called the same with ``-ms`` behind it."""
-    return Parameter(
-        name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as 1500ms, 30s or 2m."
-    )
+    return Parameter(name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as {such_as}.")
 
 
 @Parameter(name="*")
@@ -93,6 +91,9 @@ class SettingOptions:
     )
     moves_per_call: Annotated[int | None, Parameter(help="Most resources moved by one call.")] = None
     journal_length: Annotated[int | None, Parameter(help="About how many journal entries are kept.")] = None
+    idle_expiry_ms: Annotated[
+        int | None, duration_option("idle-expiry", "How long Redis keeps a group without members; 0 for good.", "30d")
+    ] = None
 
     def given(self) -> dict[str, int | str]:
         """Those that were given, by their names in :class:`GroupSettings`."""

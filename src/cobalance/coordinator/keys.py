@@ -3,7 +3,7 @@
 They are called ``PREFIX:1:{GROUP}:NAME``, and so are the channels of hints. Groups under different prefixes know nothing of each other.
 
 =============  ======  ==================================================================================================
-name           type    contents; lifetime is the group's unless it says otherwise
+name           type    contents; lifetime is the group's (``_prelude/87_expiry.lua``) unless it says otherwise
 =============  ======  ==================================================================================================
 ``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` says after a script that died how far the
                        repair is (``85_repair.lua``); per member ``r:<id>`` last request

@@ -11,7 +11,7 @@ if wrong then return wrong end
 
 local SETTABLE = {
   mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,
-  moves = true, journal_length = true, offsets_known = true,
+  moves = true, journal_length = true, idle_ms = true, offsets_known = true,
 }
 
 local function staged()
@@ -41,6 +41,7 @@ else
   check_server()
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
   G.budget, G.ceilings = G.moves, 0
+  if values.idle_ms then G.expires = 0 end
   if creating then
     G.incarnation, G.offsets_known = real_us, 1
     journal('incarnation', 'reason', 'created')

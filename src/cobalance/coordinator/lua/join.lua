@@ -5,8 +5,8 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9 highest token ever seen, 10 capacity, 11 instance id ("-" none), 12 previous member id of the
 --          same process ("-" none), 13 label, 14 more | last (page of claims), 15 mode, 16 session_ms, 17 heartbeat_ms,
---          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length (used when the group has no settings
---          yet), 23 subscription; 24… three a claim: resource, token, committed offset ("" none)
+--          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length, 23 idle_ms (used when the group has no
+--          settings yet), 24 subscription; 25… three a claim: resource, token, committed offset ("" none)
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended;
 --          REJOIN: the pages before this one were lost, begin anew under another id; SUBSCRIPTIONS: there are too many different ones
 
@@ -17,17 +17,17 @@ end
 
 --- @prelude
 
-local wrong = malformed('hnwwwwwnnnnnnnw', 'who')
+local wrong = malformed('hnwwwwwnnnnnnnnw', 'who')
 if wrong then return wrong end
 
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[23], 24
+local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[24], 25
 
 local function take_settings()
   G.mode = ARGV[15]
   G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
   G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
-  G.journal_length = tonumber(ARGV[22])
+  G.journal_length, G.idle_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
   G.budget = G.moves
 end
 

@@ -90,6 +90,16 @@ function commands.PEXPIRE(key, ttl_ms, option)
   return 1
 end
 
+arity.PEXPIREAT = -2
+function commands.PEXPIREAT(key, at_ms, option)
+  key, at_ms = text(key), integer(at_ms)
+  if option ~= nil then keyspace.refuse('PEXPIREAT: option ' .. text(option) .. ' is not supported') end
+  local entry = keyspace.write_any(key)
+  if not entry then return 0 end
+  if at_ms <= floor(keyspace.now_us / 1000) then keyspace.delete(key) else entry.expires_at_ms = at_ms end
+  return 1
+end
+
 arity.PERSIST = 1
 function commands.PERSIST(key)
   local entry = keyspace.write_any(text(key))

@@ -14,7 +14,7 @@ local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes'
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
-  'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length',
+  'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length', 'idle_ms',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
   'began',   -- when the recovery under way began
   'guessed', -- 1 while the settings are those of a process that is new to the group, and may not know them
@@ -23,6 +23,7 @@ local NUMBERS = {
   'uneven', -- 1 when loads are to be compared where no quota says how many, 2 while they are; 75_evenness.lua
   'passed', -- how many of the most loaded have been looked at for that
   'round',  -- how often it has changed who can work what: what nobody could is looked at again
+  'expires',       -- when Redis drops the group, on its own clock; 0 never
   'unclaimed',     -- how many of what was on record then have not been claimed as they stood
 }
 
@@ -65,6 +66,7 @@ local saved = {}   -- the same as they are stored, so that only differences are 
 local TORN = 'torn 0 0' -- why, and which page a repair does next
 local WRITES = {
   HSET = true, HDEL = true, ZADD = true, ZREM = true, ZREMRANGEBYLEX = true, XADD = true, UNLINK = true,
+  PEXPIREAT = true, PERSIST = true,
 }
 local is_writing = false
 
@@ -122,8 +124,18 @@ local function pulse()
     .. int(G.heartbeat_ms) .. ' ' .. G.coordinator .. ' ' .. G.heads
 end
 
+-- All at one moment, those too that this call has made.
+local function save_expiry()
+  local before = tonumber(saved.expires or '0')
+  if G.expires == before and not (is_writing and before > 0) then return end
+  for i = 1, #KEYS do
+    if G.expires > 0 then call('PEXPIREAT', KEYS[i], int(G.expires)) else call('PERSIST', KEYS[i]) end
+  end
+end
+
 -- The last write of a call.
 local function save_group()
+  save_expiry()
   local out = {}
   local function put(field, value, before)
     if value == before then return end

@@ -162,7 +162,7 @@ local function end_repair(reason, seq)
   if not is_live(member(G.coordinator)) then G.coordinator = '' end
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
   lists.let_go_later()
-  G.version, G.due = seq, 0
+  G.version, G.due, G.expires = seq, 0, 0
   local lines = torn_lines(seq)
   take_back(lines)
   journal('repaired', 'reason', reason .. (#lines > 0 and ' after ' .. int(seq) or '')
