@@ -110,16 +110,12 @@ async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
 
 
 async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, topic: Topic) -> None:
-    """The headers are RabbitMQ's then; so it is with ``reject`` of acknowledgements by hand."""
-
-    async def handle(delivery: Delivery) -> None:
-        members[0].reject(delivery)
-
-    members: list[Any] = []
+    """The headers are RabbitMQ's then."""
     here.publish(topic, "x", partition=1)
-    async with here.member(topic, handle, ack="manual") as member:
-        members.append(member)
-        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    with channel(here.amqp_url) as it:
+        method: Any = next(it.consume(topic.queue_names[1]))[0]
+        it.basic_reject(method.delivery_tag, requeue=False)
+    await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
     (letter,) = read_dead_letters(here.amqp_url, topic.name)
     assert (letter.queue, letter.error) == (topic.queue_names[1], "rejected")
     replay_dead_letters(here.amqp_url, topic.name, "mx")

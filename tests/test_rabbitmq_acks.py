@@ -78,6 +78,32 @@ def test_what_was_committed_ahead_is_not_given_back() -> None:
     assert tracker.idle
 
 
+def test_what_is_on_its_way_to_the_dead_letters_holds_up_what_is_behind_it() -> None:
+    """Until it is there; it cannot be settled in any other way meanwhile."""
+    tracker = delivered(3)
+    tracker.leave(1)
+    tracker.done(2)
+    tracker.done(3)
+    for settle in (tracker.done, tracker.reject, tracker.leave):
+        with pytest.raises(ValueError, match="settled before"):
+            settle(1)
+    assert (tracker.flush().ack, tracker.idle) == (None, False)
+    tracker.gone(1)
+    assert (tracker.flush().ack, tracker.idle) == (3, True)
+
+
+def test_what_could_not_be_sent_there_comes_again() -> None:
+    """It is finished with, but neither it nor anything behind it is acknowledged."""
+    tracker = delivered(4)
+    tracker.done(1)
+    tracker.leave(2)
+    tracker.done(3)
+    tracker.keep(2)
+    tracker.give_back(1)
+    assert (tracker.flush(), tracker.idle) == (Flush((), 1), True)
+    assert tracker.progress == Progress(3, 1)
+
+
 @pytest.mark.parametrize("tag", [0, 1, 3])
 def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
     """It would acknowledge something else, and changes nothing."""

@@ -41,6 +41,8 @@ class AckTracker:
         self._covered = -1  # Up to here, all is settled by `done_up_to`.
         self._rejected: set[int] = set()
         self._rejects: list[int] = []
+        self._given_up: set[int] = set()  # Not settled: on their way to the dead letters, or kept.
+        self._kept: set[int] = set()  # They could not be sent there, and come again.
 
     def deliver(self, count: int) -> None:
         """The next `count` messages were handed out."""
@@ -52,10 +54,13 @@ class AckTracker:
         if self.delivered - count < least and least > self._covered:
             raise ValueError("only what was handed out last, and not settled, can be given back")
         self.delivered = max(self.delivered - count, least)
+        self._kept = {tag for tag in self._kept if tag <= self.delivered}
 
     def done(self, tag: int) -> bool:
         """The message was processed. True when a flush is due by count."""
-        if tag == self.settled + 1 <= self.delivered and not self._ahead:  # In order: the common case stays cheap.
+        if tag == self.settled + 1 <= self.delivered and not (
+            self._ahead or self._given_up
+        ):  # In order: the common case stays cheap.
             self.settled = self._ackable = tag
         elif tag > self._covered:
             self._check(tag)
@@ -71,12 +76,26 @@ class AckTracker:
         return len(open_)
 
     def reject(self, tag: int) -> bool:
-        """The message is given up, to be dead-lettered. True when a flush is due by count."""
+        """The message is left to the broker, to be dead-lettered or dropped. True when a flush is due by count."""
         self._check(tag)
         self._rejects.append(tag)
         self._rejected.add(tag)
         self._settle(tag)
         return self.settled - self._committed >= self.every
+
+    def leave(self, tag: int) -> None:
+        """The message is being sent to the dead letters, until `gone` or `keep`."""
+        self._check(tag)
+        self._given_up.add(tag)
+
+    def gone(self, tag: int) -> bool:
+        """It is there. True when a flush is due by count."""
+        self._given_up.discard(tag)
+        return self.done(tag)
+
+    def keep(self, tag: int) -> None:
+        """It is not: it comes again, and so does what is behind it, since nothing from here on is acknowledged."""
+        self._kept.add(tag)
 
     @property
     def outstanding(self) -> bool:
@@ -86,7 +105,7 @@ class AckTracker:
     @property
     def idle(self) -> bool:
         """Everything handed out is finished (the broker may not know it yet)."""
-        return self.settled == self.delivered
+        return self.delivered - self.settled == len(self._ahead) + len(self._kept)
 
     @property
     def progress(self) -> Progress:
@@ -101,7 +120,7 @@ class AckTracker:
         return Flush(rejects, ack)
 
     def _check(self, tag: int) -> None:
-        if not self.settled < tag <= self.delivered or tag in self._ahead:
+        if not self.settled < tag <= self.delivered or tag in self._ahead or tag in self._given_up:
             raise ValueError(f"delivery {tag} was settled before, or never handed out")
 
     def _settle(self, tag: int) -> None:

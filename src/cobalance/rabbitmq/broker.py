@@ -26,7 +26,10 @@ def create_topic(url: str, topic: Topic) -> Topic:
     with connected(url) as admin:
         if admin.has_exchange(topic.marker):  # Complete: binding it again would bring back a layout that was closed.
             try:
-                return verify(admin, topic)
+                current = verify(admin, topic)
+                if current.dead_letter_queue:
+                    admin.verify(current.dead_letter_queue)
+                return current
             except (QueueMissing, TopicMissing):
                 pass  # It was complete; what is missing is made again.
         with admin.changing(topic.name):

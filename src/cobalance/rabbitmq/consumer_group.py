@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
 from cobalance.engine import monotonic_ms
@@ -16,7 +15,7 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.consumer_options import Ack, ConsumerOptions
-from cobalance.rabbitmq.dead_letters import send_dead_letter
+from cobalance.rabbitmq.dead_letter_sender import DeadLetterSender
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
 from cobalance.rabbitmq.failure_policy import FailurePolicy, OnError
@@ -168,16 +167,16 @@ class ConsumerGroup(Streaming):
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
-        policy = FailurePolicy(
+        self._policy = FailurePolicy(
             self.name,
             retries=retries if isinstance(retries, Retries) else Retries(retries),
             on_error=on_error,
             on_failure=on_failure,
             log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
-            send=partial(send_dead_letter, amqp_url),
+            send=DeadLetterSender(amqp_url).send,
         )
-        self._handling = Handling(handler, manual=self._manual, batch=batch, policy=policy)
+        self._handling = Handling(handler, manual=self._manual, batch=batch, policy=self._policy)
         least = 1 if batch is None else batch.most
         for limit, value in (
             ("prefetch", prefetch),
@@ -201,9 +200,14 @@ class ConsumerGroup(Streaming):
             self._worker_of(delivery).done(delivery)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up (``ack="manual"``): the queue's dead-letter target gets it."""
+        """The message is given up (``ack="manual"``): the queue's dead-letter target gets it; from any thread. It is acknowledged once
+        RabbitMQ has confirmed that. If it cannot be sent there, it stays: its partition is given up, as with ``on_error="pause"``.
+
+        Raises:
+            UsageError: its queue has no dead-letter target, or it was settled before.
+        """
         with _told_in_words():
-            self._worker_of(delivery).reject(delivery)
+            self._policy.reject(delivery, self._worker_of(delivery))
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker:
         check_kind("what is acknowledged", delivery, Delivery)

@@ -1,4 +1,4 @@
-"""Messages that were given up: sent to their queue's dead-letter target with the reason, looked at, sent back, dropped.
+"""Messages that were given up: looked at, sent back, dropped.
 
 A message is acknowledged where it was only once RabbitMQ has confirmed that it has it where it goes. Whoever dies in between leaves it
 in both places.
@@ -17,8 +17,6 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
 from cobalance.rabbitmq.admin import connected
-from cobalance.rabbitmq.delivery import Delivery
-from cobalance.rabbitmq.queues import Queue
 from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
@@ -73,37 +71,7 @@ class DeadLetter:
         )
 
 
-# -- giving up ---------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Reason:
-    """Why a message is given up."""
-
-    group: str
-    failures: int
-    error: Exception
-
-
-def send_dead_letter(url: str, queue: Queue, delivery: Delivery, reason: Reason) -> None:
-    """Sends a message to where its queue has dead letters go, with the reason.
-
-    Raises:
-        CobalanceError: it is not there for certain.
-    """
-    properties = copy(delivery.properties)
-    properties.headers = {
-        **{name: value for name, value in delivery.headers.items() if not name.startswith("x-stream-")},
-        ERROR: words_of(reason.error),
-        QUEUE: queue.name,
-        GROUP: reason.group,
-        FAILURES: reason.failures,
-        ROUTING_KEY: delivery.routing_key,
-    }
-    exchange = str(queue.arguments.get("x-dead-letter-exchange", ""))
-    routing_key = str(queue.arguments.get("x-dead-letter-routing-key", delivery.routing_key))
-    with connected(url) as admin:
-        admin.call(queue.name, lambda it: _publish(it, exchange, routing_key, properties, delivery.body))
+# -- for those who give up ---------------------------------------------------------------------------------------------
 
 
 def words_of(error: Exception) -> str:
@@ -116,9 +84,10 @@ def words_of(error: Exception) -> str:
     return f"{kind}: {text}"[:MOST_TEXT] if text else kind
 
 
-def _publish(
+def publish(
     channel: BlockingChannel, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
 ) -> None:
+    """Returns when RabbitMQ has confirmed that a queue has the message; raises PublishFailed."""
     channel.confirm_delivery()
     try:
         channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
@@ -143,7 +112,7 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
         for tag, letter, properties, body in _letters(channel, topic, min(count, most)):
             found.append(letter)
             if int((properties.headers or {}).get("x-delivery-count", 0)) >= OFTEN:
-                _publish(channel, "", dead_letter_queue(topic), _without(properties, ("x-delivery-count",)), body)
+                publish(channel, "", dead_letter_queue(topic), _without(properties, ("x-delivery-count",)), body)
                 channel.basic_ack(tag)
 
     _visit(url, topic, look)
@@ -221,7 +190,7 @@ def _send_back(channel: BlockingChannel, letter: DeadLetter, properties: BasicPr
         raise UsageError(
             f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
         )
-    _publish(channel, "", letter.queue, _without(properties, NOT_THE_MESSAGES), body)
+    publish(channel, "", letter.queue, _without(properties, NOT_THE_MESSAGES), body)
 
 
 def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:

@@ -16,6 +16,7 @@ What differs from pika:
   A program that acks late holds up a handover until it has, or until the revocation timeout.
 - ``basic_nack`` and ``basic_reject`` with ``requeue=True`` (pika's default) keep the order: the message comes again in this process, after
   a pause that grows from 0.1 to 5 s, before any younger message of its queue. RabbitMQ itself would put it behind others.
+- Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to is missing, it comes again, too.
 - ``auto_ack=True``, ``consume()`` and consumer arguments are refused: what has not been processed could be lost, or reordered.
 - A lost connection to RabbitMQ does not end ``start_consuming``: it is made again. Everything but consuming goes through an ordinary pika
   connection, whose errors are pika's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -10,12 +11,16 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
 from cobalance.errors import UsageError
+from cobalance.rabbitmq.dead_letter_target import target_of
 from cobalance.rabbitmq.lanes import Lane
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.dropin import GroupConnection
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 # Any: programs written for pika declare that they take a BlockingChannel.
 OnMessage = Callable[[Any, Basic.Deliver, BasicProperties, bytes], object]
@@ -117,12 +122,27 @@ class GroupChannel:
         self.connection.settle(delivery_tag, multiple, Lane.done)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """The message comes again, in its place; without `requeue` the queue's dead-letter target gets it."""
-        self.connection.settle(delivery_tag, multiple, Lane.again if requeue else Lane.reject)
+        """The message comes again, in its place; without `requeue` the queue's dead-letter target gets it, and while that is missing, it
+        comes again, too.
+        """
+        self.connection.settle(delivery_tag, multiple, Lane.again if requeue else self._reject)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
         """The same for one message."""
-        self.connection.settle(delivery_tag, False, Lane.again if requeue else Lane.reject)
+        self.connection.settle(delivery_tag, False, Lane.again if requeue else self._reject)
+
+    def _reject(self, lane: Lane, delivery: Delivery) -> None:
+        """By RabbitMQ, whose headers programs go by. It drops what has no target, so that is looked for first."""
+        queue = lane.worker.queue
+        target = target_of(queue, delivery)
+        if target is None or target.is_there(self._pika.connection):
+            lane.reject(delivery)
+            return
+        log.error(
+            "group %s: a rejected message of %s comes again, since RabbitMQ would drop it: there is no %s",
+            *(self.connection.group, queue.name, target),
+        )
+        lane.again(delivery)
 
     def basic_get(self, queue: str, auto_ack: bool = False) -> Any:
         """Single messages of a queue that is not the group's, acknowledged on delivery."""

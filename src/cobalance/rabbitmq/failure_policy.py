@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from cobalance.errors import CobalanceError, HandlerHung, PermissionMissing, UsageError
+from cobalance.errors import CobalanceError, HandlerHung, UsageError
 from cobalance.events import Abandoned
-from cobalance.rabbitmq.dead_letters import Reason, words_of
+from cobalance.rabbitmq.dead_letter_sender import Reason
+from cobalance.rabbitmq.dead_letter_target import required_target
+from cobalance.rabbitmq.dead_letters import words_of
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.handlers import is_async
 from cobalance.rabbitmq.parcels import Parcel
+from cobalance.wakeup import result_of
 from cobalance.worker import outcome
 from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections import deque
+    from concurrent.futures import Future
 
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.queues import Queue
     from cobalance.rabbitmq.retries import Retries
 
-    SendDeadLetter = Callable[[Queue, Delivery, Reason], None]
+    SendDeadLetter = Callable[[Queue, Delivery, Reason], Future[None]]
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -98,11 +102,7 @@ class FailurePolicy:
             if hindrance is None:
                 parcels.popleft()
                 return worker.goes_on
-            log.error(
-                "group %s: %s cannot be dead-lettered, and RabbitMQ might drop it: its partition is given up for a while, with that "
-                "message first in it. %s",
-                *(self._group, parcel, hindrance),
-            )
+            self._say_kept(parcel, hindrance)
             error = hindrance
         worker.put_down(1)
         if self._on_error == "halt":
@@ -121,20 +121,20 @@ class FailurePolicy:
         """What keeps it from being sent, so that nobody can say whether there is anything that would take it."""
         if not parcel.settle():
             return None
-        delivery, reason = parcel.deliveries[0], Reason(self._group, parcel.failures, error)
+        delivery, reason = parcel.deliveries[0], Reason(self._group, words_of(error), parcel.failures)
         try:
-            await in_thread(partial(self._send, worker.queue, delivery, reason))
-        except PermissionMissing as failure:  # RabbitMQ itself needs none
-            log.warning(
-                "group %s: %s is dead-lettered by RabbitMQ, without its error in the headers: %s",
-                *(self._group, parcel, failure),
-            )
-            worker.reject(delivery)
+            await result_of(self._send(worker.queue, delivery, reason))
         except CobalanceError as failure:
             return failure
-        else:
-            worker.done(delivery)
+        worker.done(delivery)
         return None
+
+    def _say_kept(self, parcel: Parcel, hindrance: CobalanceError) -> None:
+        log.error(
+            "group %s: %s cannot be dead-lettered, and RabbitMQ might drop it: its partition is given up for a while, with that "
+            "message first in it. %s",
+            *(self._group, parcel, hindrance),
+        )
 
     async def _tell(self, parcel: Parcel, error: Exception) -> None:
         """Tells the program, which has as long as a handler."""
@@ -161,11 +161,13 @@ class FailurePolicy:
         for parcel in list(parcels)[:1]:
             log.error("group %s: %s: %s; its thread cannot be stopped", self._group, parcel, self.hung())
 
-    def give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
-        """It could only be tried again beside itself, so what ``on_error`` says follows at once. On the engine's thread."""
+    def give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> Future[None] | None:
+        """It could only be tried again beside itself, so what ``on_error`` says follows at once. On the engine's thread. What it returns
+        is done when the message may go back to its queue, or is where it goes.
+        """
         parcel = next(iter(list(parcels)), None)
         if parcel is None or not parcel.settle():
-            return
+            return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
         worker.partitions.start_soon(lambda: self._tell(parcel, error))
@@ -176,7 +178,45 @@ class FailurePolicy:
                 Abandoned(worker.tenure.resource, worker.tenure.token, f"halted:{_kind(error)}", worker.tenure.effort)
             )
         elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
-            worker.reject(parcel.deliveries[0])
+            return self._send_hung(parcel, error, worker)
+        return None
+
+    def _send_hung(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> Future[None]:
+        (delivery,) = parcel.deliveries
+
+        def follow(sent: Future[None]) -> None:
+            if (hindrance := sent.exception()) is None:
+                worker.done(delivery)
+            elif isinstance(hindrance, CobalanceError):
+                self._say_kept(parcel, hindrance)
+
+        sent = self._send(worker.queue, delivery, Reason(self._group, words_of(error), parcel.failures + 1))
+        sent.add_done_callback(follow)
+        return sent
+
+    # -- when a program gives a message up by itself ----------------------------------------------------------------------
+
+    def reject(self, delivery: Delivery, worker: PartitionWorker) -> None:
+        """Sends it to the dead letters. Any thread.
+
+        Raises:
+            UsageError: there is nothing to send it to.
+            ValueError: it was settled before.
+        """
+        required_target(worker.queue, delivery)
+        if worker.leave(delivery):
+            sent = self._send(worker.queue, delivery, Reason(self._group, "rejected"))
+            sent.add_done_callback(lambda it: self._left(it, delivery, worker))
+
+    def _left(self, sent: Future[None], delivery: Delivery, worker: PartitionWorker) -> None:
+        hindrance = sent.exception()
+        if not isinstance(hindrance, CobalanceError):
+            worker.left(delivery)
+            return
+        parcel = Parcel((delivery,))
+        self._say_kept(parcel, hindrance)
+        worker.left(delivery, kept=f"failed:{_kind(hindrance)}")
+        worker.partitions.start_soon(lambda: self._tell(parcel, hindrance))
 
     # -- words -----------------------------------------------------------------------------------------------------------
 

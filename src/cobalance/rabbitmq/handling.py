@@ -27,6 +27,7 @@ from cobalance.worker import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from concurrent.futures import Future
 
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
@@ -112,9 +113,8 @@ class Handling:
                 return error
         return None
 
-    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
-        if not self._manual:
-            self._policy.give_up_hung(parcels, worker)
+    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> Future[None] | None:
+        return None if self._manual else self._policy.give_up_hung(parcels, worker)
 
     async def _call(self, parcel: Parcel) -> object:
         return await self._handler(self._argument(parcel))

@@ -158,8 +158,20 @@ class PartitionConsumer:
         self._settle(delivery, self._acks.done)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up: the queue's dead-letter target gets it, or nobody where there is none."""
+        """RabbitMQ's own, unconfirmed: the queue's dead-letter target gets the message, or nobody where there is none."""
         self._settle(delivery, self._acks.reject)
+
+    def leave(self, delivery: Delivery) -> None:
+        """The message is being sent to the dead letters, and not settled before `gone` or `keep`."""
+        self._settle(delivery, self._acks.leave)
+
+    def gone(self, delivery: Delivery) -> None:
+        """The dead letters have it: acknowledge it."""
+        self._settle(delivery, self._acks.gone)
+
+    def keep(self, delivery: Delivery) -> None:
+        """They could not be sent it: it comes again after the close, and what is behind it, too."""
+        self._settle(delivery, self._acks.keep)
 
     def flush(self) -> None:
         """Sends the acks that are due, without waiting for more."""
@@ -209,11 +221,11 @@ class PartitionConsumer:
             self._end(None)
         return self.closed
 
-    def _settle(self, delivery: Delivery, settle: Callable[[int], bool]) -> None:
+    def _settle(self, delivery: Delivery, settle: Callable[[int], bool | None]) -> None:
         if delivery.tenure is not self.tenure:
             raise ValueError(f"{delivery!r} belongs to another tenure than {self.tenure!r}")
         with self._lock:
-            due = settle(delivery.delivery_tag) and not self._draining and not self._flush_due
+            due = bool(settle(delivery.delivery_tag)) and not self._draining and not self._flush_due
             self._flush_due = self._flush_due or due
         if due:
             self._connection.submit(self._flush)

@@ -25,8 +25,10 @@ from cobalance.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from cobalance.actions import AbortReason
+    from cobalance.rabbitmq.acks import Progress
     from cobalance.rabbitmq.batches import Batch
     from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.in_flight import Turn
@@ -65,6 +67,8 @@ class PartitionWorker:
         """Taken, but not begun: the partition is paused, or was not sure to be ours."""
         self._doubted = False
         self._given_up: str | None = None
+        self._last_word: Future[None] | None = None
+        """Done when the message of a handler that never ends is where it goes."""
         tenure.on_pause = self._wakeup.notify
 
     # -- the event loop's side -----------------------------------------------------------------------------------------
@@ -165,7 +169,7 @@ class PartitionWorker:
         self.stopping = True
         self.share.leave()
         if self._consumer is not None:
-            self._consumer.abort()
+            self._abort(self._consumer)
 
     async def _consume(self) -> None:
         consumer = self._consumer
@@ -331,7 +335,8 @@ class PartitionWorker:
 
     def give_up(self, why: str) -> None:
         """The partition cannot get on. After ``halted:`` and a word nobody is to work it before an operator resumes it."""
-        self._given_up = why
+        self._given_up = self._given_up or why
+        self._wakeup.notify()
 
     async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
@@ -361,26 +366,53 @@ class PartitionWorker:
             self.share.leave(1)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up, to be dead-lettered. Of no effect when its channel is gone: it is delivered again."""
+        """RabbitMQ's own reject, which is not confirmed."""
         consumer = self._consumer
         if consumer is not None and consumer.tenure is delivery.tenure:
             consumer.reject(delivery)
             self.share.leave(1)
+
+    def leave(self, delivery: Delivery) -> bool:
+        """The message is about to be sent to the dead letters; False when its channel is gone: it is delivered again."""
+        consumer = self._consumer
+        if consumer is None or consumer.tenure is not delivery.tenure:
+            return False
+        consumer.leave(delivery)
+        return True
+
+    def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
+        """The dead letters have it; or it is kept, and its partition given up for that reason."""
+        consumer = self._consumer
+        if consumer is None or consumer.tenure is not delivery.tenure:
+            return
+        if kept is None:
+            consumer.gone(delivery)
+        else:
+            self.give_up(kept)
+            consumer.keep(delivery)
+        self.share.leave(1)
 
     # -- the engine's side (its thread), and the connection's -------------------------------------------------------------
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
         """Closes the channel: whatever is unfinished goes back to the queue, though a handler may still be at it."""
         give_up = self.watch.give_up
-        if reason == "hung" and give_up is not None:
-            give_up()
         with self._lock:
             self._aborted = self.stopping = True
             consumer = self._consumer
+        if reason == "hung" and give_up is not None:
+            self._last_word = give_up()
         if consumer is None:
             stopped()
         else:
-            consumer.abort().add_done_callback(lambda _: stopped())
+            self._abort(consumer).add_done_callback(lambda _: stopped())
+
+    def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
+        """Once it is known whether the dead letters have the message at hand, which takes no longer than RabbitMQ may."""
+        if self._last_word is None:
+            return consumer.abort()
+        self._last_word.add_done_callback(lambda _: consumer.abort())
+        return consumer.closed
 
     def _consumer_event(self, event: Event) -> None:
         if event.state is State.CONSUMING:

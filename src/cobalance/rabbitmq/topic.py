@@ -51,7 +51,7 @@ class Topic:
     delivery_limit: int = 20
     """Quorum queues only: how often a message is tried before it is dead-lettered."""
     dead_letter: bool = True
-    """Without it, rejected messages are gone."""
+    """Without it, messages cannot be rejected."""
     retention: Retention = attrs.field(factory=Retention)
     """Streams only: how long messages are kept."""
     layout: int = attrs.field(default=1, kw_only=True)

@@ -17,8 +17,11 @@ from cobalance.stopping import Stoppable, tell_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
     from cobalance.settings import MemberSettings
+
+    GiveUp = Callable[[], Future[None] | None]
 
 LEAST_MS = 5
 """It looks no more often."""
@@ -36,8 +39,8 @@ class Watch:
         """The same as above, once that has been too long."""
         self._call: Stoppable | None = None
         self._tell: Callable[[], None] | None = None
-        self.give_up: Callable[[], None] | None = None
-        """What is to be done about the message at hand when its handler never ends; any thread."""
+        self.give_up: GiveUp | None = None
+        """What is to be done about the message at hand when its handler never ends; any thread. Done when that is."""
 
     def begin(self) -> None:
         """A message is begun."""
@@ -69,7 +72,7 @@ class Watch:
         return since if now - since >= self.most_ms + self._cleanup_ms else max(since, now - self.most_ms // 2)
 
     @contextmanager
-    def stopping(self, call: Stoppable, give_up: Callable[[], None]) -> Iterator[None]:
+    def stopping(self, call: Stoppable, give_up: GiveUp) -> Iterator[None]:
         """While the handler runs on the event loop."""
         self._call, self.give_up = call, give_up
         try:
@@ -79,7 +82,7 @@ class Watch:
             self._call = self.give_up = None
 
     @contextmanager
-    def telling(self, tell: Callable[[], None], give_up: Callable[[], None]) -> Iterator[None]:
+    def telling(self, tell: Callable[[], None], give_up: GiveUp) -> Iterator[None]:
         """While it runs in a thread: `tell` says that it is hung."""
         self._tell, self.give_up = tell, give_up
         try:
