@@ -118,9 +118,8 @@ def consume(
 
 
 def _set_up_logging() -> None:
-    """Our own words, and the handler's, one line each; pika warns of every refusal, and we tell those that matter."""
+    """Our own words, and the handler's, one line each."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 
 def load_handler(path: str) -> Callable[..., Any]:

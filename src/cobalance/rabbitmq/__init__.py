@@ -1,7 +1,5 @@
 """RabbitMQ below the group: topics, publishing, and consuming one partition for one tenure."""
 
-import logging
-
 from cobalance.rabbitmq.broker import (
     check_topic,
     create_topic,
@@ -22,10 +20,6 @@ from cobalance.rabbitmq.retention import Retention
 from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
-
-# pika warns of every refusal, many of which are answers that we asked for. Programs that have set up logging still get them; the
-# others would find them on their standard error.
-logging.getLogger("pika").addHandler(logging.NullHandler())
 
 __all__ = [
     "AsyncPublisher",

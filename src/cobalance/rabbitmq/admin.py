@@ -19,6 +19,7 @@ from cobalance.rabbitmq.failures import channel_failure, connect_failure, differ
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.pika_internals import PatientConnection
+from cobalance.rabbitmq.pika_log import our_connection
 from cobalance.rabbitmq.queues import Argument, Queue
 from cobalance.rabbitmq.topic import Topic
 
@@ -54,6 +55,11 @@ def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
 
     The timeout is that of connecting, and then of each answer: a server that accepts connections and says nothing keeps nobody.
     """
+    with our_connection():
+        yield from _connected(url, timeout_ms)
+
+
+def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
     connection, where = first_that_works(url, lambda single: _connect(single, timeout_ms))
     try:
         yield Admin(connection, where)

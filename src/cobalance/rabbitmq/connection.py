@@ -22,6 +22,7 @@ from cobalance.rabbitmq.failures import connect_failure, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
 from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, drop
+from cobalance.rabbitmq.pika_log import our_connection
 from cobalance.rabbitmq.proof import Proof
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,10 @@ class BrokerConnection:
     # Everything below runs on the I/O thread.
 
     def _run(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        with our_connection():
+            self._live(parameters, opened)
+
+    def _live(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
         loop = IOLoop()
         try:
             self._start(loop, parameters, opened)
