@@ -98,6 +98,8 @@ class Problem:
     ]
     message: str
     fatal: bool = False
+    expected: bool = False
+    """It belongs to a normal start."""
 
 
 @attrs.frozen

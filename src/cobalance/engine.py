@@ -22,6 +22,7 @@ from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import CobalanceError
+from cobalance.event_log import EventLog, seconds
 from cobalance.lateness import Lateness
 from cobalance.session import Phase, Session
 
@@ -106,7 +107,9 @@ class Engine:
         *,
         on_declared: Callable[[], None] = lambda: None,
     ) -> None:
-        self.session = Session(process_name(), process_label(), settings, member)
+        self.label = process_label()
+        self.session = Session(process_name(), self.label, settings, member)
+        self._told = EventLog(coordinator.group, self.label, member, self.session)
         self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
@@ -114,7 +117,7 @@ class Engine:
         self._calls: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
-        self._last_failure = ""
+        self._last_failure, self._failing_since = "", 0
         self._lateness = Lateness()
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
@@ -181,7 +184,7 @@ class Engine:
             self._listener.close()
 
     def _next_event(self) -> ev.Event:
-        wait_ms = min(self._wait_until, self._sample_at) - monotonic_ms()
+        wait_ms = min(self._wait_until, self._sample_at, self._told.due_at or self._wait_until) - monotonic_ms()
         try:
             event = self._events.get(timeout=max(0, wait_ms) / 1000)
         except queue.Empty:
@@ -201,14 +204,18 @@ class Engine:
             self._handle(ev.Progressed(samples))
 
     def _handle(self, event: ev.Event) -> None:
+        now = monotonic_ms()
         if isinstance(event, ev.Replied):
-            self._lateness.heard(event.sent_at, monotonic_ms(), event.reply)
+            self._lateness.heard(event.sent_at, now, event.reply)
         elif isinstance(event, ev.Drained | ev.Abandoned):
             event = self._lateness.noted_in(event)
-        for action in self.session.handle(event, monotonic_ms()):
+        self._told.hear(event, now)
+        for action in self.session.handle(event, now):
+            self._told.tell(action, now)
             self._carry_out(action)
         if self._unconfirmed and isinstance(event, ev.Replied):
             self._confirm(event)
+        self._told.write(now)
         self._work.flush()
 
     def _confirm(self, event: ev.Replied) -> None:
@@ -279,7 +286,7 @@ class Engine:
 
     @_carry_out.register
     def _(self, action: act.Problem) -> None:
-        level = logging.ERROR if action.fatal else logging.WARNING
+        level = logging.ERROR if action.fatal else logging.INFO if action.expected else logging.WARNING
         log.log(level, "group %s: %s", self._coordinator.group, action.message)
         self._work.problem(action)
         if action.fatal:
@@ -303,14 +310,21 @@ class Engine:
             except Exception as error:  # noqa: BLE001 -- a defect of ours, raised where it ends the member
                 self._events.put(error)
             else:
-                self._last_failure = ""
+                self._report_answer()
                 self.post(ev.Replied(request, reply, sent_at))
 
     def _report(self, error: CobalanceError) -> None:
         """The same trouble is logged once, not at every retry."""
+        self._failing_since = self._failing_since or monotonic_ms()
         if str(error) != self._last_failure:
             self._last_failure = str(error)
             log.warning("group %s: %s; trying again", self._coordinator.group, error)
+
+    def _report_answer(self) -> None:
+        if self._last_failure:
+            silence = seconds(monotonic_ms() - self._failing_since)
+            log.info("group %s: Redis answers again, after %s", self._coordinator.group, silence)
+        self._last_failure, self._failing_since = "", 0
 
     def _hinted(self, channel: str, version: int) -> None:
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):

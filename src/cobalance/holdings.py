@@ -74,6 +74,16 @@ class Holdings:
         held = self._touch(resource)
         return held if held is not None and held.token == token else None
 
+    @property
+    def number(self) -> int:
+        """How many are known."""
+        return len(self._by_name)
+
+    def is_worked(self, resource: str, token: int) -> bool:
+        """Whether this tenure is there, and nothing has ended it."""
+        held = self._by_name.get(resource)
+        return held is not None and held.token == token and held.working
+
     def any_known(self) -> bool:
         """Whether the coordinator may believe that something is held here."""
         return bool(self._by_name)

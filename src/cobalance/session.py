@@ -302,7 +302,8 @@ class Session:
                 f"the group is new, or Redis lost its data: waiting {reply.recovering_ms} ms for members to claim what "
                 f"they hold before anything is given out"
             )
-            self._out.append(act.Problem("recovering", message))
+            is_new = not self.line.previous
+            self._out.append(act.Problem("recovering", message, expected=is_new))
         if self.leaving.asked_at is not None:
             self._begin_leaving()
 

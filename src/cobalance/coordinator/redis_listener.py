@@ -83,6 +83,8 @@ class RedisListener:
             session = _Session(self._source, self._on_hint)
             try:
                 session.open()
+                if failures:
+                    _log.info("Hints come again from Redis at %s", self._source.place)
                 while not self._closed.is_set():
                     session.follow(self._wanted)
                     self._wait(session.wait_for(), _POLL_S)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.engine import monotonic_ms
 from cobalance.errors import CobalanceError
+from cobalance.event_log import seconds
 from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -70,12 +72,14 @@ class Reconnection:
         """After :meth:`lost`: until there is a connection and the coordinator has confirmed what is held, since its last loss."""
         if self._running:
             return
-        self._running = True
+        self._running, lost_at = True, monotonic_ms()
         while self._healed < self._losses:
             losses = self._losses
             await self._connect()
             await self._confirm()
             self._healed = losses
+        back = (self._group, self._connection.place, seconds(monotonic_ms() - lost_at))
+        log.info("group %s: connected to RabbitMQ at %s again, after %s", *back)
         self._ready.set()
         self._running = False
 

@@ -1,0 +1,163 @@
+"""What a member says in the log while all is well, and when it is not: enough to follow it by, and nothing that cries wolf."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import anyio
+import pika
+import pytest
+from tests.consumers import Seen, new_topic, until
+from tests.names import unique
+
+from cobalance import ConsumerGroup, Delivery, Group, GroupSettings, MemberSettings, servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.rabbitmq import Topic
+from cobalance.tenure import Tenure
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=1_500, heartbeat_interval_ms=250, revocation_timeout_ms=1_500, gather_ms=0, rejoin_grace_ms=0
+)
+
+
+@pytest.fixture(autouse=True)
+def anyio_backend(caplog: pytest.LogCaptureFixture) -> str:
+    """As programs do that want to know."""
+    caplog.set_level(logging.INFO)
+    return "asyncio"
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """Four partitions."""
+    with new_topic(amqp_url, 4) as made:
+        yield made
+
+
+def lines(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
+    """Those in which all of these are."""
+    return [it.getMessage() for it in caplog.records if all(word in it.getMessage() for word in words)]
+
+
+async def nothing(_: Delivery) -> None:
+    """Is all well."""
+
+
+def created(url: str) -> str:
+    """A group that begins at once."""
+    name = unique("seen")
+    transport = open_transport(url)
+    Coordinator(transport, name).create(SETTINGS)
+    transport.close()
+    return name
+
+
+async def test_a_rolling_restart_can_be_followed_and_warns_of_nothing(
+    redis_url: str, amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a group that nobody has created: its first member makes it."""
+    name = unique("rolled")
+
+    def member() -> ConsumerGroup:
+        return ConsumerGroup(name, topic, nothing, amqp_url=amqp_url, redis_url=redis_url, settings=SETTINGS)
+
+    async with member() as first:
+        await first.wait_held(*topic.queue_names)
+        async with member() as second:
+            await second.wait_held()
+        await first.wait_held(*topic.queue_names)
+
+    assert [it.getMessage() for it in caplog.records if it.levelno > logging.INFO] == []
+    assert {it.name.partition(".")[0] for it in caplog.records} <= {"cobalance", "asyncio"}
+    assert len(lines(caplog, "joined as", "capacity 1")) == 2
+    assert lines(caplog, "was assigned 4 (", topic.queue_names[0])
+    assert lines(caplog, "is to hand over 2 (", "within")
+    assert lines(caplog, "handed over")
+    assert len(lines(caplog, "leaves, holding")) == len(lines(caplog, "left after")) == 2
+    assert all(len(it.getMessage()) < 600 for it in caplog.records)
+
+
+async def test_five_hundred_resources_are_a_handful_of_lines(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However they come and go."""
+    names = [f"{'customers-of-the-northern-hemisphere-' * 3}{number}" for number in range(500)]
+
+    async with Group(created(redis_url), names, redis_url=redis_url) as group:
+        await group.wait_held(*names)
+
+    told = lines(caplog, f"group {group.name}: ")
+    assert len(told) < 20
+    assert all(len(line) < 1_000 for line in told)
+    assert lines(caplog, "was assigned 100 (", " and 92 more)")
+    assert lines(caplog, "leaves, holding 500")
+    assert sum(int(line.split("handed over ")[1].split()[0]) for line in told if "handed over" in line) == 500
+
+
+async def test_connections_that_are_lost_and_found(
+    private_redis: servers.OwnRedis,
+    private_rabbitmq: servers.OwnRabbitMQ,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The end of a trouble is told as its beginning is."""
+    redis, rabbitmq = private_redis, private_rabbitmq
+    with new_topic(rabbitmq.url) as topic:
+        own = MemberSettings(instance_id="shop-0")
+        name = created(redis.url)
+        async with ConsumerGroup(name, topic, nothing, amqp_url=rabbitmq.url, redis_url=redis.url, member=own) as group:
+            await group.wait_held()
+            await anyio.to_thread.run_sync(redis.stop)
+            await until(lambda: lines(caplog, f"group {name}: ", "trying again"))
+            await anyio.to_thread.run_sync(lambda: redis.restart(empty=True))
+            await until(lambda: lines(caplog, "Redis answers again, after"))
+            await until(lambda: lines(caplog, "joined again as", "instance id shop-0"))
+            await anyio.to_thread.run_sync(rabbitmq.restart)
+            await until(lambda: lines(caplog, "lost RabbitMQ"))
+            await until(lambda: lines(caplog, "connected to RabbitMQ at", "again, after"))
+
+
+async def test_what_is_taken_by_force_is_warned_of(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Here work that ignores that it is asked back."""
+    name = created(redis_url)
+
+    async def ignore(_: Tenure) -> None:
+        await anyio.sleep_forever()
+
+    async with Group(name, ["jobs", "mails"], redis_url=redis_url, work=ignore, member=quick()) as first:
+        await first.wait_held("jobs", "mails")
+        async with Group(name, ["jobs", "mails"], redis_url=redis_url, member=quick()) as second:
+            await second.wait_held()
+            (forced,) = [it for it in caplog.records if "forced to let go of 1 (" in it.getMessage()]
+            assert forced.levelname == "WARNING"
+
+
+def quick() -> MemberSettings:
+    """Who does not wait for work that does not end."""
+    return MemberSettings(drain_timeout_ms=100)
+
+
+async def test_what_is_given_up_says_why(
+    redis_url: str, amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The handler's error was logged; here is what it led to."""
+    seen = Seen()
+
+    async def fail(delivery: Delivery) -> None:
+        seen.note(delivery)
+        raise ValueError("no such customer")
+
+    group = ConsumerGroup(created(redis_url), topic, fail, amqp_url=amqp_url, redis_url=redis_url, retries=0)
+    async with group:
+        await group.wait_held(*topic.queue_names)
+        with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
+            connection.channel().basic_publish("", topic.queue_names[0], b"x")
+        await until(lambda: lines(caplog, f"gave up 1 ({topic.queue_names[0]}): "))
+
+
+async def test_the_programs_own_use_of_pika_is_logged_as_ever(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What is lowered is ours alone; who debugs sees that, too."""
+    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection, pytest.raises(Exception, match="404"):
+        connection.channel().queue_declare(unique("missing"), passive=True)
+    assert [it.name for it in caplog.records if it.levelname == "WARNING"] == ["pika.channel"]
