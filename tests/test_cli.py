@@ -282,6 +282,11 @@ def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], fo
     everything = json.loads(cobalance("group", "history", group, "--json", environment=urls).out)
     assert [it["seq"] for it in everything] == list(range(1, len(everything) + 1))
     assert {"joined", "granted", "leaving", "released", "left"} <= {it["kind"] for it in everything}
+    (joined,) = [it for it in everything if it["kind"] == "joined"]
+    assert joined["label"].partition("/")[2].isdecimal()
+    assert joined["capacity"] == 1
+    table = cobalance("group", "history", group, environment=urls).out
+    assert f"{joined['label']}, capacity 1" in table
     last = json.loads(cobalance("group", "history", group, "--last", "2", "--json", environment=urls).out)
     assert last == everything[-2:]
     assert cobalance("group", "history", group, environment=urls).out.splitlines()[0].split()[:3] == [

@@ -35,7 +35,7 @@ class Member:
 
     def __init__(self, coordinator: Coordinator, name: str) -> None:
         self.name, self._coordinator = name, coordinator
-        reply = coordinator.execute(Request(Header(name, 1), Join(settings=SETTINGS)))
+        reply = coordinator.execute(Request(Header(name, 1), Join(settings=SETTINGS, label="web-3/4711")))
         self._number, self._incarnation, self._cursor = 1, reply.incarnation, reply.cursor
 
     def ask(self, payload: Heartbeat | Leave | SetResources) -> None:
@@ -70,6 +70,20 @@ def test_entries_are_typed_and_in_order(journal: Journal) -> None:
     assert [(it.resource, it.member) for it in granted] == [("r-0", "m.1"), ("r-1", "m.1")]
     assert all(isinstance(it.token, int) and it.handover_id == 0 for it in granted)
     assert all(it.deadline_ms is None and it.committed is None and it.reason == "" for it in granted)
+
+
+def test_who_joined_is_named(journal: Journal) -> None:
+    """As far as it said."""
+    (joined,) = [it for it in journal.entries() if it.kind == "joined"]
+
+    assert (joined.label, joined.instance_id, joined.capacity) == ("web-3/4711", None, 1)
+
+
+def test_an_older_journal_is_read() -> None:
+    """Its joins do not say who it was."""
+    old = JournalEntry.read("1-1", {"seq": "1", "kind": "joined", "at_ms": "5", "member": "m.1", "reason": "-"})
+
+    assert (old.label, old.instance_id, old.capacity) == (None, None, None)
 
 
 def test_reading_on_brings_only_what_is_new(journal: Journal) -> None:

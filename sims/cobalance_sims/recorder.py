@@ -53,9 +53,6 @@ class Recorder(Check):
             process = self._process(entry.member)
             if process is not None:
                 event = event._replace(silent_since_ms=self._silent_since(process), alive=process.alive)
-        elif entry.kind == "joined":
-            process = self._process(entry.member)
-            event = event._replace(capacity=process.member_settings.capacity if process else None)
         self.events.append(event)
 
     def _cut_short(self, event: Event) -> Event:

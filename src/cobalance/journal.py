@@ -61,6 +61,12 @@ class JournalEntry:
     """How long it ran in all."""
     late_ms: int | None = None
     """How much longer than a heartbeat interval nothing was heard of the holder, at most since its last report."""
+    label: str | None = None
+    """Host and process id of a member that joined; ``None`` in a journal of an older version, as are the next two."""
+    instance_id: str | None = None
+    """The one it joined with."""
+    capacity: int | None = None
+    """The one it joined with."""
 
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
@@ -99,7 +105,14 @@ class JournalEntry:
             handled=effort[0],
             busy_ms=effort[1],
             late_ms=effort[2],
+            label=_given(fields.get("label")),
+            instance_id=_given(fields.get("instance")),
+            capacity=number("capacity"),
         )
+
+
+def _given(word: str | None) -> str | None:
+    return None if word == "-" else word
 
 
 def _effort(text: str) -> list[int | None]:

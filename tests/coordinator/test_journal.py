@@ -8,6 +8,7 @@ from tests.coordinator.driver import SETTINGS, Group, names
 
 from cobalance.coordinator.keys import NAMES, group_keys
 from cobalance.coordinator.transport import Script
+from cobalance.settings import STORED_NAMES
 
 
 def handover(group: Group, token: int) -> list[str]:
@@ -95,6 +96,39 @@ def test_every_sort_of_transition_has_its_entry(group: Group) -> None:
     }  # fmt: skip
 
 
+def test_who_joins_is_named(group: Group) -> None:
+    """By what people and operators know it: host and process, its instance id, its capacity."""
+    group.join("a", label="web-3/4711", instance_id="shop-0", capacity=3)
+    (joined,) = group.journal("joined")
+    assert [joined[field] for field in ("label", "instance", "capacity")] == ["web-3/4711", "shop-0", "3"]
+
+
+def settings_in(entry: dict[str, str]) -> dict[str, str]:
+    """An entry's pairs."""
+    words = entry["reason"].split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_a_group_that_its_first_join_makes_tells_its_settings(backend: Backend) -> None:
+    """As one that was created does; once, whoever joins after."""
+    group = Group(backend, create=False)
+    group.joined("ab")
+    (configured,) = group.journal("configured")
+    stored = {short: str(getattr(SETTINGS, name)) for name, short in STORED_NAMES.items()}
+    assert settings_in(configured) == stored
+
+
+def test_settings_that_come_back_after_a_loss_are_told(backend: Backend) -> None:
+    """A newcomer guessed; who was a member before knows better."""
+    group = Group(backend)
+    a = group.join("a")
+    group.lose_data()
+    group.join("b", settings=attrs.evolve(SETTINGS, gather_ms=7))
+    a.rejoin("a2")
+    guessed, known = map(settings_in, group.journal("configured"))
+    assert (guessed["gather_ms"], known["gather_ms"]) == ("7", str(SETTINGS.gather_ms))
+
+
 def test_every_entry_has_a_number_a_kind_and_a_time(group: Group) -> None:
     """The numbers are contiguous, so that a gap shows that entries were trimmed."""
     a, _ = group.joined("ab")
@@ -143,9 +177,9 @@ def test_a_journal_that_is_made_much_shorter_shrinks_over_several_calls(backend:
     assert len(group.journal()) <= 300
 
 
-def test_the_journal_holds_ids_and_numbers_only(group: Group) -> None:
-    """Labels (host names) and whatever else users write stay out of it."""
-    a = group.join("a", label="secret-host")
+def test_the_journal_names_hosts_at_their_join_only(group: Group) -> None:
+    """All else is ids and numbers, and nothing else that users write."""
+    a = group.join("a", label="web-3/4711")
     group.set_resources(a, names(1))
     a.leave()
-    assert not any("secret-host" in value for entry in group.journal() for value in entry.values())
+    assert {entry["kind"] for entry in group.journal() if "web-3/4711" in entry.values()} == {"joined"}

@@ -42,5 +42,5 @@ def of_entry(entry: JournalEntry, run: str, source: str = JOURNAL, *, shift_ms: 
     return Event(
         run, source, entry.id if source == JOURNAL else None, entry.seq, entry.kind, entry.at_ms + shift_ms,
         entry.resource, entry.member, entry.token, entry.handover_id, deadline + shift_ms if deadline else None,
-        entry.drain_ms, entry.committed, entry.reason, entry.handled, entry.busy_ms, entry.late_ms,
+        entry.drain_ms, entry.committed, entry.reason, entry.handled, entry.busy_ms, entry.late_ms, capacity=entry.capacity,
     )  # fmt: skip

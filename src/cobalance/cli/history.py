@@ -77,5 +77,16 @@ def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
         entry.token,
         seconds(entry.drain_ms),
         entry.committed,
-        entry.reason or None,
+        _who(entry) if entry.kind == "joined" else entry.reason or None,
     )
+
+
+def _who(entry: JournalEntry) -> str | None:
+    """Which process it is; the reason is the member that it was before."""
+    words = [
+        entry.label,
+        entry.instance_id and f"instance id {entry.instance_id}",
+        None if entry.capacity is None else f"capacity {entry.capacity}",
+        f"was {entry.reason}" if entry.reason not in {"", "-"} else None,
+    ]
+    return ", ".join(filter(None, words)) or None

@@ -23,12 +23,26 @@ if wrong then return wrong end
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[24], 25
 
-local function take_settings()
-  G.mode = ARGV[15]
-  G.session_ms, G.heartbeat_ms, G.revocation_ms = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
-  G.grace_ms, G.gather_ms, G.moves = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
-  G.journal_length, G.idle_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
+local take_settings, journal_settings
+do -- as in 25_owned.lua
+
+local SETTINGS = {
+  'mode', 'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length', 'idle_ms',
+}
+local SETTINGS_AT = 14 -- before the first of them
+
+function take_settings()
+  G.mode = ARGV[SETTINGS_AT + 1]
+  for i = 2, #SETTINGS do G[SETTINGS[i]] = tonumber(ARGV[SETTINGS_AT + i]) end
   G.budget = G.moves
+end
+
+function journal_settings()
+  local words = {}
+  for i = 1, #SETTINGS do words[i] = SETTINGS[i] .. ' ' .. ARGV[SETTINGS_AT + i] end
+  journal('configured', 'reason', table.concat(words, ' '))
+end
+
 end
 
 -- Of a group that recovers: a process that was a member before knows its settings better than one that is new to it, and leases
@@ -37,6 +51,7 @@ local function bring_settings()
   if G.recovering == 0 or PREVIOUS == '-' then return end
   if G.guessed == 1 and not member(PREVIOUS) then
     take_settings()
+    journal_settings()
     G.guessed = 0
   end
   G.recovering = max(G.recovering, G.began + tonumber(ARGV[16]))
@@ -85,7 +100,7 @@ local function add_member(same)
     incarnation = G.incarnation, request = -1, reason = same and same.id or '-', label = LABEL,
     subscription = SUBSCRIPTION,
   }
-  journal('joined', 'member', CALLER, 'reason', PREVIOUS)
+  journal('joined', 'member', CALLER, 'reason', PREVIOUS, 'label', LABEL, 'instance', INSTANCE, 'capacity', int(CAPACITY))
   put_member(m)
   if INSTANCE ~= '-' then call('HSET', MEMBERS, '=' .. INSTANCE, CALLER) end
   enter_shares(m)
@@ -161,6 +176,7 @@ if G.incarnation == 0 then
   take_settings()
   G.guessed = PREVIOUS == '-' and 1 or 0
   start_incarnation()
+  journal_settings()
 else
   check_server()
 end
