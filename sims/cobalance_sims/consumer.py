@@ -264,7 +264,7 @@ class BrokerWork:
         it = self.tenures.get(resource)
         return it if isinstance(it, Lane) and it.token == token else None
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Consumes, as soon as the broker lets it. What outlives a tenure is the broker's to remember, not ``committed``."""
         del committed
         self.tenures[resource] = Lane(self._process, self._broker, resource, token)

@@ -174,7 +174,7 @@ class Process:
         match action:
             case act.Start(resource, token, committed):
                 world.started(self, action)
-                work.start(resource, token, committed)
+                work.begin(resource, token, committed)
             case act.Drain(resource, token, abort_at):
                 world.asked_back(self, action)
                 work.drain(resource, token, abort_at - self.offset_ms - self._clock.now)

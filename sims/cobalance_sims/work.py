@@ -38,7 +38,7 @@ class Work(Protocol):
 
     tenures: dict[str, Tenure]
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Begin."""
 
     def drain(self, resource: str, token: int, within_ms: int) -> None:
@@ -77,7 +77,7 @@ class PlainWork:
         self._world = process.world
         self.tenures: dict[str, Tenure] = {}
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         """It is worked from now on."""
         tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
         self._world.became_active(self._process, tenure)

@@ -4,9 +4,11 @@ When processes come, go, crash or hang, only the surplus moves, and it moves onl
 committed, or a timeout has fired. Everything else never pauses.
 """
 
+from cobalance.blocking import BlockingTenure
 from cobalance.errors import CobalanceError
 from cobalance.group import Group
 from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.blocking_consumer import BlockingConsumerGroup
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.dropin import GroupConnection
@@ -19,11 +21,12 @@ from cobalance.rabbitmq.topic import Topic
 from cobalance.runner import run
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
-from cobalance.threads import BlockingGroup, BlockingTenure
+from cobalance.threads import BlockingGroup
 
 __all__ = [
     "AsyncPublisher",
     "Batch",
+    "BlockingConsumerGroup",
     "BlockingGroup",
     "BlockingTenure",
     "CobalanceError",

@@ -39,7 +39,7 @@ log = logging.getLogger("cobalance")
 class Work(Protocol):
     """Carries out what the session decides. Every method is called on the engine's thread and returns at once."""
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Begin to work a resource."""
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
@@ -258,7 +258,7 @@ class Engine:
 
     @_carry_out.register
     def _(self, action: act.Start) -> None:
-        self._work.start(action.resource, action.token, action.committed)
+        self._work.begin(action.resource, action.token, action.committed)
 
     @_carry_out.register
     def _(self, action: act.Drain) -> None:

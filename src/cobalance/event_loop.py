@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Literal, Protocol
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     import trio
+
+    Call = Callable[[], Coroutine[Any, Any, None]]
 
 State = Literal["running", "stopped", "closed"]
 
@@ -27,6 +30,9 @@ class EventLoop(Protocol):
 
     def new_event(self) -> _Event:
         """The loop's own kind: anyio's costs a lookup each time."""
+
+    def start_task(self, call: Call) -> object:
+        """Runs it in a task that belongs to nobody; to be kept until that has ended. In the loop."""
 
     def state(self) -> State:
         """Whether it runs; any thread. A loop that its tasks block is running."""
@@ -46,6 +52,10 @@ class Asyncio:
         """For its tasks."""
         return asyncio.Event()
 
+    def start_task(self, call: Call) -> object:
+        """Cancelled when the loop ends."""
+        return self._loop.create_task(call())
+
     def state(self) -> State:
         """Programs may stop it and let it go on."""
         if self._loop.is_closed():
@@ -56,12 +66,18 @@ class Asyncio:
 class Trio:
     """One run of trio's."""
 
-    def __init__(self, token: trio.lowlevel.TrioToken, new_event: Callable[[], _Event]) -> None:
-        self._token, self.new_event = token, new_event
+    def __init__(
+        self, token: trio.lowlevel.TrioToken, new_event: Callable[[], _Event], spawn: Callable[..., object]
+    ) -> None:
+        self._token, self.new_event, self._spawn = token, new_event, spawn
 
     def run_soon(self, do: Callable[[], None]) -> None:
         """Calls it in the run."""
         self._token.run_sync_soon(do)
+
+    def start_task(self, call: Call) -> object:
+        """Cancelled when the run ends. What it raises would end the run."""
+        return self._spawn(call, context=copy_context())
 
     def state(self) -> State:
         """Trio tells only who calls something in it."""
@@ -78,7 +94,7 @@ def running_event_loop() -> EventLoop:
         import trio
 
         if trio.lowlevel.in_trio_run():
-            return Trio(trio.lowlevel.current_trio_token(), trio.Event)
+            return Trio(trio.lowlevel.current_trio_token(), trio.Event, trio.lowlevel.spawn_system_task)
     return Asyncio()
 
 

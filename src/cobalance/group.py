@@ -31,15 +31,28 @@ from cobalance.errors import (
 )
 from cobalance.event_loop import Attendance
 from cobalance.events import ResourcesDeclared, StopAsked
-from cobalance.limits import check_callables, check_integer, check_kind, check_members, check_names, check_resources
+from cobalance.limits import (
+    check_callables,
+    check_integer,
+    check_kind,
+    check_members,
+    check_names,
+    check_number,
+    check_resources,
+)
 from cobalance.names import validate_name
+from cobalance.own_code import OwnCode
+from cobalance.patience import Patience
 from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.stay import ONCE, StartStop
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
 from cobalance.worker_threads import in_thread
 
 log = logging.getLogger("cobalance")
+
+DAY_S = 86_400
 
 INSTANCE_ID = "COBALANCE_INSTANCE_ID"
 """The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
@@ -53,23 +66,29 @@ if TYPE_CHECKING:
     from cobalance.membership import Listener, Work
 
 
-class GroupOptions(TypedDict, total=False):
+class PlainOptions(TypedDict, total=False):
     """What members of every kind are given besides; see :class:`Group`."""
 
     redis_url: str
     settings: GroupSettings | None
     member: MemberSettings | None
-    on_assigned: Listener | None
-    on_revoked: Listener | None
-    on_lost: Listener | None
     resources_version: int | None
     transport: Transport | None
     log_exceptions: bool
     key_prefix: str
+    connect_timeout_s: float
 
 
-class Group(Pausing):
-    """Membership in a group, for the length of an ``async with``.
+class GroupOptions(PlainOptions, total=False):
+    """The same with callbacks."""
+
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+
+
+class Group(Pausing, StartStop):
+    """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
 
     Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
     both:
@@ -95,6 +114,8 @@ class Group(Pausing):
         log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
         key_prefix: what the group's keys and channels in Redis begin with. Groups under another one are others, whatever their names: for
             several environments on one Redis.
+        connect_timeout_s: how long entering waits for servers that cannot be reached yet, as when everything starts at once; by default not
+            at all.
 
     Raises:
         CobalanceError: on entering, when the server cannot be used; the message says what to do.
@@ -116,6 +137,7 @@ class Group(Pausing):
         transport: Transport | None = None,
         log_exceptions: bool = True,
         key_prefix: str = DEFAULT_PREFIX,
+        connect_timeout_s: float = 0,
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         check_redis_url("redis_url", redis_url)
@@ -123,10 +145,13 @@ class Group(Pausing):
         check_kind("settings", settings, GroupSettings, optional=True)
         check_kind("member", member, MemberSettings, optional=True)
         check_kind("log_exceptions", log_exceptions, bool)
+        check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
+        self._connect_timeout_s = connect_timeout_s
         super().__init__(work, on_assigned, on_revoked, on_lost)
         self.log_exceptions = log_exceptions
         self.name = validate_name("group", name)
         self._key_prefix = validate_name("key prefix", key_prefix)
+        self._own_code = OwnCode(self.name)
         self.settings = settings or GroupSettings()
         self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
@@ -140,9 +165,8 @@ class Group(Pausing):
         if self._resources is not None and resources_version is None:
             self._subscription = digest(tuple(sorted(set(self._resources))))
         self._redis_url, self._transport = redis_url, transport
-        self._entered = False
+        self._entered, self._stop_asked_at = False, 0
         self._remain: bool | None = None
-        self._stop_asked_at = 0
         self._given_up: list[str] = []
         self._revoked: list[str] = []
 
@@ -150,9 +174,12 @@ class Group(Pausing):
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise UsageError("a Group can be entered once: make another one")
+            raise UsageError(ONCE)
         self._entered = True
-        self._coordinator = await in_thread(self._connect, lambda made: self._close_transport(made.transport))
+        self._patience = Patience(self.name, self._connect_timeout_s)
+        self._coordinator = await self._patience.call(
+            lambda: in_thread(self._connect, lambda made: self._close_transport(made.transport))
+        )
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
         self._changed, self._settled = anyio.Event(), anyio.Event()
         self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
@@ -186,7 +213,7 @@ class Group(Pausing):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._refuse_in_own_task()
+        self._own_code.refuse_leaving()
         try:
             with anyio.CancelScope(shield=True):
                 await self._wind_up()
@@ -374,7 +401,7 @@ class Group(Pausing):
         Raises:
             UsageError: work or a callback awaits it, and it would wait for them.
         """
-        self._refuse_in_own_task()
+        self._own_code.refuse_leaving()
         self._ask_leave(remain=remain)
         await self._left.wait()
 

@@ -8,23 +8,25 @@ drained and handed over.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from cobalance.assignment import Assignment
 from cobalance.engine import monotonic_ms
-from cobalance.errors import GroupFailed, UsageError
+from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Sample
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
 from cobalance.tickets import Tickets
-from cobalance.worker import FunctionWorker, Worker, outcome
+from cobalance.worker import FunctionWorker, Worker, is_async, outcome
+from cobalance.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -35,13 +37,16 @@ if TYPE_CHECKING:
     from cobalance.engine import Engine
     from cobalance.event_loop import Attendance
     from cobalance.events import CommitOutcome
+    from cobalance.own_code import OwnCode
     from cobalance.settings import MemberSettings
     from cobalance.wakeup import Wakeup
 
-    Listener = Callable[[list[Tenure]], Awaitable[None]]
+    Listener = Callable[[list[Tenure]], Awaitable[None]] | Callable[[list[Tenure]], None]
     Work = Callable[[Tenure], Awaitable[None]]
 
 log = logging.getLogger("cobalance")
+
+T = TypeVar("T")
 
 LOST_MS = 1_000
 """What ``on_lost`` has at least, where nothing is to be drained."""
@@ -54,6 +59,7 @@ class Membership(ABC):
     own: MemberSettings
     log_exceptions: bool
     """Whether the log may have what exceptions of the program's code say."""
+    _own_code: OwnCode
     _engine: Engine
     _tasks: TaskGroup
     _wakeup: Wakeup
@@ -75,8 +81,7 @@ class Membership(ABC):
         self._services: list[anyio.CancelScope] = []
         self._over = False
         """No service goes on."""
-        self._own_tasks: set[int] = set()
-        """Those in which the program's code runs."""
+        self._threads = WorkerThreads()
         self._cancelled_outside = False
         self._told: list[Stoppable] = []
         """What was told to stop a moment ago."""
@@ -106,20 +111,19 @@ class Membership(ABC):
         for service in self._services:
             service.cancel()
 
-    @contextmanager
-    def _own_task(self) -> Iterator[None]:
-        """This task runs the program's code, whatever is cancelled around the group."""
-        task = anyio.get_current_task().id
-        self._own_tasks.add(task)
-        try:
-            with anyio.CancelScope(shield=True):
-                yield
-        finally:
-            self._own_tasks.discard(task)
+    async def _in_thread(self, do: Callable[[], T]) -> T:
+        """Calls the program's code in a thread. Nothing stops it there: it is waited for, but no longer than the membership lasts."""
+        with self._service_scope():
+            return await self._threads.run(self._own_code.in_thread(do))
 
-    def _refuse_in_own_task(self) -> None:
-        if anyio.get_current_task().id in self._own_tasks:
-            raise waits_for_itself(self.name)
+    async def _call_listener(self, listener: Listener, tenures: list[Tenure]) -> None:
+        """On the event loop, or, a plain function, in a thread; what that returns is awaited if it can be."""
+        if is_async(listener):
+            call = listener(tenures)
+        else:
+            call = await self._in_thread(lambda: listener(tenures))
+        if inspect.isawaitable(call):
+            await outcome(call)
 
     async def _dispatch(self) -> None:
         with self._service_scope() as ours:
@@ -210,7 +214,7 @@ class Membership(ABC):
         await self._assign([it])
 
     async def _assign(self, batch: list[Assignment]) -> None:
-        with self._own_task():
+        with self._own_code.task():
             now = [it for it in batch if it.current]
             try:
                 if self._on_assigned is not None and now:
@@ -235,7 +239,7 @@ class Membership(ABC):
             for it in batch:
                 it.waiting_since = monotonic_ms()
             try:
-                await outcome(listener([it.tenure for it in batch if it.tenure is not None]))
+                await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None])
             finally:
                 del self._telling[call]
                 for it in batch:
@@ -264,7 +268,7 @@ class Membership(ABC):
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
             return
-        with self._own_task():
+        with self._own_code.task():
             end: Drained | Abandoned | None = None
             try:
                 with it.tenure.work.running():
@@ -287,7 +291,7 @@ class Membership(ABC):
         self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS))
         try:
             with call.running():
-                await outcome(listener([tenure]))
+                await self._call_listener(listener, [tenure])
         except BaseException as error:
             self._note_error(error)
             raise
@@ -303,7 +307,7 @@ class Membership(ABC):
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
         if self._on_revoked is not None:
-            await outcome(self._on_revoked([tenure]))
+            await self._call_listener(self._on_revoked, [tenure])
         return await outcome(worker.finish())
 
     @property
@@ -355,7 +359,7 @@ class Membership(ABC):
 
     # -- the engine's side (its thread) --------------------------------------------------------------------------------
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Engine: begin to work a resource."""
         self._starting.append(Assignment(resource, token, committed, self._engine.post))
 
@@ -475,14 +479,6 @@ class Membership(ABC):
         batch, self._starting = self._starting, []
         self._roster.add(batch)
         self._commands.append(lambda: self._begin(batch))
-
-
-def waits_for_itself(group: str) -> UsageError:
-    """For leaving, which waits for work and callbacks, within one of them."""
-    return UsageError(
-        f"leaving group {group} in its own work or callback would wait for itself: return or raise there, "
-        f"or leave in a task (or thread) that nothing there waits for"
-    )
 
 
 async def _raise(error: BaseException) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
 
-from cobalance.errors import DrainTimedOut
+from cobalance.errors import DrainTimedOut, UsageError
+from cobalance.event_loop import running_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +32,21 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
         backend: ``asyncio`` or ``trio``.
 
     Raises:
+        UsageError: this is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
         DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
             first, and was given up.
         CobalanceError: see :class:`Group`.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            "run() obeys SIGTERM and Ctrl-C, of which Python tells the main thread only: call it there, or use start() and stop() of a "
+            "BlockingConsumerGroup (or BlockingGroup) in any thread"
+        )
+    with suppress(RuntimeError):  # as it should be
+        running_event_loop()
+        raise UsageError(
+            "an event loop runs here already: `await group.start()` in it, and `await group.stop()` at the end"
+        )
     anyio.run(_serve, group, backend=backend)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cobalance.errors import UsageError
 from cobalance.events import Abandoned, Drained
@@ -91,3 +93,18 @@ def is_cancelled() -> bool:
     except RuntimeError:  # trio's
         return True
     return task is None or bool(task.cancelling())
+
+
+def is_async(function: object) -> bool:
+    """A coroutine function, or an object that is called like one, also with arguments bound to it. What only turns out to be one when
+    it is called is awaited, too.
+    """
+    function = innermost(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def innermost(function: Any) -> Any:
+    """The function to which arguments were bound."""
+    while isinstance(function, partial):
+        function = function.func
+    return function

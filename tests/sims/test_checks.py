@@ -50,7 +50,7 @@ def _s2_has_two_at_work(stage: Stage) -> None:
 
 
 def _s2_releases_what_is_still_worked(stage: Stage) -> None:
-    stage.first.work.start("r", 5, None)
+    stage.first.work.begin("r", 5, None)
     request = Request(Header("p1.1", 1), Release((ReleaseItem(resource="r", token=5, reason="deadline"),)))
     stage.world.watch.executed(stage.first, request, CoordinatorReply(status="OK", results=("OK",)))
 

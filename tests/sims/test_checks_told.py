@@ -93,7 +93,7 @@ def _s6_ends_a_leave_too_early(stage: Stage) -> None:
 
 
 def _s6_keeps_what_is_still_worked(stage: Stage) -> None:
-    stage.first.work.start("r", 5, None)
+    stage.first.work.begin("r", 5, None)
     stage.entry("graced", member="p1.1", reason="left")
 
 
@@ -124,7 +124,7 @@ def _s6_takes_an_older_list(stage: Stage) -> None:
 def _s6_says_nothing_of_a_cancellation(stage: Stage) -> None:
     stage.entry("joined", member=stage.first.session.member)
     stage.world.clock.run(10)
-    stage.first.work.start("r", 5, None)
+    stage.first.work.begin("r", 5, None)
     stage.first.habits = STUCK
     stage.held("r", stage.first.session.member, 5)
     stage.world.watch.asked_back(stage.first, act.Drain("r", 5, 0))

@@ -146,7 +146,7 @@ class _Grants:
                 raise TimeoutError(f"{resource} was not granted within 30 s")
             return self._at[resource]
 
-    def start(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         del token, committed
         with self._changed:
             self._at[resource] = time.monotonic_ns()

@@ -34,7 +34,7 @@ from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.stream_worker import StreamWorker
 from cobalance.rabbitmq.streaming import Streaming
 from cobalance.rabbitmq.subscription import Subscription
-from cobalance.worker_threads import WorkerThreads, in_thread
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -187,7 +187,6 @@ class ConsumerGroup(Streaming):
                 raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
         self._per_partition = max_in_flight_per_partition
         self._room = None if max_in_flight is None else Room(max_in_flight)
-        self._threads: WorkerThreads
         self._queues: dict[str, Queue] = {}
         self._workers: dict[str, PartitionWorker] = {}
         self.connection: BrokerConnection
@@ -219,10 +218,9 @@ class ConsumerGroup(Streaming):
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        queues = await in_thread(self._subscribed.find)
+        queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
-        self._threads = WorkerThreads()
         self.connection = BrokerConnection(
             self._amqp_url,
             f"{self.name}/{self._engine.session.name}",
@@ -231,7 +229,7 @@ class ConsumerGroup(Streaming):
             on_proven=self._connection_proven,
         )
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
-        await self._reconnection.open()
+        await self._patience.call(self._reconnection.open)
         # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
         self._subscription = self._subscribed.id
         self._resources = tuple(self._queues) if self._subscribed.is_certain else None
@@ -383,7 +381,9 @@ class ConsumerGroup(Streaming):
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has them handled in order, as far as the worker goes on; returns how many are done with."""
         return await self._handling.work(
-            deliveries, worker, lambda function: self._threads.run_to_end(function, self._service_scope)
+            deliveries,
+            worker,
+            lambda function: self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from cobalance.group import GroupOptions
+from cobalance.group import GroupOptions, PlainOptions
 from cobalance.rabbitmq.failure_policy import OnError, OnFailure
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.retries import Retries
@@ -18,8 +18,8 @@ ConsumerSource = Part | Iterable[Part]
 Ack = Literal["auto", "manual"]
 
 
-class ConsumerOptions(GroupOptions, total=False):
-    """What a :class:`ConsumerGroup` takes by name, but for ``batch``, which decides what its handler is given."""
+class PlainConsumerOptions(PlainOptions, total=False):
+    """What a consumer group takes by name, but for callbacks, and for ``batch``, which decides what its handler is given."""
 
     amqp_url: str
     management_url: str | None
@@ -36,3 +36,7 @@ class ConsumerOptions(GroupOptions, total=False):
     require_guard: bool
     unconnected_ms: int | None
     streams: StreamSettings | None
+
+
+class ConsumerOptions(PlainConsumerOptions, GroupOptions, total=False):
+    """The same with callbacks; see :class:`ConsumerGroup`."""

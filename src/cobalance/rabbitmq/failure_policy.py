@@ -16,10 +16,9 @@ from cobalance.rabbitmq.dead_letter_sender import Reason
 from cobalance.rabbitmq.dead_letter_target import required_target
 from cobalance.rabbitmq.dead_letters import words_of
 from cobalance.rabbitmq.delivery import Delivery
-from cobalance.rabbitmq.handlers import is_async
 from cobalance.rabbitmq.parcels import Parcel
 from cobalance.wakeup import result_of
-from cobalance.worker import outcome
+from cobalance.worker import is_async, outcome
 from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:

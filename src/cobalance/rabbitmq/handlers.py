@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.delivery import Delivery
+from cobalance.worker import innermost
 
 Handler = Callable[[Delivery], Awaitable[None]] | Callable[[Delivery], None]
 BatchHandler = Callable[[list[Delivery]], Awaitable[None]] | Callable[[list[Delivery]], None]
@@ -20,23 +19,9 @@ def check_handler(handler: object) -> None:
     """Raises UsageError for what can never handle a message."""
     if not callable(handler):
         raise UsageError(f"the handler is {_kind(handler)}: give a function, async or plain, that takes a delivery")
-    for function in (_innermost(handler), type(_innermost(handler)).__call__):
+    for function in (innermost(handler), type(innermost(handler)).__call__):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(f"the handler is a generator: {_WITHOUT_YIELD}")
-
-
-def is_async(handler: object) -> bool:
-    """A coroutine function, or an object that is called like one, also with arguments bound to it. What only turns out to be one when
-    it is called is awaited, too.
-    """
-    innermost: Any = _innermost(handler)
-    return inspect.iscoroutinefunction(innermost) or inspect.iscoroutinefunction(type(innermost).__call__)
-
-
-def _innermost(handler: Any) -> Any:
-    while isinstance(handler, partial):
-        handler = handler.func
-    return handler
 
 
 def refuse_result(result: object) -> None:

@@ -20,10 +20,10 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cobalance.rabbitmq.handlers import check_handler, is_async, refuse_result
+from cobalance.rabbitmq.handlers import check_handler, refuse_result
 from cobalance.rabbitmq.parcels import Parcel
 from cobalance.stopping import Stoppable
-from cobalance.worker import is_cancelled
+from cobalance.worker import is_async, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -35,11 +35,13 @@ class Subscription:
         self._words: list[str] = []
 
     def find(self) -> list[Queue]:
-        """The queues that are there now. Blocks; to be called once, before anything else.
+        """The queues that are there now. Blocks; to be called before anything else, until it has found them.
 
         Raises:
             CobalanceError: a server cannot be asked, or something is not as expected.
         """
+        for found in (self._layouts, self._managed, self._fixed, self._words):
+            found.clear()  # by an attempt that came to nothing
         parts = [read_topic(self._amqp_url, self._parts)] if isinstance(self._parts, str) else self._parts
         queues = {queue.name: queue for part in parts for queue in self._found(part)}
         return list(queues.values())

@@ -1,0 +1,65 @@
+"""Where the program's own code runs, which is where nothing may wait for the end of that code."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from cobalance.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+
+class OwnCode:
+    """The tasks and threads of one group in which the program's work and callbacks run."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._tasks: set[int] = set()
+        self._threads: set[int] = set()
+
+    @contextmanager
+    def task(self) -> Iterator[None]:
+        """This task runs it, whatever is cancelled around the group."""
+        task = anyio.get_current_task().id
+        self._tasks.add(task)
+        try:
+            with anyio.CancelScope(shield=True):
+                yield
+        finally:
+            self._tasks.discard(task)
+
+    def in_thread(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The same function, for a thread that runs it."""
+
+        def run() -> T:
+            thread = threading.get_ident()
+            self._threads.add(thread)
+            try:
+                return function()
+            finally:
+                self._threads.discard(thread)
+
+        return run
+
+    def refuse_leaving(self) -> None:
+        """Raises UsageError in one of these tasks: leaving waits for work and callbacks."""
+        if anyio.get_current_task().id in self._tasks:
+            raise self._waits_for_itself()
+
+    def refuse_leaving_in_thread(self) -> None:
+        """The same in one of these threads."""
+        if threading.get_ident() in self._threads:
+            raise self._waits_for_itself()
+
+    def _waits_for_itself(self) -> UsageError:
+        return UsageError(
+            f"leaving group {self._group} in its own work or callback would wait for itself: return or raise there, "
+            f"or leave in a task (or thread) that nothing there waits for"
+        )

@@ -1,0 +1,498 @@
+"""A group that one task begins and another one ends, as fixtures and lifespans do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from tests.consumers import new_topic, place
+from tests.faults.proxy import FaultProxy
+
+from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, ConsumerGroup, Delivery, Group, Topic, run
+from cobalance.errors import GroupFailed, NotHeld, Unreachable, UsageError
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.tenure import Tenure
+
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+QUICK = MemberSettings(drain_timeout_ms=2_000)
+NAMES = ("r0", "r1")
+WITHIN_S = 20.0
+NOWHERE = "redis://127.0.0.1:1/0"
+
+_count = itertools.count()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make() -> Callable[..., Group]:
+    """Members of one group."""
+    options: dict[str, Any] = {
+        "redis_url": f"memory://start-stop-{next(_count)}",
+        "settings": SETTINGS,
+        "member": QUICK,
+    }
+    return lambda names=NAMES, **more: Group("g", names, **(options | more))
+
+
+async def in_another_task(call: Callable[[], Any]) -> None:
+    """Awaits it there."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+
+
+@pytest.mark.anyio
+async def test_another_task_may_stop_what_one_has_started(make: Callable[..., Group]) -> None:
+    """Nothing of the group outlives it, and another member has everything at once."""
+    group = make()
+    await in_another_task(group.start)
+    assert {it.resource for it in await group.wait_held(*NAMES)} == set(NAMES)
+    await in_another_task(group.stop)
+    with pytest.raises(NotHeld):
+        await group.wait_held()
+    async with make() as other:
+        with anyio.fail_after(1.5):
+            await other.wait_held(*NAMES)
+    await group.stop()  # once more does no harm
+
+
+def test_each_step_of_a_fixture_is_a_task(make: Callable[..., Group]) -> None:
+    """As with pytest-asyncio."""
+
+    async def fixture() -> AsyncIterator[Group]:
+        group = make()
+        await group.start()
+        yield group
+        await group.stop()
+
+    with asyncio.Runner() as runner:
+        steps = fixture()
+
+        async def step() -> Group:
+            return await anext(steps)
+
+        async def use(group: Group) -> int:
+            return len(await group.wait_held(*NAMES))
+
+        group = runner.run(step())
+        assert runner.run(use(group)) == 2
+        with pytest.raises(StopAsyncIteration):
+            runner.run(_as_it_ends(step))
+    assert not group.tenures
+
+
+async def _as_it_ends(step: Callable[[], Any]) -> None:
+    try:
+        await step()
+    except RuntimeError as error:  # what asyncio makes of it in a task
+        raise error.__cause__ or error from None
+
+
+@pytest.mark.anyio
+async def test_a_lifespan_serves_while_it_is_a_member(make: Callable[..., Group]) -> None:
+    """An application that starts and stops it in its lifespan, and is cancelled around that."""
+    held: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[Group]:
+        group = make()
+        await group.start()
+        try:
+            yield group
+        finally:
+            with anyio.CancelScope(shield=True):
+                await group.stop()
+
+    with anyio.CancelScope() as application:
+        async with lifespan() as group:
+            held.append(len(await group.wait_held(*NAMES)))
+            application.cancel()
+            await anyio.sleep_forever()
+    assert held == [2]
+    assert not group.tenures
+
+
+@pytest.mark.anyio
+async def test_what_ends_it_between_is_raised_logged_and_kept(
+    make: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By stop(), once; the task that started it is not cancelled."""
+
+    async def work(tenure: Tenure) -> None:
+        raise LookupError(tenure.resource)
+
+    group = make(["r0"], work=work)
+    await group.start()
+    await group.wait_left()
+    assert isinstance(group.failed, LookupError)
+    assert [it.levelno for it in caplog.records if "LookupError" in it.message] == [logging.ERROR]
+    with pytest.raises(LookupError, match="r0"):
+        await group.stop()
+    await group.stop()
+    assert isinstance(group.failed, LookupError)
+
+
+@pytest.mark.anyio
+async def test_who_is_refused_hears_of_it(make: Callable[..., Group]) -> None:
+    """By start() where it can, and stop() is harmless then."""
+    async with make(resources_version=1):
+        group = make(("r0", "other"), resources_version=1)
+        with pytest.raises(GroupFailed, match="same list"):
+            await group.start()
+        await group.stop()
+    group = make(redis_url=NOWHERE)
+    with pytest.raises(Unreachable):
+        await group.start()
+    await group.stop()
+
+
+@pytest.mark.anyio
+async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
+    """In whichever way."""
+    group = make()
+    await group.stop()  # nothing to stop
+    await group.start()
+    with pytest.raises(UsageError, match="once"):
+        await group.start()
+    with pytest.raises(UsageError, match="once"):
+        await group.__aenter__()
+    await group.stop()
+    with pytest.raises(UsageError, match="once"):
+        await group.start()
+    async with make() as other:
+        with pytest.raises(UsageError, match="once"):
+            await other.start()
+
+
+@pytest.mark.anyio
+async def test_stop_is_not_for_a_block(make: Callable[..., Group]) -> None:
+    """Leaving the block is."""
+    async with make() as group:
+        with pytest.raises(UsageError, match="leave the `async with`"):
+            await group.stop()
+
+
+@pytest.mark.anyio
+async def test_a_start_that_is_cancelled_leaves_nothing(make: Callable[..., Group]) -> None:
+    """Nobody would stop it."""
+    group = make(redis_url=NOWHERE, connect_timeout_s=60)
+    with anyio.move_on_after(0.1) as scope:
+        await group.start()
+    assert scope.cancelled_caught
+    with anyio.fail_after(WITHIN_S):
+        await group.stop()
+
+
+@pytest.mark.anyio
+async def test_work_that_stops_its_own_group_is_told(make: Callable[..., Group]) -> None:
+    """It would wait for itself."""
+    refused = anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        with pytest.raises(UsageError, match="wait for itself"):
+            await group.stop()
+        refused.set()
+        await tenure.wait_draining()
+
+    group = make(work=work)
+    await group.start()
+    await refused.wait()
+    await group.stop()
+
+
+def test_a_loop_that_ends_gives_everything_back(make: Callable[..., Group]) -> None:
+    """Though nobody has stopped the group."""
+
+    async def forget() -> None:
+        group = make()
+        await group.start()
+        await group.wait_held(*NAMES)
+
+    asyncio.run(forget())
+
+    async def take_over() -> None:
+        async with make() as group:
+            with anyio.fail_after(1.5):
+                await group.wait_held(*NAMES)
+
+    asyncio.run(take_over())
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_start_and_stop_it() -> None:
+    """One thread starts, another stops; what work raises is raised by stop()."""
+    begun = threading.Event()
+
+    def work(tenure: BlockingTenure) -> None:
+        begun.set()
+        tenure.wait_draining()
+
+    options: dict[str, Any] = {
+        "redis_url": f"memory://start-stop-{next(_count)}",
+        "settings": SETTINGS,
+        "member": QUICK,
+    }
+    group = BlockingGroup("g", NAMES, work=work, **options)
+    thread = threading.Thread(target=group.start)
+    thread.start()
+    thread.join(WITHIN_S)
+    assert begun.wait(WITHIN_S)
+    with pytest.raises(UsageError, match="once"):
+        group.start()
+    group.stop()
+    group.stop()
+
+    def fail(_: BlockingTenure) -> None:
+        raise LookupError("r0")
+
+    failing = BlockingGroup("g", ["r0"], work=fail, **options)
+    failing.start()
+    failing.wait_left(WITHIN_S)
+    assert isinstance(failing.failed, LookupError)
+    with pytest.raises(LookupError):
+        failing.stop()
+
+
+def test_a_program_that_forgets_to_stop_ends() -> None:
+    """Others take it for one that has crashed."""
+    program = """
+from cobalance import BlockingGroup
+group = BlockingGroup("g", ["r"], redis_url="memory://forgetful")
+group.start()
+group.wait_held()
+print("held")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=30, check=False)
+    assert (ended.stdout, ended.returncode) == ("held\n", 0), ended.stderr
+
+
+def test_run_elsewhere_says_what_to_do(make: Callable[..., Group]) -> None:
+    """In another thread there are no signals, and in a notebook there is a loop already."""
+    errors: list[UsageError] = []
+
+    def in_a_thread() -> None:
+        with pytest.raises(UsageError, match=r"main thread only.*BlockingConsumerGroup") as caught:
+            run(make())
+        errors.append(caught.value)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join(WITHIN_S)
+    assert len(errors) == 1
+
+    async def in_a_notebook() -> None:
+        with pytest.raises(UsageError, match=r"await group\.start\(\)"):
+            run(make())
+
+    asyncio.run(in_a_notebook())
+
+
+# -- consumers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """Two partitions."""
+    with new_topic(amqp_url, 2) as it:
+        yield it
+
+
+class Seen:
+    """What plain handlers were given, from any thread."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self._changed = threading.Condition()
+
+    def note(self, delivery: Delivery) -> None:
+        """A handler."""
+        with self._changed:
+            self.bodies.append(delivery.body.decode())
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        """For so many."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.bodies) >= count, WITHIN_S), self.bodies
+
+
+def test_consuming_without_an_event_loop(amqp_url: str, topic: Topic) -> None:
+    """A plain handler in threads, plain callbacks; a second member has what the first has left."""
+    seen, told, joined = Seen(), list[str](), threading.Event()
+
+    def assigned(tenures: list[BlockingTenure]) -> None:
+        told.extend(it.resource for it in tenures)
+        joined.set()
+
+    with place(amqp_url) as it:
+        options: dict[str, Any] = {
+            "amqp_url": amqp_url,
+            "redis_url": it.redis_url,
+            "settings": SETTINGS,
+            "member": QUICK,
+        }
+        it.publish(topic, "a", "b")
+        with BlockingConsumerGroup(it.group, topic, seen.note, on_assigned=assigned, **options) as group:
+            assert joined.wait(WITHIN_S)
+            seen.wait(2)
+            assert set(group.tenures) == set(topic.queue_names)
+        assert set(told) == set(topic.queue_names)
+        it.publish(topic, "c")
+
+        def by_hand(delivery: Delivery) -> None:
+            seen.note(delivery)
+            other.ack(delivery)
+
+        other = BlockingConsumerGroup(it.group, topic, by_hand, ack="manual", **options)
+        other.start()
+        seen.wait(3)
+        other.stop()
+        assert seen.bodies == ["a", "b", "c"]
+
+
+def test_a_plain_handler_that_fails_is_raised_by_stop(amqp_url: str, topic: Topic) -> None:
+    """Where that is what was asked for; an exit, too."""
+    ends: dict[str, BaseException] = {"failed": LookupError("m"), "exit": SystemExit(3)}
+    with place(amqp_url) as it:
+        for body, error in ends.items():
+
+            def fail(_: Delivery, error: BaseException = error) -> None:
+                raise error
+
+            it.publish(topic, body)
+            group = BlockingConsumerGroup(
+                it.group,
+                topic,
+                fail,
+                amqp_url=amqp_url,
+                redis_url=it.redis_url,
+                settings=SETTINGS,
+                retries=0,
+                on_error="raise",
+            )
+            group.start()
+            group.wait_left(WITHIN_S)
+            assert group.failed is error
+            with pytest.raises(type(error)):
+                group.stop()
+
+
+def test_an_async_handler_needs_an_event_loop() -> None:
+    """It would never be awaited."""
+
+    async def handle(_: Delivery) -> None: ...
+
+    with pytest.raises(UsageError, match="use ConsumerGroup"):
+        BlockingConsumerGroup("g", "t", handle)  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_callbacks_may_be_plain_functions(amqp_url: str, topic: Topic) -> None:
+    """They run in a thread, as plain handlers do."""
+    told: list[tuple[str, bool]] = []
+    main = threading.get_ident()
+
+    def note(what: str) -> Callable[[list[Tenure]], None]:
+        return lambda tenures: told.extend((what, threading.get_ident() == main) for _ in tenures)
+
+    with place(amqp_url) as it:
+        async with it.member(topic, lambda _: None, on_assigned=note("assigned"), on_revoked=note("revoked")) as group:
+            await group.wait_held(*topic.queue_names)
+    assert sorted(told) == [("assigned", False)] * 2 + [("revoked", False)] * 2
+
+
+@pytest.mark.anyio
+async def test_a_plain_callback_may_fail(make: Callable[..., Group]) -> None:
+    """As an async one."""
+
+    def refuse(_: list[Tenure]) -> None:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        async with make(on_assigned=refuse) as group:
+            await group.wait_left()
+
+
+# -- servers that come up later ----------------------------------------------------------------------------------------
+
+
+class Heard(logging.Handler):
+    """Lines of the log, and waiting for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._changed = anyio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more."""
+        self.lines.append(record.getMessage())
+        self._changed.set()
+
+    async def wait(self, words: str) -> None:
+        """For a line with these."""
+        with anyio.fail_after(WITHIN_S):
+            while not any(words in line for line in self.lines):
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """What the group has logged."""
+    it, log = Heard(), logging.getLogger("cobalance")
+    log.addHandler(it)
+    yield it
+    log.removeHandler(it)
+
+
+@pytest.mark.anyio
+async def test_servers_that_come_up_later_are_waited_for(
+    amqp_url: str, redis_admin_url: str, topic: Topic, heard: Heard
+) -> None:
+    """Both, one after the other, as when everything is started at once."""
+    redis_port, amqp_port = (int(url.rpartition(":")[2].partition("/")[0]) for url in (redis_admin_url, amqp_url))
+    with FaultProxy(redis_port) as redis, FaultProxy(amqp_port) as rabbitmq:
+        redis.refuse()
+        rabbitmq.refuse()
+        group = ConsumerGroup(
+            f"late-{next(_count)}",
+            topic,
+            lambda _: None,
+            amqp_url=rabbitmq.through(amqp_url),
+            redis_url=redis.through(redis_admin_url),
+            settings=SETTINGS,
+            connect_timeout_s=WITHIN_S,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(group.start)
+            await heard.wait("Redis at")
+            redis.heal()
+            await heard.wait("RabbitMQ at")
+            rabbitmq.heal()
+        await group.wait_held(*topic.queue_names)
+        await group.stop()
+
+
+@pytest.mark.anyio
+async def test_patience_has_an_end(make: Callable[..., Group]) -> None:
+    """It then says what it has said at once otherwise."""
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"):
+        await make(redis_url=NOWHERE, connect_timeout_s=0.3).start()
+    with pytest.raises(UsageError, match="connect_timeout_s"):
+        make(connect_timeout_s=-1)
