@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
+import subprocess
+import sys
 from importlib.resources import files
+from typing import Any
 
 import pytest
+from tests.readme_sections import README
 
 import cobalance
 
@@ -42,6 +48,100 @@ def test_public_things_are_documented(name: str) -> None:
     for method_name, method in inspect.getmembers(thing, inspect.isfunction):
         if not method_name.startswith("_"):
             assert inspect.getdoc(method), f"{name}.{method_name}"
+
+
+SHOWN = {
+    "Group": {
+        "commit",
+        "declare",
+        "describe",
+        "failed",
+        "given_up",
+        "leadership",
+        "leave",
+        "member",
+        "name",
+        "pause",
+        "paused",
+        "resume",
+    }
+    | {"revoked_unfinished", "settings", "start", "stop", "tenures", "wait_held", "wait_joined", "wait_left"},
+    "Tenure": {
+        "active",
+        "commit",
+        "committed",
+        "paused",
+        "processing",
+        "resource",
+        "scope",
+        "token",
+        "using",
+        "wait_draining",
+    }
+    | {"wait_resumed"},
+    "GroupConnection": {
+        "add_callback_threadsafe",
+        "channel",
+        "close",
+        "consume",
+        "leave",
+        "process_data_events",
+        "sleep",
+    },
+}
+SHOWN["ConsumerGroup"] = SHOWN["Group"] | {"ack", "reject", "seek"}
+ENGINES = {
+    "abort",
+    "begin",
+    "drain",
+    "joined",
+    "keep",
+    "left",
+    "on_ready",
+    "post",
+    "problem",
+    "sample",
+    "share",
+    "start_soon",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in cobalance.__all__ if inspect.isclass(getattr(cobalance, name))])
+def test_public_classes_show_what_is_for_programs(name: str) -> None:
+    """As notebooks complete names: nothing that only other parts of the library call."""
+    thing: Any = getattr(cobalance, name)
+    if name == "Group":
+        made = cobalance.Group("g")
+    elif name == "ConsumerGroup":
+        made = cobalance.ConsumerGroup("g", "t", lambda _: None)
+    else:
+        made = thing.__new__(thing)
+    shown = {it for it in dir(made) if not it.startswith("_")}
+    assert not shown & ENGINES
+    assert shown == SHOWN.get(name, shown)
+
+
+README_BLOCKS = re.findall(r"```(?:py|python)\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", README_BLOCKS, ids=str)
+def test_what_the_readme_uses_can_be_imported(block: str) -> None:
+    """As written; what it does not import itself is in ``cobalance``."""
+    tree = ast.parse(block)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, it.name) for it in node.names), ast.unparse(node)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    classes = {name for name in names if name[0].isupper() and not name.isupper()}
+    assert classes <= {*cobalance.__all__}
+
+
+@pytest.mark.parametrize("module", ["cobalance", "cobalance.cli"])
+def test_the_command_is_a_module_too(module: str) -> None:
+    """Where scripts are not on the path."""
+    ended = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: cobalance" in ended.stdout
 
 
 def test_types_are_shipped() -> None:

@@ -9,6 +9,7 @@ from cobalance.errors import CobalanceError
 from cobalance.group import Group
 from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.blocking_consumer import BlockingConsumerGroup
+from cobalance.rabbitmq.broker import create_topic
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.dropin import GroupConnection
@@ -16,6 +17,7 @@ from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.retention import Retention
 from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
 from cobalance.runner import run
@@ -29,12 +31,14 @@ __all__ = [
     "BlockingConsumerGroup",
     "BlockingGroup",
     "BlockingTenure",
+    "BoundQueues",
     "CobalanceError",
     "ConsumerGroup",
     "Delivery",
     "Group",
     "GroupConnection",
     "GroupSettings",
+    "MatchingQueues",
     "MemberSettings",
     "Publisher",
     "Queue",
@@ -43,5 +47,6 @@ __all__ = [
     "StreamSettings",
     "Tenure",
     "Topic",
+    "create_topic",
     "run",
 ]

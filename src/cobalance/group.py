@@ -31,6 +31,7 @@ from cobalance.errors import (
 )
 from cobalance.event_loop import Attendance
 from cobalance.events import ResourcesDeclared, StopAsked
+from cobalance.faces import hides
 from cobalance.limits import (
     check_callables,
     check_integer,
@@ -87,6 +88,8 @@ class GroupOptions(PlainOptions, total=False):
     on_lost: Listener | None
 
 
+@hides("abort", "begin", "commit_done", "drain", "flush", "joined", "keep", "left", "problem", "sample")  # the engine's
+@hides("commit_tenure", "log_exceptions", "own")
 class Group(Pausing, StartStop):
     """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
 

@@ -11,6 +11,7 @@ import anyio
 import attrs
 
 from cobalance.coordinator.requests import Effort
+from cobalance.faces import hides
 from cobalance.stopping import Stoppable
 
 if TYPE_CHECKING:
@@ -24,6 +25,23 @@ class Committer(Protocol):
         """Stores an offset under the tenure's token."""
 
 
+@hides(
+    *(
+        "abort_at",
+        "ask_back",
+        "asking",
+        "begin_use",
+        "busy_since",
+        "effort",
+        "end",
+        "end_use",
+        "keep",
+        "on_pause",
+        "pause",
+        "stop_now",
+    ),
+    *("wait_ended", "wait_kept", "wait_unused", "work", "worked"),
+)
 @attrs.define(eq=False)
 class Tenure:
     """A hold that begins with ``on_assigned`` and ends with ``on_revoked`` or ``on_lost``. Its token never comes back."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
+from cobalance.faces import hides
 from cobalance.group import GroupOptions
 from cobalance.limits import check_kind
 from cobalance.names import validate_name
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 
+@hides(
+    "consumer", "end_soon", "handle", "is_sure", "offsets_known", "post", "share", "start_soon", "stream_consumer"
+)  # workers'
+@hides("batch", "connection", "unconnected_ms", "wait_connected")
 class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
@@ -195,6 +200,7 @@ class ConsumerGroup(Streaming):
 
     def ack(self, delivery: Delivery) -> None:
         """The message was processed (``ack="manual"``); from any thread, in any order within a partition."""
+        self._check_manual()
         with _told_in_words():
             self._worker_of(delivery).done(delivery)
 
@@ -205,8 +211,15 @@ class ConsumerGroup(Streaming):
         Raises:
             UsageError: its queue has no dead-letter target, or it was settled before.
         """
+        self._check_manual()
         with _told_in_words():
             self._policy.reject(delivery, self._worker_of(delivery))
+
+    def _check_manual(self) -> None:
+        if not self._manual:
+            raise UsageError(
+                "each message is acknowledged when its handler returns: give ack='manual' to do that elsewhere"
+            )
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker:
         check_kind("what is acknowledged", delivery, Delivery)

@@ -24,7 +24,7 @@ class Delivery:
     method: Basic.Deliver = attrs.field(repr=False)
     """pika's own view of the delivery, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
-    body: bytes
+    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
 
     @property
     def queue(self) -> str:

@@ -44,6 +44,7 @@ from pika.spec import Basic
 
 from cobalance.engine import monotonic_ms
 from cobalance.errors import Unreachable, UsageError
+from cobalance.faces import hides
 from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin_channel import Consumer, GroupChannel
 from cobalance.rabbitmq.lane_group import BackgroundMembership
@@ -96,6 +97,7 @@ class DropinOptions(TypedDict, total=False):
     streams: StreamSettings | None
 
 
+@hides("add_consumer", "close_channel", "consumes", "inherited", "remove_consumer", "set_prefetch", "settle", "stop")
 class GroupConnection:
     """Takes the place of :class:`pika.BlockingConnection`; its channels take the place of pika's.
 

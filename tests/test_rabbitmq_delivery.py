@@ -1,0 +1,65 @@
+"""What a handler holds in its hand, and what is said when it is used wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from pika.spec import Basic, BasicProperties
+from tests.consumers import WITHIN_S, new_topic, place
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.delivery import Tenure
+
+SECRET = b"card 4111"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One will do."""
+    return "asyncio"
+
+
+def test_nothing_of_the_payload_is_shown() -> None:
+    """A delivery is soon in a log, or in an error's text."""
+    headers = BasicProperties(headers={"secret": "card 4111"})
+    delivery = Delivery(Tenure("orders-3", 7), Basic.Deliver(delivery_tag=1), headers, SECRET)
+    assert repr(delivery) == "Delivery(tenure=Tenure(queue='orders-3', token=7), body=<9 bytes>)"
+
+
+def test_no_handler_is_told_at_once() -> None:
+    """Before anything is connected."""
+    with pytest.raises(UsageError, match=r"the handler is None: give a function"):
+        ConsumerGroup("g", "t", None)  # type: ignore[call-overload]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("settle", [ConsumerGroup.ack, ConsumerGroup.reject])
+async def test_a_message_is_settled_once(amqp_url: str, settle: Callable[..., None]) -> None:
+    """By its handler's return, or by hand; what is said shows no payload."""
+    refusals: list[str] = []
+    done = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        for _ in range(2):
+            try:
+                settle(group, delivery)
+            except UsageError as error:
+                refusals.append(str(error))
+        done.set()
+
+    with place(amqp_url) as it, new_topic(amqp_url) as topic:
+        for ack, words in {"auto": ["give ack='manual'"] * 2, "manual": ["once"]}.items():
+            it.publish(topic, SECRET.decode())
+            choices: dict[str, Any] = {"ack": ack}
+            async with it.member(topic, handle, **choices) as group:
+                with anyio.fail_after(WITHIN_S):
+                    await done.wait()
+            assert len(refusals) == len(words)
+            assert all(word in refusal for word, refusal in zip(words, refusals, strict=True))
+            assert "4111" not in str(refusals)
+            done, refusals = anyio.Event(), []
