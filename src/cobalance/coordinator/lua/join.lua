@@ -23,7 +23,7 @@ if wrong then return wrong end
 local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[24], 25
 
-local take_settings, journal_settings
+local settings = {} -- that the caller brings
 do -- as in 25_owned.lua
 
 local SETTINGS = {
@@ -31,31 +31,31 @@ local SETTINGS = {
 }
 local SETTINGS_AT = 14 -- before the first of them
 
-function take_settings()
+function settings.take()
   G.mode = ARGV[SETTINGS_AT + 1]
   for i = 2, #SETTINGS do G[SETTINGS[i]] = tonumber(ARGV[SETTINGS_AT + i]) end
   G.budget = G.moves
 end
 
-function journal_settings()
+function settings.journal()
   local words = {}
   for i = 1, #SETTINGS do words[i] = SETTINGS[i] .. ' ' .. ARGV[SETTINGS_AT + i] end
   journal('configured', 'reason', table.concat(words, ' '))
 end
 
-end
-
 -- Of a group that recovers: a process that was a member before knows its settings better than one that is new to it, and leases
 -- of that length may run.
-local function bring_settings()
+function settings.bring()
   if G.recovering == 0 or PREVIOUS == '-' then return end
   if G.guessed == 1 and not member(PREVIOUS) then
-    take_settings()
-    journal_settings()
+    settings.take()
+    settings.journal()
     G.guessed = 0
   end
   G.recovering = max(G.recovering, G.began + tonumber(ARGV[16]))
   set_timer('r', G.recovering)
+end
+
 end
 
 local namesake
@@ -173,15 +173,15 @@ end
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then
   if IDENTITY ~= '' then G.server = IDENTITY end
-  take_settings()
+  settings.take()
   G.guessed = PREVIOUS == '-' and 1 or 0
   start_incarnation()
-  journal_settings()
+  settings.journal()
 else
   check_server()
 end
 if REQUEST > 1 and KNOWN ~= G.incarnation then return refusal('REJOIN') end -- the pages before this one are lost
-bring_settings()
+settings.bring()
 if now >= G.due then settle() end
 G.token = max(G.token, FLOOR)
 local m = member(CALLER)
