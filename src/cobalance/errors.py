@@ -28,6 +28,7 @@
     │   ├── NotRabbitMQ             something else answers there
     │   ├── VirtualHostMissing      no such virtual host, or not for this user
     │   ├── ChannelLost             RabbitMQ closed the channel
+    │   ├── ChannelLimitReached     RabbitMQ allows no more channels
     │   └── PublishFailed           a message was not confirmed
     ├── HandlerHung                 a handler ran for longer than it may; its message has failed
     └── TopologyError               what RabbitMQ has is not what was expected
@@ -171,6 +172,10 @@ class VirtualHostMissing(ServerError):
 
 class ChannelLost(ServerError):
     """RabbitMQ closed the channel; what was not acknowledged will be delivered again."""
+
+
+class ChannelLimitReached(ServerError):
+    """RabbitMQ allows no more channels, so this queue cannot be consumed by this member; the others are."""
 
 
 class PublishFailed(ServerError):

@@ -18,6 +18,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
+from cobalance.rabbitmq.channel_limit import ChannelLimit
 from cobalance.rabbitmq.failures import connect_failure, loss_reason
 from cobalance.rabbitmq.hosts import first_that_works
 from cobalance.rabbitmq.parameters import connection_parameters, place
@@ -70,6 +71,7 @@ class BrokerConnection:
         self._thread: threading.Thread | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._channels: list[Channel] = []
+        self._limit = ChannelLimit(name)
         self._proof: Proof | None = None
         self._closing = False
         self._reason = ""
@@ -133,11 +135,23 @@ class BrokerConnection:
         if self._loop is not None:
             self._loop.call_later(delay_ms / 1000, job)
 
-    def open_channel(self, on_open: Callable[[Channel], None]) -> Channel:
-        """A new channel, opened by the broker when `on_open` runs. I/O thread only."""
+    def open_channel(self, on_open: Callable[[Channel], None], *, lasting: bool = False) -> Channel:
+        """A new channel, opened by the broker when `on_open` runs. I/O thread only.
+
+        Raises:
+            ChannelLimitReached: a lasting one, where RabbitMQ does not allow as many.
+        """
         if self._pika is None:
             raise pika_errors.ConnectionWrongStateError(f"{self!r} has no channels to open")
-        channel = self._pika.channel(on_open_callback=on_open)
+        if lasting:
+            self._limit.check(len(self._channels) + 1, self.place)
+
+        def opened(channel: Channel) -> None:
+            self._limit.opened()
+            channel.add_on_close_callback(lambda *_: self._limit.closed())
+            on_open(channel)
+
+        channel = self._pika.channel(on_open_callback=opened)
         channel.add_on_close_callback(self._channel_closed)
         self._channels.append(channel)
         return channel
@@ -193,6 +207,7 @@ class BrokerConnection:
             self._pika = connection
             self.server_version = str((connection.server_properties or {}).get("version", ""))
             self.frame_max = connection.params.frame_max
+            self._limit.connected(connection.params.channel_max)
             connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
             connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
             with self._lock:
@@ -209,6 +224,7 @@ class BrokerConnection:
 
         def on_close(_: object, error: Exception) -> None:
             self._reason = loss_reason(error)
+            self._limit.lost(self._reason)
             loop.stop()
 
         QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)

@@ -18,6 +18,9 @@ DECLARATION = {"x-queue-type": "classic"}
 
 RESOURCE_LOCKED = 405
 
+AGAIN_MS = 10
+"""Where all channels that RabbitMQ allows are taken for the moment."""
+
 
 class LockQueue:
     """One attempt at a time to hold ``lock.<stream>``. All methods run on the I/O thread; losing the connection is losing the lock."""
@@ -59,6 +62,8 @@ class LockQueue:
 
         try:
             channel = self._connection.open_channel(ask)
+        except pika_errors.NoFreeChannels:
+            self._connection.call_later(AGAIN_MS, lambda: self.release(released))
         except pika_errors.AMQPError:  # the connection is ending, and takes the lock with it
             released()
         else:

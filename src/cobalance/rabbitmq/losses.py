@@ -5,6 +5,7 @@ the channel, the consumer      subscribe again under the same tenure, once the o
 or the connection is gone      that does not bring a single message
 the queue is gone, which had   give the partition up, so that the journal says what happened ("queue_missing"); whoever is given it
 been consumed                  next waits for the queue
+no channel is left for it      give the partition up, to somebody who may have one; if nobody has, it waits in growing pauses
 the queue is not there yet     keep the partition and look again, at growing intervals: nobody else could do better
 the queue is another one, has  halt the partition: an operator must look at it, and no member need fail over it again
 no guard, or an unreadable
@@ -16,7 +17,7 @@ import logging
 
 import attrs
 
-from cobalance.errors import ChannelLost, CobalanceError, QueueMissing, TopologyError
+from cobalance.errors import ChannelLimitReached, ChannelLost, CobalanceError, QueueMissing, TopologyError
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -71,6 +72,8 @@ class Losses:
         self.tell(error, connected=connected)
         if isinstance(error, ChannelLost):
             return Verdict(self._pause_ms())
+        if isinstance(error, ChannelLimitReached):  # which is told once for all of them
+            return Verdict(give_up="channel_limit")
         if isinstance(error, QueueMissing):
             return self._missed(error)
         if isinstance(error, TopologyError):

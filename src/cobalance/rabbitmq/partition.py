@@ -253,7 +253,7 @@ class PartitionConsumer:
         if self.state not in {State.IDLE, State.WAITING}:
             return
         self.state = State.OPENING
-        self._channel = self._connection.open_channel(self._prove_and_subscribe)
+        self._channel = self._connection.open_channel(self._prove_and_subscribe, lasting=True)
         self._channel.add_on_close_callback(self._channel_closed)
 
     @contained
