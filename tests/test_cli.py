@@ -159,14 +159,16 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
                 "CURRENT-OFFSET",
                 "LOG-END-OFFSET",
                 "LAG",
+                "IN-FLIGHT",
+                "OLDEST",
                 "CONSUMER-ID",
                 "HOST",
                 "CLIENT-ID",
             ),
             *("STATE", "AGE", "TOKEN", "DEADLINE-IN"),
         ]
-        assert [row[:6] for row in rows] == [[group, topic, str(n), "-", "-", "0"] for n in range(3)]
-        assert {row[9] for row in rows} == {"held"}
+        assert [row[:8] for row in rows] == [[group, topic, str(n), "-", "-", "0", "0", "-"] for n in range(3)]
+        assert {row[11] for row in rows} == {"held"}
 
         members = cobalance("group", "describe", group, "--members", environment=urls)
         columns, row = [line.split() for line in members.out.splitlines()]

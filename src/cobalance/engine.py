@@ -13,14 +13,17 @@ import threading
 import time
 import uuid
 from collections import deque
+from contextlib import suppress
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
+
+import attrs
 
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import EVERYBODY
-from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.coordinator.transport import RESYNC
+from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
+from cobalance.coordinator.transport import REPORT, RESYNC
 from cobalance.errors import CobalanceError
 from cobalance.event_log import EventLog, seconds
 from cobalance.lateness import Lateness
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cobalance.coordinator.client import Coordinator
-    from cobalance.coordinator.requests import Request
     from cobalance.settings import GroupSettings, MemberSettings
 
 log = logging.getLogger("cobalance")
@@ -65,6 +67,9 @@ class Work(Protocol):
 
     def sample(self) -> Iterable[ev.Sample]:
         """How the handlers are getting on that are busy, or were when last asked for."""
+
+    def in_flight(self) -> str:
+        """What is in flight, for people (in_flight.py), or "". On the thread that calls the coordinator."""
 
     def flush(self) -> None:
         """The actions of one event are complete."""
@@ -302,6 +307,9 @@ class Engine:
     def _run_calls(self) -> None:
         while (request := self._calls.get()) is not None:
             sent_at = monotonic_ms()
+            if isinstance(request.payload, Report):
+                self._report_in_flight(request)
+                continue
             try:
                 reply = self._coordinator.execute(request)
             except CobalanceError as error:
@@ -312,6 +320,11 @@ class Engine:
             else:
                 self._report_answer()
                 self.post(ev.Replied(request, reply, sent_at))
+
+    def _report_in_flight(self, request: Request) -> None:
+        """Nothing hangs on it: what is wrong with Redis, the other calls tell."""
+        with suppress(CobalanceError):
+            self._coordinator.execute(attrs.evolve(request, payload=Report(self._work.in_flight())))
 
     def _report(self, error: CobalanceError) -> None:
         """The same trouble is logged once, not at every retry."""
@@ -327,5 +340,8 @@ class Engine:
         self._last_failure, self._failing_since = "", 0
 
     def _hinted(self, channel: str, version: int) -> None:
+        if version == REPORT:
+            self._calls.put(Request(Header(self.session.member, 0), Report("")))
+            return
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))

@@ -447,6 +447,10 @@ class Membership(ABC):
             if it.current:
                 yield Sample(it.resource, it.token, busy_since)
 
+    def in_flight(self) -> str:
+        """Engine: what is in flight, where that is known."""
+        return ""
+
     def _attend(self) -> None:
         missing = self._attendance.missing(monotonic_ms())
         if missing is not None and self._failure is None:

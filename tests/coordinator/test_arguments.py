@@ -24,6 +24,7 @@ from cobalance.coordinator.requests import (
     Release,
     ReleaseItem,
     Repair,
+    Report,
     Request,
     ResetOffsets,
     Resume,
@@ -51,6 +52,7 @@ PAYLOADS = (
     Describe("resources"),
     Repair(),
     Delete(),
+    Report("all r000 1 2"),
 )
 
 

@@ -169,4 +169,8 @@ class _Grants:
     def sample(self) -> Iterable[ev.Sample]:
         return ()
 
+    def in_flight(self) -> str:
+        """Nothing is."""
+        return ""
+
     def flush(self) -> None: ...

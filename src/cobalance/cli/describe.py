@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from cobalance.cli.ends import End, read_ends
 from cobalance.cli.group import connected
-from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, Json, Name, RedisUrl
+from cobalance.cli.in_flight import SentAhead, read_in_flight
+from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, Json, ManagementUrl, Name, RedisUrl
 from cobalance.cli.output import Cell, print_json, print_table, remark, seconds, split_resource
 from cobalance.cli.snapshot import Snapshot, host_of
 from cobalance.coordinator.client import Coordinator, MemberRow, ResourceRow
@@ -26,6 +27,8 @@ PARTITION_COLUMNS = {
     "CURRENT-OFFSET": "current_offset",
     "LOG-END-OFFSET": "log_end_offset",
     "LAG": "lag",
+    "IN-FLIGHT": "in_flight",
+    "OLDEST": "oldest_ms",
     "CONSUMER-ID": "consumer_id",
     "HOST": "host",
     "CLIENT-ID": "client_id",
@@ -71,10 +74,12 @@ def describe(
     json: Json = False,
     redis_url: RedisUrl = DEFAULT_REDIS_URL,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    management_url: ManagementUrl = None,
 ) -> None:
     """Show a group: its partitions, members or state, under Kafka's column names.
 
-    LAG is what RabbitMQ has ready; messages sent ahead to a consumer are not in it. In streams it is the distance from CURRENT-OFFSET,
+    LAG is what RabbitMQ has ready, and what is IN-FLIGHT: sent ahead to a consumer and not acknowledged, the OLDEST since so long. The
+    members tell that, or, where one does not answer, the management API (without the age). In streams it is the distance from CURRENT-OFFSET,
     the last message processed, to LOG-END-OFFSET, the last there is. AGE is how long the partition has been in its
     STATE; a pending one is being drained, and is moved by force when DEADLINE-IN has passed. Unknown is "-".
     """
@@ -82,14 +87,18 @@ def describe(
         raise UsageError("Give one of --partitions, --members and --state.")
     validate_name("group", name)
     with connected(redis_url) as transport:
-        snapshot = Snapshot.take(Coordinator(transport, name))
+        coordinator = Coordinator(transport, name)
+        told = {} if state or members else coordinator.ask_in_flight()
+        snapshot = Snapshot.take(coordinator)
     if state:
         columns, rows = STATE_COLUMNS, [_state_row(snapshot)]
     elif members:
         columns = MEMBER_COLUMNS | (VERBOSE_COLUMNS if verbose else {})
         rows = [_member_row(snapshot, member) for member in snapshot.members]
     else:
-        columns, rows = PARTITION_COLUMNS, list(_partition_rows(snapshot, read_ends(snapshot, amqp_url)))
+        ends = read_ends(snapshot, amqp_url)
+        in_flight = read_in_flight(snapshot, told, ends, amqp_url, management_url)
+        columns, rows = PARTITION_COLUMNS, list(_partition_rows(snapshot, ends, in_flight))
     _remark_on(snapshot)
     _show(columns, rows, json=json)
 
@@ -130,7 +139,7 @@ def _remark_on(snapshot: Snapshot) -> None:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End]) -> Iterator[Row]:
+def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End], in_flight: Mapping[str, SentAhead]) -> Iterator[Row]:
     by_id = snapshot.by_id
     for resource in snapshot.resources:
         topic, partition = split_resource(resource.name)
@@ -141,7 +150,9 @@ def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End]) -> Iterator[Row
             "partition": partition,
             "current_offset": resource.committed,
             "log_end_offset": ends[resource.name].offset,
-            "lag": ends[resource.name].lag(resource.committed),
+            "lag": ends[resource.name].lag(resource.committed, in_flight[resource.name].messages),
+            "in_flight": in_flight[resource.name].messages,
+            "oldest_ms": in_flight[resource.name].oldest_ms,
             "consumer_id": resource.owner,
             "host": host_of(owner.label) if owner else None,
             "client_id": owner.label if owner else None,

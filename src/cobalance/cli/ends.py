@@ -7,7 +7,7 @@ import attrs
 from cobalance.cli.output import remark
 from cobalance.cli.snapshot import Snapshot
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.broker import queue_states
 from cobalance.rabbitmq.stream_extent import read_ends as read_stream_ends
 from cobalance.rabbitmq.stream_extent import streams_among
 
@@ -20,13 +20,17 @@ class End:
 
     ready: int | None = None
     """A queue's messages for the next consumer."""
+    consumers: int | None = None
+    """A queue's."""
     offset: int | None = None
     """Of a stream's last message; -1 when it has none."""
 
-    def lag(self, committed: int | None) -> int | None:
-        """How much is still to be done. Of a stream without a committed offset that is not known."""
+    def lag(self, committed: int | None, in_flight: int | None) -> int | None:
+        """How much is still to be done. Of a stream without a committed offset that is not known, nor of a queue of which it is not known
+        what is in flight.
+        """
         if self.offset is None:
-            return self.ready
+            return None if self.ready is None or in_flight is None else self.ready + in_flight
         return None if committed is None else max(0, self.offset - committed)
 
 
@@ -46,7 +50,7 @@ def _ask(snapshot: Snapshot, amqp_url: str) -> dict[str, End]:
     kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
     streams = [name for name, is_stream in kinds.items() if is_stream]
     others = [resource.name for resource in snapshot.resources if resource.name not in streams]
-    ready = ready_messages(amqp_url, others, timeout_ms=TIMEOUT_MS)
+    states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS)
     last = read_stream_ends(amqp_url, streams) if streams else {}
-    queues = {name: End(ready=count) for name, count in ready.items()}
+    queues = {name: End(ready=it.ready, consumers=it.consumers) if it else End() for name, it in states.items()}
     return queues | {name: End(offset=-1 if offset is None else offset) for name, offset in last.items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.coordinator.in_flight import InFlightReport
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
@@ -15,6 +17,7 @@ from cobalance.coordinator.requests import (
     Describe,
     Header,
     Repair,
+    Report,
     Request,
     ResetOffsets,
     Resume,
@@ -110,7 +113,7 @@ class Coordinator:
         return reply.results[0]
 
     def _admin(
-        self, payload: Configure | Delete | Describe | Repair | ResetOffsets | Resume | Tick
+        self, payload: Configure | Delete | Describe | Repair | Report | ResetOffsets | Resume | Tick
     ) -> CoordinatorReply:
         reply = self.execute(Request(_NOBODY, payload))
         if reply.status == "UNKNOWN":
@@ -219,6 +222,20 @@ class Coordinator:
         words = self._admin(Describe("state")).results[1:]
         return dict(zip(words[::2], words[1::2], strict=True))
 
+    def ask_in_flight(self, *, patience_ms: int = 500) -> dict[str, InFlightReport]:
+        """Asks all members what they have in flight: member → its answer. Who has not answered by then, being frozen, cut off or of an
+        older version, is not in it.
+        """
+        asked_ms, give_up_at = self._admin(Report()).now_ms, time.monotonic() + patience_ms / 1000
+        while True:
+            live = [row for row in self.members() if row.status in {"active", "leaving"} and row.expires_ms >= asked_ms]
+            told = {
+                row.id: row.in_flight for row in live if row.in_flight is not None and row.in_flight.at_ms >= asked_ms
+            }
+            if len(told) == len(live) or time.monotonic() > give_up_at:
+                return told
+            time.sleep(0.01)
+
     def members(self) -> Iterator[MemberRow]:
         """All members, page by page."""
         for row in self._rows("members"):
@@ -275,13 +292,16 @@ class MemberRow:
     pending: int
     quota_floor: int
     quota_ceil: int
+    in_flight: InFlightReport | None = attrs.field(default=None, kw_only=True)
+    """What it told when it was last asked, by :meth:`Coordinator.ask_in_flight`; None when it has not answered yet."""
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> MemberRow:
         """From a row of ``describe``."""
-        id_, status, capacity, instance, label, *numbers, subscription = row
+        id_, status, capacity, instance, label, *numbers, subscription, in_flight = row
         known = None if instance == "-" else instance
-        return cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
+        read = cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
+        return attrs.evolve(read, in_flight=InFlightReport.read(in_flight))
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cobalance.coordinator.transport import RESYNC, Reply
+from cobalance.coordinator.transport import REPORT, RESYNC, Reply
 
 
 def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
@@ -12,7 +12,7 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 
 def hint_version(message: bytes) -> int:
     """The version a hint carries. Anything else on the channel is taken as "ask": asking once too often costs nothing."""
-    return int(message) if message.isdigit() else RESYNC
+    return int(message) if message.isdigit() or message == b"%d" % REPORT else RESYNC
 
 
 def _fields(reply: Reply) -> dict[str, str]:

@@ -262,6 +262,18 @@ class Delete:
         return ["by_force" if self.by_force else "gently"]
 
 
+@attrs.frozen
+class Report:
+    """What a member has in flight; without any words, the question to all of them."""
+
+    verb: ClassVar[str] = "report"
+    told: str | None = None
+
+    def args(self) -> list[str]:
+        """Script arguments after the header."""
+        return ["ask", ""] if self.told is None else ["tell", self.told]
+
+
 Section = Literal["state", "members", "resources", "subscriptions", "declared"]
 
 
@@ -293,6 +305,7 @@ Payload = (
     | Describe
     | Repair
     | Delete
+    | Report
 )
 
 

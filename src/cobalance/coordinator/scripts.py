@@ -24,6 +24,7 @@ VERBS = (
     "describe",
     "repair",
     "delete",
+    "report",
 )
 
 _MARK = "--- @prelude\n"

@@ -21,6 +21,9 @@ OnHint = Callable[[str, int], None]
 RESYNC = -1
 """The version of a hint that says: hints may have been missed, ask."""
 
+REPORT = -2
+"""The version of one that says: somebody wants to know what is in flight."""
+
 DOUBTED = "IDENTITY"
 """The first word of the error with which a script that did nothing asks for the server's identity anew."""
 

@@ -6,7 +6,7 @@ from typing import cast
 import attrs
 
 from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
-from cobalance.rabbitmq.admin import Admin, connected
+from cobalance.rabbitmq.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.retention import Retention
 from cobalance.rabbitmq.topic import QueueType, Topic
@@ -201,6 +201,12 @@ def learn_queue(url: str, name: str) -> Queue:
     """An existing queue's declaration, so that its guard can be told and proven; raises QueueMissing."""
     with connected(url) as admin:
         return admin.learn(name)
+
+
+def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, QueueState | None]:
+    """What each queue has, and how many consumers; None for a queue that does not exist."""
+    with connected(url, timeout_ms) as admin:
+        return {queue: admin.state(queue) for queue in queues}
 
 
 def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:

@@ -6,6 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
+from cobalance.coordinator.in_flight import written
 from cobalance.engine import monotonic_ms
 from cobalance.errors import UsageError
 from cobalance.events import ResourcesDeclared
@@ -343,6 +344,13 @@ class ConsumerGroup(Streaming):
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
+
+    def in_flight(self) -> str:
+        """Engine: of each partition."""
+        workers = self._workers
+        held = [it for it in self._roster.everything() if it.current]
+        found = [(it.resource, workers.get(it.resource), it.token) for it in held]
+        return written((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
 
     def consumer(
         self,

@@ -5,7 +5,7 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -60,16 +60,26 @@ def bound_queues(
     return {it["destination"] for it in bindings if it["destination_type"] == "queue"}
 
 
+def unacknowledged_counts(
+    amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> dict[str, int]:
+    """Queue → its messages that some consumer has and has not acknowledged, as of some seconds ago, where RabbitMQ has counted."""
+    found = _queues(amqp_url, management_url, "messages_unacknowledged", timeout_ms)
+    return {it["name"]: it["messages_unacknowledged"] for it in found if "messages_unacknowledged" in it}
+
+
 def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 10_000) -> dict[str, int]:
     """Queue → its messages, those that are being processed included, as of some seconds ago; 1 where RabbitMQ has not counted yet."""
-    counts: dict[str, int] = {}
+    return {it["name"]: it.get("messages", 1) for it in _queues(amqp_url, management_url, "messages", timeout_ms)}
+
+
+def _queues(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> Iterator[Any]:
     page, pages = 1, 1
     while page <= pages:
-        query = f"?page={page}&page_size={PAGE}&columns=name,messages"
+        query = f"?page={page}&page_size={PAGE}&columns=name,{column}"
         found = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms)
-        counts |= {it["name"]: it.get("messages", 1) for it in found["items"]}
+        yield from found["items"]
         page, pages = page + 1, found["page_count"]
-    return counts
 
 
 def connection_names(

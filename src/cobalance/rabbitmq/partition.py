@@ -20,8 +20,11 @@ import attrs
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
+from cobalance.coordinator.in_flight import InFlight
+from cobalance.engine import monotonic_ms
 from cobalance.errors import CobalanceError, MessageUnreadable
 from cobalance.rabbitmq.acks import AckTracker, Progress
+from cobalance.rabbitmq.arrivals import Arrivals
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.delivery import Delivery, Tenure
@@ -98,6 +101,7 @@ class PartitionConsumer:
         self._acks = AckTracker(min(ack_every, prefetch))
         self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
         self._buffer: deque[Delivery] = deque()
+        self._arrivals = Arrivals()
         self._armed = False
         self._unreadable: MessageUnreadable | None = None  # Nothing behind that message is taken.
         self._paused = False
@@ -113,6 +117,15 @@ class PartitionConsumer:
         """Messages handed out, and messages that the broker has been told about."""
         with self._lock:
             return self._acks.progress
+
+    @property
+    def in_flight(self) -> InFlight:
+        """Messages that RabbitMQ has sent, and of whose end it has not been told."""
+        with self._lock:
+            acknowledged = self._acks.progress.committed
+            messages = self._acks.delivered + len(self._buffer) - acknowledged
+            since = self._arrivals.since(acknowledged)
+        return InFlight(messages, monotonic_ms() - since if messages and since is not None else 0)
 
     @property
     def brought(self) -> int:
@@ -295,6 +308,9 @@ class PartitionConsumer:
                 self._unreadable = unreadable(self.queue.name, method, properties)
             else:
                 self._buffer.append(delivery)
+                self._arrivals.note(
+                    self._acks.delivered + len(self._buffer), self._acks.progress.committed, monotonic_ms()
+                )
         if self._armed:  # Not at once: what pika has read already comes first, so that the burst crosses over as one.
             self._armed = False
             self._connection.call_later(0, self._ready)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.coordinator.in_flight import InFlight
 from cobalance.engine import monotonic_ms
 from cobalance.errors import CobalanceError
 from cobalance.events import Abandoned, Drained, GuardChanged
@@ -70,6 +71,12 @@ class PartitionWorker:
         self._last_word: Future[None] | None = None
         """Done when the message of a handler that never ends is where it goes."""
         tenure.on_pause = self._wakeup.notify
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What RabbitMQ has sent to this tenure; nothing without a channel. Any thread."""
+        consumer = self._consumer
+        return InFlight(0, 0) if consumer is None or consumer.state is State.ENDED else consumer.in_flight
 
     # -- the event loop's side -----------------------------------------------------------------------------------------
 

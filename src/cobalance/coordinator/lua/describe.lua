@@ -5,7 +5,7 @@
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
 --          state      name, value, …; repaired is 1 if this very call has mended what a script left that died
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil,
---                     subscription}
+--                     subscription, what it told of what it has in flight and when (report.lua)}
 --          subscriptions  {subscription, members, version of its list, its hash, whether all of it is known, how many names}
 --          declared  {resource} on the list of the subscription that the cursor names
 --          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
@@ -36,7 +36,7 @@ local function member_row(id)
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
   local ends = m.status == 'graced' and grace_ends(id) or session_ends(id)
   return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)), int(ends), int(kept_by(m)),
-    int(pending), int(low), int(high), m.subscription}
+    int(pending), int(low), int(high), m.subscription, call('HGET', STATE, 'w:' .. id) or ''}
 end
 
 local function member_rows()

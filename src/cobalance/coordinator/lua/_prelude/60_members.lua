@@ -9,7 +9,7 @@ end
 
 local function forget_request(id)
   kept['r:' .. id], kept['k:' .. id], kept['h:' .. id], kept['a:' .. id] = nil, nil, nil, nil
-  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'h:' .. id, 'a:' .. id)
+  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'h:' .. id, 'a:' .. id, 'w:' .. id)
 end
 
 -- The last request's number, and when the session ends.

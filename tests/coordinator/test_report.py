@@ -1,0 +1,56 @@
+"""What members have in flight: asked for, told, and forgotten with the member."""
+
+from __future__ import annotations
+
+from tests.coordinator.driver import SETTINGS, Group
+
+from cobalance.coordinator.in_flight import MOST_TOLD, InFlight, InFlightReport, written
+from cobalance.coordinator.requests import Header, Report, Request
+
+
+def told(group: Group) -> dict[str, InFlightReport | None]:
+    """By member."""
+    return {row.id: row.in_flight for row in group.coordinator.members()}
+
+
+def tell(group: Group, member: str, words: str) -> None:
+    """As its engine would."""
+    group.coordinator.execute(Request(Header(member, 0), Report(words)))
+
+
+def test_what_a_member_tells_is_there_until_it_ends(group: Group) -> None:
+    """Nothing of it stays behind."""
+    a = group.join("a")
+    assert told(group) == {"a": None}
+    tell(group, "a", written([("orders-0", InFlight(3, 1_200)), ("orders-1", InFlight(0, 0))]))
+    report = told(group)["a"]
+    assert report is not None
+    assert report.at_ms == group.backend.now_ms
+    assert (report.of("orders-0"), report.of("orders-1")) == (InFlight(3, 1_200), InFlight(0, 0))
+    a.leave()
+    tell(group, "a", written([("orders-0", InFlight(3, 1_200))]))
+    assert not [field for field in group.records().scalars if field.startswith("w:")]
+
+
+def test_telling_renews_no_session(group: Group) -> None:
+    """A process whose session's thread is gone is no live member."""
+    group.join("a")
+    group.backend.now_ms += SETTINGS.session_timeout_ms // 2
+    before = {row.id: row.expires_ms for row in group.coordinator.members()}
+    tell(group, "a", "all")
+    assert {row.id: row.expires_ms for row in group.coordinator.members()} == before
+
+
+def test_who_has_more_than_an_answer_holds_tells_of_the_oldest() -> None:
+    """What is left out is unknown, and not nothing."""
+    report = InFlightReport.read("5 " + written((f"r{n}", InFlight(1, n)) for n in range(1, MOST_TOLD + 3)))
+    assert report is not None
+    assert report.of(f"r{MOST_TOLD + 2}") == InFlight(1, MOST_TOLD + 2)
+    assert report.of("r1") is None
+
+
+def test_work_that_is_no_messages_is_unknown() -> None:
+    """Its member has answered, and that is all."""
+    report = InFlightReport.read("5 ")
+    assert report is not None
+    assert report.of("r") is None

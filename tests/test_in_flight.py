@@ -1,0 +1,130 @@
+"""What ``describe`` says of messages that were sent ahead and are not acknowledged: as it is, or that it is not known."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.cli_process import cobalance
+from tests.consumers import WITHIN_S, Place, new_topic, place, until
+
+from cobalance import Delivery, Topic
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.in_flight import InFlight
+from cobalance.rabbitmq.arrivals import STEP_MS, Arrivals
+
+pytestmark = pytest.mark.anyio
+
+NOWHERE = "http://guest:guest@127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def anyio_backend() -> str:
+    """Threads are told apart best there."""
+    return "asyncio"
+
+
+@pytest.fixture
+def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
+    """A group on real servers."""
+    with place(amqp_url, redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """Two partitions."""
+    with new_topic(amqp_url, 2) as made:
+        yield made
+
+
+def described(here: Place, management_url: str = NOWHERE) -> tuple[dict[str, Any], str]:
+    """By partition, and what was said on standard error."""
+    urls = {
+        "COBALANCE_REDIS_URL": here.redis_url,
+        "COBALANCE_AMQP_URL": here.amqp_url,
+        "COBALANCE_MANAGEMENT_URL": management_url,
+    }
+    outcome = cobalance("group", "describe", here.group, "--json", environment=urls)
+    return {row["partition"]: row for row in json.loads(outcome.out)}, outcome.err
+
+
+async def test_a_stuck_handler_shows(here: Place, topic: Topic) -> None:
+    """With all that was sent ahead to it, and since when; without the management API. A handler in a thread, here, which nobody can stop."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(_: Delivery) -> None:
+        begun.set()
+        go_on.wait(WITHIN_S)
+
+    async with here.member(topic, hang, prefetch=3) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1, 2, 3, 4, 5)
+        await anyio.to_thread.run_sync(begun.wait)
+        await until(lambda: described(here)[0]["0"]["in_flight"] == 3)
+        rows, said = await anyio.to_thread.run_sync(described, here)
+        again, _ = await anyio.to_thread.run_sync(described, here)
+        go_on.set()
+        await until(lambda: described(here)[0]["0"]["lag"] == 0)
+
+    assert (rows["0"]["lag"], rows["0"]["in_flight"]) == (5, 3)
+    assert 0 < rows["0"]["oldest_ms"] < again["0"]["oldest_ms"]
+    assert (rows["1"]["lag"], rows["1"]["in_flight"], rows["1"]["oldest_ms"]) == (0, 0, None)
+    assert said == ""
+
+
+async def test_what_nobody_tells_is_unknown_and_never_none(
+    here: Place, topic: Topic, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member of an older version, or a frozen one, does not answer; the management API knows how many, though not since when."""
+    monkeypatch.setattr("cobalance.engine.Engine._report_in_flight", lambda *_: None)
+    gate = anyio.Event()
+
+    async def wait(_: Delivery) -> None:
+        await gate.wait()
+
+    async with here.member(topic, wait, prefetch=3) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1, 2, 3, 4, 5)
+        rows, said = await anyio.to_thread.run_sync(described, here)
+        assert [rows["0"][name] for name in ("lag", "in_flight", "oldest_ms")] == [None, None, None]
+        assert "IN-FLIGHT and LAG of 2 queues are unknown" in said
+        await until(lambda: described(here, rabbitmq_server.management_url)[0]["0"]["in_flight"] == 3)
+        rows, said = await anyio.to_thread.run_sync(described, here, rabbitmq_server.management_url)
+        assert [rows["0"][name] for name in ("lag", "in_flight", "oldest_ms")] == [5, 3, None]
+        gate.set()
+
+
+async def test_a_group_at_rest_has_nothing_in_flight(here: Place, topic: Topic) -> None:
+    """Nobody consumes, so that this is certain."""
+    async with here.member(topic, lambda _: None) as group:
+        await group.wait_held(*topic.queue_names)
+    here.publish(topic, 1)
+    rows, said = await anyio.to_thread.run_sync(described, here)
+    assert (rows["0"]["lag"], rows["0"]["in_flight"]) == (1, 0)
+    assert "unknown" not in said
+
+
+async def test_members_answer_within_a_moment(here: Place, topic: Topic) -> None:
+    """Asking waits for no heartbeat."""
+    async with here.member(topic, lambda _: None) as one, here.member(topic, lambda _: None) as two:
+        await one.wait_held()
+        await two.wait_held()
+        told = await anyio.to_thread.run_sync(Coordinator.ask_in_flight, here.coordinator)
+    assert set(told) == {one.member, two.member}
+    assert {it.of(topic.queue_names[0]) for it in told.values()} == {InFlight(0, 0)}
+
+
+def test_arrivals_know_the_oldest_without_keeping_each() -> None:
+    """Of ten thousand in a burst, one; of what is acknowledged, nothing."""
+    arrivals = Arrivals()
+    for number in range(1, 10_001):
+        arrivals.note(number, 0, now=5)
+    assert arrivals.since(0) == 5
+    assert len(arrivals._marks) == 1
+    arrivals.note(10_001, 10_000, now=5 + STEP_MS)
+    assert arrivals.since(10_000) == 5 + STEP_MS
