@@ -149,7 +149,7 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
         cobalance("publish", topic, "x", environment=urls)
         consumer.wait_for("x")
 
-        partitions = cobalance("group", "describe", group, environment=urls)
+        partitions = cobalance("group", "describe", group, "--wide", environment=urls)
         columns, *rows = [line.split() for line in partitions.out.splitlines()]
         assert columns == [
             *(
@@ -165,14 +165,16 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
                 "HOST",
                 "CLIENT-ID",
             ),
-            *("STATE", "AGE", "TOKEN", "DEADLINE-IN"),
+            *("STATE", "AGE", "TOKEN", "DEADLINE-IN", "RESOURCE"),
         ]
         assert [row[:8] for row in rows] == [[group, topic, str(n), "-", "-", "0", "0", "-"] for n in range(3)]
         assert {row[11] for row in rows} == {"held"}
 
-        members = cobalance("group", "describe", group, "--members", environment=urls)
+        members = cobalance("group", "describe", group, "--members", "--wide", environment=urls)
         columns, row = [line.split() for line in members.out.splitlines()]
-        assert columns == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+        assert columns == [
+            *("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "SUBSCRIPTION")
+        ]
         assert (row[0], row[2], row[5]) == (group, "-", "3")
 
         state = cobalance("group", "describe", group, "--state", environment=urls)

@@ -15,7 +15,8 @@ import pika
 import pytest
 from tests.programs import EXAMPLES, Programs, create_group, no_topic, programs
 
-from cobalance.rabbitmq import Publisher, Topic, create_topic
+from cobalance import BlockingGroup
+from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
 
 
 @pytest.fixture
@@ -319,3 +320,16 @@ def test_the_drop_in_changes_three_lines() -> None:
     gone = [line for line in difflib.ndiff(before, after) if line[:2] == "- "]
     assert len(changed) <= 3
     assert len(gone) <= 1
+
+
+def test_watch_lag(run: Programs, redis_url: str, amqp_url: str) -> None:
+    """What is published and not consumed is behind."""
+    topic = Topic(f"behind-{uuid.uuid4().hex[:8]}", 2)
+    publish(amqp_url, topic, 7)
+    create_group(redis_url, topic.name)
+    with BlockingGroup(topic.name, topic.queue_names, redis_url=redis_url) as member:
+        member.wait_held(*topic.queue_names)
+        run.start("watch_lag.py")
+        expected = f"{topic.name}: Stable, 1 members, 7 behind, halted: []"
+        run.read_until(lambda: expected in run.lines)
+    delete_topic(amqp_url, topic.name, force=True)

@@ -16,7 +16,7 @@ from tests.readme_sections import README
 
 import cobalance
 
-PUBLIC = ["cobalance", "cobalance.rabbitmq", "cobalance.servers"]
+PUBLIC = ["cobalance", "cobalance.admin", "cobalance.rabbitmq", "cobalance.servers"]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

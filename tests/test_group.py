@@ -335,7 +335,7 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_not
         while time.monotonic() < until_:
             pass  # a handler that computes and never awaits
         state = await watcher.describe()
-        assert state["owned"] == "4"
+        assert [row.owner for row in state.resources] == [id_] * 4
         await anyio.lowlevel.checkpoint()
         assert a.member == id_
         assert {name: it.token for name, it in a.tenures.items()} == tokens

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.streams import TINY, Stream, new_stream
 
-from cobalance.cli.offset_plan import Scenario, plan, read_plan
+from cobalance.admin.offset_plan import plan
+from cobalance.cli.offset_plan import Scenario, read_plan
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.stream_extent import Extent
 
@@ -43,7 +44,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 )
 def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], following: int, asked: int) -> None:
     """The next message to be read, brought within what the stream has; one below is committed."""
-    (step,) = plan(Scenario(**flags), [stream.name], {stream.name: COMMITTED}, amqp_url)
+    (step,) = plan(Scenario(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
     assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
 
 
@@ -52,14 +53,14 @@ def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: st
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(5)
         for flags in ({"to_offset": 2}, {"to_earliest": True}):
-            (step,) = plan(Scenario(**flags), [stream.name], {}, amqp_url)
+            (step,) = plan(Scenario(**flags).target, [stream.name], {}, amqp_url)
             assert step.next >= first
 
 
 def test_an_empty_stream(amqp_url: str) -> None:
     """Begins and ends at 0."""
     with new_stream(amqp_url) as stream:
-        (step,) = plan(Scenario(to_latest=True), [stream.name], {}, amqp_url)
+        (step,) = plan("latest", [stream.name], {}, amqp_url)
         assert (step.next, step.committed) == (0, -1)
 
 
@@ -80,7 +81,7 @@ def test_exactly_one_flag(flags: dict[str, Any]) -> None:
 def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) -> None:
     """A stream of which nothing was committed has no current offset."""
     with pytest.raises(UsageError, match="no committed offset"):
-        plan(Scenario(**flags), [stream.name], {}, amqp_url)
+        plan(Scenario(**flags).target, [stream.name], {}, amqp_url)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) 
 def test_times_that_are_none(flags: dict[str, Any], words: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(UsageError, match=words):
-        _ = Scenario(**flags).time
+        _ = Scenario(**flags).target
 
 
 def test_a_file(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_commands_exist(command: str) -> None:
         assert option in ended.stdout
 
 
-_VERBS = {"topic", "publish", "consume", "group", "create", "list", "describe", "history", "configure"} | {
+_VERBS = {"topic", "publish", "consume", "group", "create", "list", "describe", "history", "configure", "delete"} | {
     *("sims", "journal", "calibrate", "tune", "report"),
 }
 

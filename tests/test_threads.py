@@ -151,7 +151,7 @@ def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
         assert tenure.active
         with pytest.raises(TimeoutError):
             a.wait_left(timeout=0.01)
-        assert a.describe()["owned"] == "1"
+        assert [row.owner for row in a.describe().resources] == [a.member]
 
 
 def test_leadership(make: Callable[..., BlockingGroup]) -> None:

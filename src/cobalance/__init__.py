@@ -4,6 +4,7 @@ When processes come, go, crash or hang, only the surplus moves, and it moves onl
 committed, or a timeout has fired. Everything else never pauses.
 """
 
+from cobalance.admin import GroupAdmin, GroupDescription
 from cobalance.blocking import BlockingTenure
 from cobalance.errors import CobalanceError
 from cobalance.group import Group
@@ -36,7 +37,9 @@ __all__ = [
     "ConsumerGroup",
     "Delivery",
     "Group",
+    "GroupAdmin",
     "GroupConnection",
+    "GroupDescription",
     "GroupSettings",
     "MatchingQueues",
     "MemberSettings",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
+    from cobalance.description import GroupDescription
+
     BlockingListener = Callable[[list["BlockingTenure"]], None]
 
 T = TypeVar("T")
@@ -179,8 +181,8 @@ class BlockingMembership:
 
         call_in(self._portal, leave)
 
-    def describe(self) -> dict[str, str]:
-        """The group's state by name; see ``cobalance group describe``."""
+    def describe(self) -> GroupDescription:
+        """The group as it is now: settings, members, resources."""
         return call_in(self._portal, self._group.describe)
 
     @contextmanager

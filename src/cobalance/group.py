@@ -17,6 +17,7 @@ from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.transport import check_redis_url, check_transport, open_transport
 from cobalance.declaration import digest
+from cobalance.description import GroupDescription
 from cobalance.engine import Engine, call_timeout_ms, monotonic_ms
 from cobalance.errors import (
     CommitOutcomeUnknown,
@@ -413,9 +414,9 @@ class Group(Pausing, StartStop):
         self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
         self._engine.post(StopAsked(remain=keep))
 
-    async def describe(self) -> dict[str, str]:
-        """The group's state by name; see ``cobalance group describe``."""
-        return await in_thread(self._coordinator.state)
+    async def describe(self) -> GroupDescription:
+        """The group as it is now: settings, members, resources."""
+        return await in_thread(lambda: GroupDescription.read(self._coordinator))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -14,7 +14,10 @@ from cobalance_sims.explore.pool import Ids
 from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS, SCOPES, TICK_MS
 from cobalance_sims.explore.world import MEMORY, STORE, World
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]  # whole explorations: up to a minute each on an idle machine
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.timeout(900),
+]  # whole explorations: up to a minute each on an idle machine
 
 Seen = tuple[object, ...]
 """What somebody outside can tell of a state."""

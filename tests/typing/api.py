@@ -11,6 +11,8 @@ from cobalance import (
     ConsumerGroup,
     Delivery,
     Group,
+    GroupAdmin,
+    GroupDescription,
     GroupSettings,
     MemberSettings,
     Publisher,
@@ -22,6 +24,7 @@ from cobalance import (
     Topic,
     run,
 )
+from cobalance.admin import Resumed
 from cobalance.errors import Fenced, ServerError
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
 from cobalance.rabbitmq.dropin import GroupConnection
@@ -82,7 +85,7 @@ async def members() -> None:
         assert_type(group, Group)
         assert_type(group.tenures, dict[str, Tenure])
         assert_type(await group.wait_held("a"), list[Tenure])
-        assert_type(await group.describe(), dict[str, str])
+        assert_type(await group.describe(), GroupDescription)
         async with group.leadership("a") as role:
             assert_type(role, Tenure)
         try:
@@ -112,6 +115,23 @@ def programs() -> None:
     )
     with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
         connection.channel().start_consuming()
+
+
+def administer() -> None:
+    """What ``cobalance group`` does."""
+    with GroupAdmin("redis://localhost", amqp_url=URL, key_prefix="staging") as admin:
+        admin.create("billing", SETTINGS)
+        assert_type(admin.list(), tuple[str, ...])
+        described = admin.describe("billing")
+        assert_type(described.resources[0].committed, int | None)
+        assert_type(described.members[0].quota, tuple[int, int])
+        assert_type(described.settings, GroupSettings)
+        assert_type(admin.lag("billing"), dict[str, int | None])
+        assert_type(admin.resume("billing", "orders-3")["orders-3"], Resumed)
+        admin.reset_offsets("billing", admin.plan_offsets("billing", "earliest"))
+        admin.reset_offsets("billing", {"films": -1})
+        assert_type(admin.repair("billing").torn, bool)
+        admin.delete("billing", force=True)
 
 
 async def publish() -> None:

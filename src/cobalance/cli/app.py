@@ -37,6 +37,7 @@ TRACEBACK = "COBALANCE_TRACEBACK"
 groups = App(name="group", help="Consumer groups: who works what, and how it came about.")
 groups.command(group.list_groups, name="list")
 groups.command(group.create)
+groups.command(group.delete)
 groups.command(group.configure)
 groups.command(group.resume)
 groups.command(group.trust_offsets)

@@ -15,9 +15,9 @@ from cyclopts import Parameter
 from cobalance.actions import Problem
 from cobalance.cli.options import (
     DEFAULT_AMQP_URL,
-    DEFAULT_REDIS_URL,
+    THIS_REDIS,
     AmqpUrl,
-    RedisUrl,
+    RedisOptions,
     SettingOptions,
     duration_option,
 )
@@ -80,7 +80,7 @@ def consume(
     drain_timeout: Annotated[
         int, duration_option("drain-timeout", "How long finishing may take after SIGTERM; then the rest is given up.")
     ] = MemberSettings().drain_timeout_ms,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     streams: StreamOptions = NO_STREAMS,
     sources: SourceOptions = NO_SOURCES,
@@ -97,7 +97,8 @@ def consume(
         source,
         load_handler(handler),
         amqp_url=amqp_url,
-        redis_url=redis_url,
+        redis_url=redis.redis_url,
+        key_prefix=redis.key_prefix,
         prefetch=prefetch,
         streams=streams.settings(),
         management_url=sources.management_url,

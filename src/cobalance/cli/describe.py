@@ -8,17 +8,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cobalance.cli.ends import End, read_ends
-from cobalance.cli.group import connected
-from cobalance.cli.in_flight import SentAhead, read_in_flight
-from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, Json, ManagementUrl, Name, RedisUrl
+from cobalance.admin import Backlog, GroupAdmin, GroupDescription, LetGo, MemberDescription, ResourceDescription
+from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, ManagementUrl, Name, RedisOptions
 from cobalance.cli.output import Cell, print_json, print_table, remark, seconds, split_resource
-from cobalance.cli.snapshot import Snapshot, host_of
-from cobalance.coordinator.client import Coordinator, MemberRow, ResourceRow
-from cobalance.errors import UsageError
-from cobalance.names import validate_name
+from cobalance.errors import CobalanceError, UsageError
 
 Row = dict[str, Any]
+
+LINE = 80
+"""What a terminal shows without --wide."""
 
 PARTITION_COLUMNS = {
     "GROUP": "group",
@@ -36,6 +34,7 @@ PARTITION_COLUMNS = {
     "AGE": "age_ms",
     "TOKEN": "token",
     "DEADLINE-IN": "deadline_in_ms",
+    "RESOURCE": "resource",
 }
 MEMBER_COLUMNS = {
     "GROUP": "group",
@@ -44,6 +43,7 @@ MEMBER_COLUMNS = {
     "HOST": "host",
     "CLIENT-ID": "client_id",
     "#PARTITIONS": "partitions",
+    "SUBSCRIPTION": "subscription",
 }
 VERBOSE_COLUMNS = {
     "STATE": "state",
@@ -62,6 +62,12 @@ STATE_COLUMNS = {
     "#MEMBERS": "members",
 }
 
+NARROW_PARTITIONS = ("RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "CLIENT-ID")
+NARROW_MEMBERS = ("CLIENT-ID", "GROUP-INSTANCE-ID", "#PARTITIONS", "SUBSCRIPTION")
+NARROW_VERBOSE = ("CLIENT-ID", "STATE", "CAPACITY", "QUOTA", "PENDING", "CURRENT-ASSIGNMENT", "SUBSCRIPTION")
+IF_ANY = {"group_instance_id", "subscription", "current_offset"}
+"""Left out of a narrow table in which none has one."""
+
 
 def describe(
     name: Name,
@@ -71,8 +77,9 @@ def describe(
     members: Annotated[bool, Parameter(negative="", help="Who is there.")] = False,
     state: Annotated[bool, Parameter(negative="", help="The group as a whole.")] = False,
     verbose: Annotated[bool, Parameter(negative="", help="With --members: what each has, and its quota.")] = False,
+    wide: Annotated[bool, Parameter(negative="", help="All columns, and nothing cut to fit 80 characters.")] = False,
     json: Json = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     management_url: ManagementUrl = None,
 ) -> None:
@@ -81,121 +88,156 @@ def describe(
     LAG is what RabbitMQ has ready, and what is IN-FLIGHT: sent ahead to a consumer and not acknowledged, the OLDEST since so long. The
     members tell that, or, where one does not answer, the management API (without the age). In streams it is the distance from CURRENT-OFFSET,
     the last message processed, to LOG-END-OFFSET, the last there is. AGE is how long the partition has been in its
-    STATE; a pending one is being drained, and is moved by force when DEADLINE-IN has passed. Unknown is "-".
+    STATE; a pending one is being drained, and is moved by force when DEADLINE-IN has passed. One that was let go of is on nobody's list
+    any more, and its offset is kept for its return. SUBSCRIPTION is what a member names, where members name different things. Unknown
+    is "-".
     """
     if partitions + members + state > 1:
         raise UsageError("Give one of --partitions, --members and --state.")
-    validate_name("group", name)
-    with connected(redis_url) as transport:
-        coordinator = Coordinator(transport, name)
-        told = {} if state or members else coordinator.ask_in_flight()
-        snapshot = Snapshot.take(coordinator)
+    with redis.admin(amqp_url, management_url) as admin:
+        group = admin.describe(name)
+        backlogs = _backlogs(admin, group) if not members and not state else {}
     if state:
-        columns, rows = STATE_COLUMNS, [_state_row(snapshot)]
+        columns, narrow, rows = STATE_COLUMNS, tuple(STATE_COLUMNS), [_state_row(group)]
     elif members:
         columns = MEMBER_COLUMNS | (VERBOSE_COLUMNS if verbose else {})
-        rows = [_member_row(snapshot, member) for member in snapshot.members]
+        narrow, rows = NARROW_VERBOSE if verbose else NARROW_MEMBERS, list(_member_rows(group))
     else:
-        ends = read_ends(snapshot, amqp_url)
-        in_flight = read_in_flight(snapshot, told, ends, amqp_url, management_url)
-        columns, rows = PARTITION_COLUMNS, list(_partition_rows(snapshot, ends, in_flight))
-    _remark_on(snapshot)
-    _show(columns, rows, json=json)
-
-
-def _show(columns: Mapping[str, str], rows: Sequence[Row], *, json: bool) -> None:
+        columns, narrow, rows = PARTITION_COLUMNS, NARROW_PARTITIONS, list(_partition_rows(group, backlogs))
+    _remark_on(group)
     if json:
-        print_json([{name: row[name] for name in columns.values()} for row in rows])
+        print_json([{key: row[key] for key in columns.values()} for row in rows])
     else:
-        print_table(list(columns), ([_cell(name, row[name]) for name in columns.values()] for row in rows))
+        _print(columns, rows, None if wide else narrow)
 
 
-def _cell(name: str, value: Any) -> Cell:
-    if name.endswith("_ms"):
+def _backlogs(admin: GroupAdmin, group: GroupDescription) -> Mapping[str, Backlog]:
+    try:
+        return admin.backlogs(group, on_unknown=lambda why: remark(f"warning: {why}"))
+    except CobalanceError as error:
+        remark(f"warning: LAG is unknown. {error}")
+        return {}
+
+
+def _print(columns: Mapping[str, str], rows: Sequence[Row], narrow: Sequence[str] | None) -> None:
+    shown = columns if narrow is None else {name: columns[name] for name in narrow if _is_shown(columns[name], rows)}
+    cells = ([_cell(key, row[key]) for key in shown.values()] for row in rows)
+    print_table(list(shown), cells, within=None if narrow is None else LINE)
+
+
+def _is_shown(key: str, rows: Sequence[Row]) -> bool:
+    return key not in IF_ANY or any(row[key] is not None for row in rows)
+
+
+def _cell(key: str, value: Any) -> Cell:
+    if key.endswith("_ms"):
         return seconds(value)
     return ";".join(value) if isinstance(value, list) else value
 
 
-def _remark_on(snapshot: Snapshot) -> None:
-    if snapshot.state in {"Assigning", "Reconciling", "Recovering"}:
-        remark(f"warning: group {snapshot.group!r} is rebalancing ({snapshot.state}).")
-    elif snapshot.state == "Empty":
-        silent = f" but {len(snapshot.members)} that went silent without leaving" if snapshot.members else ""
-        remark(f"warning: group {snapshot.group!r} has no members{silent}.")
-    paused = [resource.name for resource in snapshot.resources if resource.paused_until_ms]
+# -- remarks -----------------------------------------------------------------------------------------------------------
+
+
+def _remark_on(group: GroupDescription) -> None:
+    if group.state in {"Assigning", "Reconciling", "Recovering"}:
+        remark(f"warning: group {group.name!r} is rebalancing ({group.state}).")
+    elif group.state == "Empty":
+        silent = f" but {len(group.members)} that went silent without leaving" if group.members else ""
+        remark(f"warning: group {group.name!r} has no members{silent}.")
+    paused = [resource.name for resource in group.resources if resource.tried_in_ms is not None]
     if paused:
         remark(
             f"warning: nobody could work {', '.join(paused)}: tried again in growing pauses. At once, when the cause is removed: "
-            f"cobalance group resume {snapshot.group} {' '.join(paused)}"
+            f"cobalance group resume {group.name} {' '.join(paused)}"
         )
-    halted = [resource.name for resource in snapshot.resources if resource.halted and not resource.paused_until_ms]
+    halted = [resource.name for resource in group.resources if resource.halted and resource.tried_in_ms is None]
     if halted:
         remark(
             f"warning: nobody works {', '.join(halted)}: halted, since a member could not get on. Once the cause is removed: "
-            f"cobalance group resume {snapshot.group} {' '.join(halted)}"
+            f"cobalance group resume {group.name} {' '.join(halted)}"
         )
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _partition_rows(snapshot: Snapshot, ends: Mapping[str, End], in_flight: Mapping[str, SentAhead]) -> Iterator[Row]:
-    by_id = snapshot.by_id
-    for resource in snapshot.resources:
-        topic, partition = split_resource(resource.name)
-        owner = by_id.get(resource.owner or "")
-        yield {
-            "group": snapshot.group,
-            "topic": topic,
-            "partition": partition,
+def _partition_rows(group: GroupDescription, backlogs: Mapping[str, Backlog]) -> Iterator[Row]:
+    members = {member.id: member for member in group.members}
+    for resource in group.resources:
+        owner, backlog = members.get(resource.owner or ""), backlogs.get(resource.name, Backlog())
+        yield _partition_row(group.name, resource.name) | {
             "current_offset": resource.committed,
-            "log_end_offset": ends[resource.name].offset,
-            "lag": ends[resource.name].lag(resource.committed, in_flight[resource.name].messages),
-            "in_flight": in_flight[resource.name].messages,
-            "oldest_ms": in_flight[resource.name].oldest_ms,
+            "log_end_offset": backlog.log_end_offset,
+            "lag": backlog.lag,
+            "in_flight": backlog.in_flight,
+            "oldest_ms": backlog.oldest_ms,
             "consumer_id": resource.owner,
-            "host": host_of(owner.label) if owner else None,
+            "host": owner.host if owner else None,
             "client_id": owner.label if owner else None,
-            "state": _status(resource, owner, snapshot.now_ms),
-            "age_ms": max(0, snapshot.now_ms - resource.since_ms),
-            "token": resource.token or None,
-            "deadline_in_ms": max(0, resource.deadline_ms - snapshot.now_ms) if resource.deadline_ms else None,
+            "state": _status(resource),
+            "age_ms": resource.age_ms,
+            "token": resource.token,
+            "deadline_in_ms": resource.deadline_in_ms,
         }
+    for it in group.let_go:
+        yield _partition_row(group.name, it.name) | {"current_offset": it.committed, "state": _kept(it)}
 
 
-def _status(resource: ResourceRow, owner: MemberRow | None, now_ms: int) -> str:
-    status = "graced" if owner is not None and owner.status == "graced" else resource.status
-    if resource.paused_until_ms:
-        return f"{status}: {resource.halted}, tried in {seconds(max(0, resource.paused_until_ms - now_ms))}"
+def _partition_row(group: str, name: str) -> Row:
+    topic, partition = split_resource(name)
+    told = {"group": group, "topic": topic, "partition": partition, "resource": name}
+    return dict.fromkeys(PARTITION_COLUMNS.values()) | told
+
+
+def _status(resource: ResourceDescription) -> str:
+    if resource.tried_in_ms is not None:
+        return f"{resource.state}: {resource.halted}, tried in {seconds(resource.tried_in_ms)}"
     if resource.halted:
-        return f"{status}: {resource.halted}"
-    return f"{status}, removing" if resource.removing else status
+        return f"{resource.state}: {resource.halted}"
+    if resource.is_removing:
+        return f"{resource.state}, removing"
+    return resource.state if resource.is_named else f"{resource.state}, named by nobody present"
 
 
-def _member_row(snapshot: Snapshot, member: MemberRow) -> Row:
-    held = snapshot.held_by(member.id)
-    low, high = member.quota_floor, member.quota_ceil
+def _kept(it: LetGo) -> str:
+    days = it.forgotten_in_ms / 86_400_000
+    return f"let go, offset kept for {days:.1f} days"
+
+
+def _member_rows(group: GroupDescription) -> Iterator[Row]:
+    lists = {it.id: _subscription(it.resources) for it in group.subscriptions}
+    for member in group.members:
+        yield _member_row(group, member) | {"subscription": None if group.are_alike else lists[member.subscription]}
+
+
+def _member_row(group: GroupDescription, member: MemberDescription) -> Row:
+    low, high = member.quota
     return {
-        "group": snapshot.group,
+        "group": group.name,
         "consumer_id": member.id,
         "group_instance_id": member.instance_id,
-        "host": host_of(member.label),
+        "host": member.host,
         "client_id": member.label,
-        "partitions": len(held),
-        "state": "silent" if snapshot.is_silent(member) else member.status,
+        "partitions": len(member.resources),
+        "state": member.state,
         "capacity": member.capacity,
         "kept": member.kept,
         "quota": str(low) if low == high else f"{low}-{high}",
         "pending": member.pending,
-        "expires_in_ms": max(0, member.expires_ms - snapshot.now_ms) if member.expires_ms else None,
-        "current_assignment": list(_assignment(held)) or None,
+        "expires_in_ms": member.expires_in_ms,
+        "current_assignment": list(_by_topic(member.resources)) or None,
     }
 
 
-def _assignment(held: Sequence[str]) -> Iterator[str]:
+def _subscription(resources: Sequence[str]) -> list[str]:
+    """Who names nothing works what nobody else names."""
+    return list(_by_topic(resources)) or ["*"]
+
+
+def _by_topic(names: Sequence[str]) -> Iterator[str]:
     """``orders:0,3`` a topic."""
     topics: defaultdict[str | None, list[str]] = defaultdict(list)
-    for name in held:
+    for name in names:
         topic, partition = split_resource(name)
         topics[topic].append(partition)
     for topic, numbers in topics.items():
@@ -203,12 +245,12 @@ def _assignment(held: Sequence[str]) -> Iterator[str]:
         yield in_order if topic is None else f"{topic}:{in_order}"
 
 
-def _state_row(snapshot: Snapshot) -> Row:
-    elected = snapshot.coordinator
+def _state_row(group: GroupDescription) -> Row:
+    elected = next((member for member in group.members if member.id == group.coordinator), None)
     return {
-        "group": snapshot.group,
+        "group": group.name,
         "coordinator": f"{elected.label} ({elected.id})" if elected else None,
-        "assignment_strategy": snapshot.scalars["mode"],
-        "state": snapshot.state,
-        "members": len(snapshot.members),
+        "assignment_strategy": group.settings.mode,
+        "state": group.state,
+        "members": len(group.members),
     }

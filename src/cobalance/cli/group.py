@@ -1,63 +1,67 @@
-"""``cobalance group list``, ``create``, ``configure``, ``resume``, ``repair`` and ``trust-offsets``."""
+"""``cobalance group list``, ``create``, ``delete``, ``configure``, ``resume``, ``repair`` and ``trust-offsets``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import attrs
 from cyclopts import Parameter
 
 from cobalance.cli.exits import FAILED
-from cobalance.cli.options import DEFAULT_REDIS_URL, Json, Name, RedisUrl, SettingOptions
-from cobalance.cli.output import print_json, print_table
-from cobalance.cli.snapshot import Snapshot
-from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import Transport, open_transport
-from cobalance.errors import UsageError
-from cobalance.names import validate_name
+from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions, SettingOptions
+from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 
 NO_SETTINGS = SettingOptions()
-
-
-@contextmanager
-def connected(redis_url: str) -> Iterator[Transport]:
-    """A connection for the length of a ``with``."""
-    transport = open_transport(redis_url)
-    try:
-        yield transport
-    finally:
-        transport.close()
 
 
 def list_groups(
     *,
     state: Annotated[bool, Parameter(negative="", help="With the state of each.")] = False,
     json: Json = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
 ) -> None:
     """List the groups of this Redis."""
-    with connected(redis_url) as transport:
-        names = transport.list_groups()
-        rows = [{"group": name} for name in names]
+    with redis.admin() as admin:
+        rows = [{"group": name} for name in admin.list()]
         for row in rows if state else ():
-            row["state"] = Snapshot.take(Coordinator(transport, row["group"])).state
+            row["state"] = admin.describe(row["group"]).state
     if json:
         print_json(rows)
     else:
         print_table(("GROUP", "STATE") if state else ("GROUP",), (tuple(row.values()) for row in rows))
 
 
-def create(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL, settings: SettingOptions = NO_SETTINGS) -> None:
+def create(name: Name, /, *, redis: RedisOptions = THIS_REDIS, settings: SettingOptions = NO_SETTINGS) -> None:
     """Create a group that is known to be new, so that its first members start at once.
 
     A group that its first member creates waits for one session timeout first: an empty Redis cannot tell a new group from a lost one. Do
     not create one that Redis has lost while its members work: they recover it by themselves. It is refused while any of them listens.
     """
-    validate_name("group", name)
-    with connected(redis_url) as transport:
-        Coordinator(transport, name).create(settings.settings())
+    with redis.admin() as admin:
+        admin.create(name, settings.settings())
+
+
+def delete(
+    name: Name,
+    /,
+    *,
+    force: Annotated[bool, Parameter(negative="", help="Though it has members, which then make it anew.")] = False,
+    redis: RedisOptions = THIS_REDIS,
+) -> None:
+    """Have Redis forget a group: its settings, its committed offsets, its journal. Its queues stay.
+
+    Refused while anybody is a member; sessions of members that have crashed are waited for. With --force it is a loss of data to the
+    members: they go on with what they hold, join again at once and make the group anew from that, with the settings and offsets
+    they know; nobody is given what somebody else works. The offsets of what nobody held are lost. To be rid of it, stop its members.
+    """
+    with redis.admin() as admin:
+        present = len(admin.describe(name).members) if force else 0
+        admin.delete(name, force=force, on_waiting=remark_waiting)
+    if present:
+        remark(
+            f"warning: group {name!r} had {present} member{'s' if present > 1 else ''}. Those that live make it anew from what they hold; "
+            "stop them, and delete it again, to be rid of it."
+        )
 
 
 def configure(
@@ -65,15 +69,13 @@ def configure(
     /,
     *,
     json: Json = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
     """Change settings for all members of a group, at once; prints those in force."""
-    validate_name("group", name)
-    with connected(redis_url) as transport:
-        coordinator = Coordinator(transport, name)
+    with redis.admin() as admin:
         changes = settings.given()
-        in_force = coordinator.configure(**changes) if changes else coordinator.settings()
+        in_force = admin.configure(name, **changes) if changes else admin.settings(name)
     values = attrs.asdict(in_force)
     if json:
         print_json(values)
@@ -84,45 +86,38 @@ def configure(
 def resume(
     name: Name,
     /,
-    *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them.")],
+    *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them, or orders:0,3.")],
     all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="Everything that is halted.")] = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
 ) -> int | None:
     """Have halted partitions worked again, once what kept their member from getting on is removed."""
-    validate_name("group", name)
-    if all_of_them == bool(resources):
-        raise UsageError("Name the partitions to resume, or give --all.")
-    with connected(redis_url) as transport:
-        coordinator = Coordinator(transport, name)
-        halted = [row.name for row in coordinator.resources() if row.halted] if all_of_them else resources
-        answers = coordinator.resume(*halted) if halted else {}
+    with redis.admin() as admin:
+        answers = admin.resume(name, *resources, every=all_of_them)
     print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
-    return FAILED if "UNKNOWN" in answers.values() else None
+    return FAILED if "unknown" in answers.values() else None
 
 
-def trust_offsets(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL) -> None:
+_ANSWERS = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
+
+
+def trust_offsets(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
     """Say that no committed offset was lost with Redis's data, or that those lost were set again.
 
     A stream without a committed offset begins at its start from then on, and not as on_unknown_offset says.
     """
-    validate_name("group", name)
-    with connected(redis_url) as transport:
-        Coordinator(transport, name).trust_offsets()
+    with redis.admin() as admin:
+        admin.trust_offsets(name)
 
 
-_ANSWERS = {"OK": "resumed", "NOT_HALTED": "was not halted", "UNKNOWN": "no such partition"}
-
-
-def repair(name: Name, /, *, redis_url: RedisUrl = DEFAULT_REDIS_URL) -> None:
+def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
     """Make a group's indices, totals and timers anew from its records.
 
     What a call left that died half-way is mended by the next one without being asked; this is for all else that may have damaged them.
     Everybody waits while it runs: some seconds of a large group (100,000 resources take 2,000 calls, 5 s on a small machine), which may
     cost members their sessions.
     """
-    validate_name("group", name)
-    with connected(redis_url) as transport:
-        mended = Coordinator(transport, name).repair()
+    with redis.admin() as admin:
+        mended = admin.repair(name)
     told = ["a call had died half-way and is mended"] if mended.torn else []
     if mended.changed:
         told.append("this has changed:")

@@ -13,10 +13,8 @@ from typing import Annotated, Any
 import attrs
 from cyclopts import Parameter
 
-from cobalance.cli.group import connected
-from cobalance.cli.options import DEFAULT_REDIS_URL, Json, Name, RedisUrl
+from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions
 from cobalance.cli.output import Cell, print_json, print_table, seconds
-from cobalance.coordinator.client import Coordinator
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
 
 COLUMNS = ("SEQ", "TIME", "KIND", "RESOURCE", "CONSUMER-ID", "TOKEN", "DRAIN", "COMMITTED", "REASON")
@@ -29,12 +27,11 @@ def history(
     last: Annotated[int | None, Parameter(help="Only so many, the newest ones.")] = None,
     follow: Annotated[bool, Parameter(negative="", help="Go on with whatever happens, until Ctrl-C.")] = False,
     json: Json = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
 ) -> None:
     """Show what happened in a group, and why: its journal. With --follow, --json writes one object a line."""
-    with connected(redis_url) as transport:
-        Coordinator(transport, name).state()  # an empty journal and a group that does not exist look the same
-        journal = Journal(transport, name)
+    with redis.admin() as admin:
+        journal = admin.journal(name)
         if follow:
             _follow(journal, json=json)
         else:

@@ -1,22 +1,17 @@
-"""What ``reset-offsets`` would do: one of Kafka's scenarios, worked out for each stream.
-
-Offsets are Kafka's here, on the command line and in files: that of the next message to be read. The committed offset, which is
-that of the last one processed, is one below.
-"""
+"""Where ``reset-offsets`` is to go: Kafka's flags, files and times."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import attrs
 
+from cobalance.admin.offset_plan import Shift, Target
 from cobalance.cli.options import duration_ms
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.stream_extent import Extent, read_extents, read_offsets_at
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 
@@ -41,66 +36,17 @@ class Scenario:
             raise UsageError(f"Give one of {flags}.")
 
     @property
-    def time(self) -> datetime | None:
-        """The time to go to, if that is what was asked for."""
+    def target(self) -> Target:
+        """The same as Python has it."""
         if self.to_datetime is not None:
             return read_time("--to-datetime", self.to_datetime)
-        return None if self.by_duration is None else _ago(self.by_duration)
-
-
-@attrs.frozen
-class Step:
-    """One stream's."""
-
-    stream: str
-    next: int
-    """The next message to be read."""
-    asked: int
-    """The same before it was brought within what the stream has."""
-
-    @property
-    def committed(self) -> int:
-        """The committed offset that comes to that."""
-        return self.next - 1
-
-
-def plan(scenario: Scenario, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str) -> list[Step]:
-    """A step for each stream.
-
-    Raises:
-        UsageError: a stream has no committed offset to go by.
-    """
-    extents = read_extents(amqp_url, streams)
-    wanted = _wanted(scenario, streams, committed, extents, amqp_url)
-    return [Step(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
-
-
-def _wanted(
-    scenario: Scenario,
-    streams: Sequence[str],
-    committed: Mapping[str, int | None],
-    extents: Mapping[str, Extent],
-    amqp_url: str,
-) -> dict[str, int]:
-    if scenario.to_earliest:
-        return {name: extents[name].begin for name in streams}
-    if scenario.to_latest:
-        return {name: extents[name].end for name in streams}
-    if scenario.to_offset is not None:
-        return dict.fromkeys(streams, scenario.to_offset)
-    if scenario.time is not None:
-        found = read_offsets_at(amqp_url, streams, scenario.time)
-        return {name: extents[name].end if (at := found[name]) is None else at for name in streams}
-    if scenario.from_file is not None:
-        return read_plan(scenario.from_file)
-    return {name: _current(name, committed) + (scenario.shift_by or 0) for name in streams}
-
-
-def _current(stream: str, committed: Mapping[str, int | None]) -> int:
-    offset = committed.get(stream)
-    if offset is None:
-        raise UsageError(f"{stream!r} has no committed offset to go by: use --to-earliest, --to-latest or --to-offset.")
-    return offset + 1
+        if self.by_duration is not None:
+            return _ago(self.by_duration)
+        if self.from_file is not None:
+            return read_plan(self.from_file)
+        if self.to_offset is not None:
+            return self.to_offset
+        return "earliest" if self.to_earliest else "latest" if self.to_latest else Shift(self.shift_by or 0)
 
 
 # -- files ---------------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Annotated
 import attrs
 from cyclopts import Parameter, Token
 
+from cobalance.admin import GroupAdmin
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.settings import GroupSettings, Mode
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
@@ -21,6 +23,15 @@ RedisUrl = Annotated[
         env_var="COBALANCE_REDIS_URL",
         show_default=False,
         help="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; by default the Redis on this machine.",
+    ),
+]
+KeyPrefix = Annotated[
+    str,
+    Parameter(
+        name="--key-prefix",
+        env_var="COBALANCE_KEY_PREFIX",
+        show_default=False,
+        help="What keys and channels in Redis begin with, as members have it; by default cobalance.",
     ),
 ]
 AmqpUrl = Annotated[
@@ -65,6 +76,22 @@ def _converted(_: object, tokens: Sequence[Token]) -> int:
 def duration_option(name: str, words: str, such_as: str = "1500ms, 30s or 2m") -> Parameter:
     """An option that takes a duration, and is called the same with ``-ms`` behind it."""
     return Parameter(name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as {such_as}.")
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class RedisOptions:
+    """Where the groups are."""
+
+    redis_url: RedisUrl = DEFAULT_REDIS_URL
+    key_prefix: KeyPrefix = DEFAULT_PREFIX
+
+    def admin(self, amqp_url: str = DEFAULT_AMQP_URL, management_url: str | None = None) -> GroupAdmin:
+        """Who looks after them."""
+        return GroupAdmin(self.redis_url, amqp_url=amqp_url, management_url=management_url, key_prefix=self.key_prefix)
+
+
+THIS_REDIS = RedisOptions()
 
 
 @Parameter(name="*")

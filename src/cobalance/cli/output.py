@@ -12,12 +12,16 @@ Cell = str | int | None
 UNKNOWN = "-"
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Columns as wide as what is in them; what is unknown is a dash, never a zero."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, within: int | None = None) -> None:
+    """Columns as wide as what is in them, or cut to a line of so many characters, the widest first; what is unknown is a dash, never a
+    zero.
+    """
     lines = [list(columns), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    if within is not None:
+        widths = _narrowed(widths, [len(column) for column in columns], within - len(columns) + 1)
     for line in lines:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        padded = (_cut(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True))
         sys.stdout.write(" ".join(padded).rstrip() + "\n")
 
 
@@ -40,6 +44,26 @@ def split_resource(name: str) -> tuple[str | None, str]:
     """A partition queue's topic and number; a resource of another kind has no topic."""
     topic, dash, number = name.rpartition("-")
     return (topic, number) if dash and topic and number.isdecimal() else (None, name)
+
+
+def remark_waiting() -> None:
+    """Why nothing happens."""
+    remark("waiting for the sessions of members that went silent to end")
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+    """As much as fits; headings stay whole."""
+    narrowed = list(widths)
+    while sum(narrowed) > most:
+        can_give = [n for n, width in enumerate(narrowed) if width > least[n]]
+        if not can_give:
+            break
+        narrowed[max(can_give, key=narrowed.__getitem__)] -= 1
+    return narrowed
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _text(cell: Cell) -> str:

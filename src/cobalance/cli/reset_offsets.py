@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import csv
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from cobalance.cli.group import connected
-from cobalance.cli.offset_plan import Scenario, Step, plan, read_plan
-from cobalance.cli.options import DEFAULT_AMQP_URL, DEFAULT_REDIS_URL, AmqpUrl, Json, Name, RedisUrl
-from cobalance.cli.output import print_json, print_table, remark, split_resource
-from cobalance.cli.snapshot import Snapshot
-from cobalance.coordinator.client import Coordinator
-from cobalance.errors import GroupActive, QueueMissing, UsageError
+from cobalance.admin import Step
+from cobalance.cli.offset_plan import Scenario, read_plan
+from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions
+from cobalance.cli.output import print_json, print_table, remark, remark_waiting, split_resource
+from cobalance.errors import UsageError
 from cobalance.names import validate_name
 from cobalance.rabbitmq import read_topic
-from cobalance.rabbitmq.stream_extent import streams_among
-
-TRY_AGAIN_S = 0.2
 
 
 def reset_offsets(
@@ -46,7 +40,7 @@ def reset_offsets(
     execute: Annotated[bool, Parameter(negative="", help="Do it.")] = False,
     export: Annotated[bool, Parameter(negative="", help="Only write it, as --from-file reads it.")] = False,
     json: Json = False,
-    redis_url: RedisUrl = DEFAULT_REDIS_URL,
+    redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Move the committed offsets of streams, under Kafka's flags. Nothing is changed without --execute.
@@ -56,7 +50,6 @@ def reset_offsets(
     """
     if dry_run + execute + export > 1:
         raise UsageError("Give one of --dry-run, --execute and --export.")
-    validate_name("group", name)
     scenario = Scenario(
         to_earliest=to_earliest,
         to_latest=to_latest,
@@ -67,13 +60,11 @@ def reset_offsets(
         shift_by=shift_by,
         from_file=from_file,
     )
-    with connected(redis_url) as transport:
-        coordinator = Coordinator(transport, name)
-        committed = {row.name: row.committed for row in coordinator.resources()}
-        streams = _streams(scenario, committed, topic, resource, amqp_url, all_topics=all_topics)
-        steps = plan(scenario, streams, committed, amqp_url)
+    with redis.admin(amqp_url) as admin:
+        streams = _streams(scenario, topic, resource, amqp_url, all_topics=all_topics)
+        steps = admin.plan_offsets(name, scenario.target, streams)
         if execute:
-            _execute(coordinator, {step.stream: step.committed for step in steps})
+            admin.reset_offsets(name, steps, on_waiting=remark_waiting)
     _show(name, steps, json=json, export=export)
     _remark_on(steps, execute=execute, export=export)
 
@@ -82,26 +73,18 @@ def reset_offsets(
 
 
 def _streams(
-    scenario: Scenario,
-    known: Iterable[str],
-    topics: Sequence[str],
-    resources: Sequence[str],
-    amqp_url: str,
-    *,
-    all_topics: bool,
-) -> list[str]:
-    if scenario.from_file is not None and not (topics or resources or all_topics):
-        names = list(read_plan(scenario.from_file))
-    elif bool(topics or resources) == all_topics:
+    scenario: Scenario, topics: Sequence[str], resources: Sequence[str], amqp_url: str, *, all_topics: bool
+) -> list[str] | None:
+    """None for all of the group's, or of the file's."""
+    planned = None if scenario.from_file is None else read_plan(scenario.from_file)
+    if all_topics or (planned is not None and not topics and not resources):
+        if topics or resources:
+            raise UsageError("Say which streams: --topic, --resource or --all-topics.")
+        return None
+    if not topics and not resources:
         raise UsageError("Say which streams: --topic, --resource or --all-topics.")
-    elif all_topics:
-        names = list(known)
-    else:
-        names = [it for given in topics for it in _partitions(given, amqp_url)] + list(resources)
-    if scenario.from_file is not None:
-        planned = read_plan(scenario.from_file)
-        names = [it for it in names if it in planned]
-    return _checked(list(dict.fromkeys(names)), amqp_url, all_topics=all_topics)
+    names = [it for given in topics for it in _partitions(given, amqp_url)] + list(resources)
+    return list(dict.fromkeys(it for it in names if planned is None or it in planned))
 
 
 def _partitions(given: str, amqp_url: str) -> list[str]:
@@ -116,41 +99,6 @@ def _partitions(given: str, amqp_url: str) -> list[str]:
             raise UsageError(f"--topic {given}: topic {topic!r} has the partitions 0 to {len(found) - 1}.")
         chosen.append(found[int(number)])
     return chosen
-
-
-def _checked(names: list[str], amqp_url: str, *, all_topics: bool) -> list[str]:
-    """Only streams have offsets."""
-    kinds = streams_among(amqp_url, names)
-    if all_topics:
-        return [name for name in names if kinds.get(name)]
-    for name in names:
-        if name not in kinds:
-            raise QueueMissing(f"There is no stream {name!r}.")
-        if not kinds[name]:
-            raise UsageError(f"{name!r} is a queue, which keeps no offsets: what was acknowledged is gone from it.")
-    return names
-
-
-# -- doing it ----------------------------------------------------------------------------------------------------------------------
-
-
-def _execute(coordinator: Coordinator, offsets: dict[str, int]) -> None:
-    """Members that crashed count until their sessions are over, which somebody has to ask about meanwhile."""
-    settings = coordinator.settings()
-    give_up_at = time.monotonic() + (2 * settings.session_timeout_ms + settings.heartbeat_interval_ms) / 1000
-    waiting = False
-    while True:
-        try:
-            coordinator.reset_offsets(offsets)
-        except GroupActive:
-            if Snapshot.take(coordinator).state != "Empty" or time.monotonic() > give_up_at:
-                raise
-        else:
-            return
-        if not waiting:
-            remark("waiting for the sessions of members that went silent to end")
-        waiting = True
-        time.sleep(TRY_AGAIN_S)
 
 
 # -- what is printed -----------------------------------------------------------------------------------------------------------------

@@ -255,6 +255,11 @@ class Coordinator:
         for (name,) in self._rows("declared", subscription):
             yield name
 
+    def kept_offsets(self) -> Iterator[KeptOffset]:
+        """The offsets of what the group has let go of, those first that are forgotten first."""
+        for name, committed, until in self._rows("offsets"):
+            yield KeptOffset(name, int(committed), int(float(until)))
+
     def _rows(self, section: Section, cursor: str = "") -> Iterator[tuple[str, ...]]:
         while True:
             reply = self._admin(Describe(section, cursor))
@@ -323,6 +328,16 @@ class SubscriptionRow:
         """From a row of ``describe``."""
         id_, members, version, digest, done, resources = row
         return cls(id_, int(members), int(version), digest, done == "1", int(resources))
+
+
+@attrs.frozen
+class KeptOffset:
+    """What is left of a resource that nobody named any more."""
+
+    name: str
+    committed: int
+    until_ms: int
+    """When it is forgotten, on the group's clock."""
 
 
 @attrs.frozen

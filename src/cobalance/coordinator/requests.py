@@ -274,7 +274,7 @@ class Report:
         return ["ask", ""] if self.told is None else ["tell", self.told]
 
 
-Section = Literal["state", "members", "resources", "subscriptions", "declared"]
+Section = Literal["state", "members", "resources", "subscriptions", "declared", "offsets"]
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ from cobalance.group import Group
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 from cobalance.rabbitmq.stream_settings import StreamSettings, check_start
 from cobalance.rabbitmq.stream_worker import StreamWorker
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Streaming(Group):
         """See :class:`cobalance.rabbitmq.stream_worker.Streams`."""
         while True:
             try:
-                return (await self.describe())["offsets_known"] == "1"
+                return (await in_thread(self._coordinator.state))["offsets_known"] == "1"
             except Unreachable:
                 await anyio.sleep(ASK_AGAIN_S)
 

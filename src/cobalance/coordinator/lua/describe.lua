@@ -1,13 +1,14 @@
 -- describe: what the group looks like now, in pages.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-8 as every verb (member "-"); 9 state | members | resources | subscriptions | declared, 10 cursor ("" begins), 11 page size
+-- ARGV     1-8 as every verb (member "-"); 9 state | members | resources | subscriptions | declared | offsets, 10 cursor ("" begins), 11 page size
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
 --          state      name, value, …; repaired is 1 if this very call has mended what a script left that died
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil,
 --                     subscription, what it told of what it has in flight and when (report.lua)}
 --          subscriptions  {subscription, members, version of its list, its hash, whether all of it is known, how many names}
 --          declared  {resource} on the list of the subscription that the cursor names
+--          offsets  {resource, committed, when it is forgotten} of what was let go of
 --          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
 --- @prelude
 
@@ -66,6 +67,18 @@ local function declared_rows()
   for i = 1, #entries do results[i + 1] = {last_word(entries[i])} end
 end
 
+-- Timers of other kinds are passed over, so that a page may be short.
+local function offset_rows()
+  local from = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT)
+  local found = call('ZRANGE', TIMERS, int(from), int(from + PAGE - 1), 'WITHSCORES')
+  results[1] = #found == 2 * PAGE and int(from + PAGE) or ''
+  for i = 1, #found, 2 do
+    local name = string.match(found[i], '^o:(.*)$')
+    local offset = name and offset_of(name)
+    if offset then results[#results + 1] = {name, offset, found[i + 1]} end
+  end
+end
+
 local function resource_rows()
   local low = CURSOR_AT == '' and '-' or '(' .. CURSOR_AT
   local names = call('ZRANGEBYLEX', NAMES, low, '+', 'LIMIT', '0', int(PAGE))
@@ -83,6 +96,6 @@ check_server()
 if now >= G.due then settle() end
 save_owned()
 local rows = {state = state_rows, members = member_rows, resources = resource_rows, subscriptions = subscription_rows,
-  declared = declared_rows}
+  declared = declared_rows, offsets = offset_rows}
 (rows[ARGV[FIRST]] or resource_rows)()
 return reply('OK')

@@ -1,12 +1,12 @@
-"""How far a group's queues and streams reach, for ``describe``."""
+"""How far a group's queues and streams reach."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
-from cobalance.cli.output import remark
-from cobalance.cli.snapshot import Snapshot
-from cobalance.errors import CobalanceError
+from cobalance.description import ResourceDescription
 from cobalance.rabbitmq.broker import queue_states
 from cobalance.rabbitmq.stream_extent import read_ends as read_stream_ends
 from cobalance.rabbitmq.stream_extent import streams_among
@@ -34,22 +34,22 @@ class End:
         return None if committed is None else max(0, self.offset - committed)
 
 
-def read_ends(snapshot: Snapshot, amqp_url: str) -> dict[str, End]:
-    """Every resource's; all unknown when RabbitMQ cannot be asked, and then stderr says why."""
-    unknown = {resource.name: End() for resource in snapshot.resources}
-    try:
-        return unknown | (_ask(snapshot, amqp_url) if unknown else {})
-    except CobalanceError as error:
-        remark(f"warning: LAG is unknown. {error}")
-        return unknown
+def read_ends(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
+    """Every resource's; unknown of what is no queue.
+
+    Raises:
+        CobalanceError: RabbitMQ cannot be asked.
+    """
+    unknown = {resource.name: End() for resource in resources}
+    return unknown | (_ask(resources, amqp_url) if unknown else {})
 
 
-def _ask(snapshot: Snapshot, amqp_url: str) -> dict[str, End]:
+def _ask(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
     """A stream is told from a queue only where there is a committed offset: that takes the permission to configure it."""
-    committed = [resource.name for resource in snapshot.resources if resource.committed is not None]
+    committed = [resource.name for resource in resources if resource.committed is not None]
     kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
     streams = [name for name, is_stream in kinds.items() if is_stream]
-    others = [resource.name for resource in snapshot.resources if resource.name not in streams]
+    others = [resource.name for resource in resources if resource.name not in streams]
     states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS)
     last = read_stream_ends(amqp_url, streams) if streams else {}
     queues = {name: End(ready=it.ready, consumers=it.consumers) if it else End() for name, it in states.items()}

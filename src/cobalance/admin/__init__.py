@@ -1,0 +1,30 @@
+"""Looking after groups from Python: what ``cobalance group`` does."""
+
+from cobalance.admin.backlog import Backlog
+from cobalance.admin.group_admin import GroupAdmin, Resumed
+from cobalance.admin.offset_plan import Shift, Step, Target
+from cobalance.coordinator.client import Repaired
+from cobalance.description import (
+    GroupDescription,
+    GroupState,
+    LetGo,
+    MemberDescription,
+    ResourceDescription,
+    SubscriptionDescription,
+)
+
+__all__ = [
+    "Backlog",
+    "GroupAdmin",
+    "GroupDescription",
+    "GroupState",
+    "LetGo",
+    "MemberDescription",
+    "Repaired",
+    "ResourceDescription",
+    "Resumed",
+    "Shift",
+    "Step",
+    "SubscriptionDescription",
+    "Target",
+]

@@ -1,0 +1,87 @@
+"""What a reset of offsets would do, worked out for each stream.
+
+Offsets are Kafka's here: that of the next message to be read. The committed offset, which is that of the last one processed, is one
+below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.stream_extent import Extent, read_extents, read_offsets_at
+
+
+@attrs.frozen
+class Shift:
+    """So many messages on from the committed offset, or back."""
+
+    by: int
+
+
+Target = Literal["earliest", "latest"] | int | datetime | Shift | Mapping[str, int]
+"""The oldest message there is, what is published from now on, this message, the first one of that time or after, so many messages on,
+or an offset for each stream."""
+
+
+@attrs.frozen
+class Step:
+    """One stream's."""
+
+    stream: str
+    next: int
+    """The next message to be read."""
+    asked: int
+    """The same before it was brought within what the stream has."""
+
+    @property
+    def committed(self) -> int:
+        """The committed offset that comes to that."""
+        return self.next - 1
+
+
+def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str) -> list[Step]:
+    """A step for each stream.
+
+    Raises:
+        UsageError: a stream has no committed offset to go by, or the target does not name it.
+    """
+    extents = read_extents(amqp_url, streams)
+    wanted = _wanted(target, streams, committed, extents, amqp_url)
+    return [Step(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
+
+
+def _wanted(
+    target: Target,
+    streams: Sequence[str],
+    committed: Mapping[str, int | None],
+    extents: Mapping[str, Extent],
+    amqp_url: str,
+) -> Mapping[str, int]:
+    if isinstance(target, str):
+        return {name: extents[name].begin if target == "earliest" else extents[name].end for name in streams}
+    if isinstance(target, int):
+        return dict.fromkeys(streams, target)
+    if isinstance(target, datetime):
+        found = read_offsets_at(amqp_url, streams, target)
+        return {name: extents[name].end if (at := found[name]) is None else at for name in streams}
+    if isinstance(target, Shift):
+        return {name: _current(name, committed) + target.by for name in streams}
+    return {name: _named(name, target) for name in streams}
+
+
+def _current(stream: str, committed: Mapping[str, int | None]) -> int:
+    offset = committed.get(stream)
+    if offset is None:
+        raise UsageError(f"{stream!r} has no committed offset to go by: use --to-earliest, --to-latest or --to-offset.")
+    return offset + 1
+
+
+def _named(stream: str, offsets: Mapping[str, int]) -> int:
+    if stream not in offsets:
+        raise UsageError(f"{stream!r} is given no offset: name it, or leave the stream out")
+    return offsets[stream]

@@ -1,0 +1,229 @@
+"""A group at one moment, as ``describe`` shows it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from cobalance.coordinator.client import Coordinator, KeptOffset, MemberRow, ResourceRow, SubscriptionRow
+
+GroupState = Literal["Empty", "Assigning", "Reconciling", "Stable", "Recovering"]
+"""In Kafka's words. Recovering: it is being found out who holds what, after a loss of data or in a new group."""
+
+
+@attrs.frozen(kw_only=True)
+class SubscriptionDescription:
+    """What members with one declaration can work."""
+
+    id: str
+    members: int
+    """How many have it now."""
+    resources: tuple[str, ...]
+    """What it names, in order; of members that name nothing themselves, what is declared for all of them."""
+    is_known: bool
+    """The coordinator has seen all of the list."""
+    is_left_to_others: bool
+    """It names nothing: those members work what no other member names."""
+
+
+@attrs.frozen(kw_only=True)
+class MemberDescription:
+    """One member."""
+
+    id: str
+    instance_id: str | None
+    label: str
+    """Host and process id, for people."""
+    state: str
+    """active, leaving, graced (kept for its return), dead (its resources are being freed), or silent: its session is over, and nobody is
+    there to act on it, since the coordinator expires members only while it hears of others."""
+    capacity: int
+    resources: tuple[str, ...]
+    """What it has, in order."""
+    kept: int
+    """How many of them it is not to hand over."""
+    pending: int
+    """How many it is to hand over."""
+    quota: tuple[int, int]
+    """How many it is to keep: the floor and the ceil of its share."""
+    expires_in_ms: int | None
+    """What is left of its session, or of the rejoin grace."""
+    subscription: str
+    """The id of a :class:`SubscriptionDescription`."""
+
+    @property
+    def host(self) -> str:
+        """Where it runs."""
+        return self.label.partition("/")[0]
+
+
+@attrs.frozen(kw_only=True)
+class ResourceDescription:
+    """One resource."""
+
+    name: str
+    state: str
+    """free, granted (not heard of yet), held, pending (being handed over), graced (kept for its holder's return), or halted."""
+    owner: str | None
+    """Member id."""
+    token: int | None
+    """The fencing token of the tenure, or of the last one."""
+    committed: int | None
+    age_ms: int
+    """How long it has been in this state."""
+    deadline_in_ms: int | None
+    """When it is moved by force, if it is pending."""
+    is_removing: bool
+    """Nobody is to work it any more: no list names it."""
+    is_named: bool
+    """Somebody present names it; also where nobody is present, since everything stays then."""
+    halted: str | None
+    """Why nobody works it before ``cobalance group resume``, or before it is tried again."""
+    tried_in_ms: int | None
+    """When a halted one is tried again by itself."""
+
+
+@attrs.frozen(kw_only=True)
+class LetGo:
+    """What the group has let go of, since nobody named it any more: its offset is kept for its return."""
+
+    name: str
+    committed: int
+    forgotten_in_ms: int
+    """When the offset is dropped."""
+
+
+@attrs.frozen(kw_only=True)
+class GroupDescription:
+    """Settings, members and resources, read one after the other: a group in motion may have moved in between."""
+
+    name: str
+    state: GroupState
+    settings: GroupSettings
+    coordinator: str | None
+    """The elected member's id."""
+    offsets_known: bool
+    """Every offset that was ever committed is certain to be here; see ``cobalance group trust-offsets``."""
+    expires_at: datetime | None
+    """When Redis drops the group, unless somebody joins; see ``GroupSettings.idle_expiry_ms``."""
+    members: tuple[MemberDescription, ...]
+    resources: tuple[ResourceDescription, ...]
+    subscriptions: tuple[SubscriptionDescription, ...]
+    let_go: tuple[LetGo, ...]
+
+    @property
+    def are_alike(self) -> bool:
+        """All members present name the same."""
+        return sum(it.members > 0 for it in self.subscriptions) < 2
+
+    @classmethod
+    def read(cls, coordinator: Coordinator) -> GroupDescription:
+        """Asks the coordinator.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
+        rows, resources = tuple(coordinator.members()), tuple(coordinator.resources())
+        let_go, settings, scalars = tuple(coordinator.kept_offsets()), coordinator.settings(), coordinator.state()
+        now_ms = int(scalars["heard"])
+        held = _by_owner(resources)
+        members = tuple(_member(row, held.get(row.id, ()), now_ms) for row in rows)
+        named = _named(subscriptions)
+        graced = {member.id for member in members if member.state == "graced"}
+        described = tuple(_resource(row, named, graced, now_ms) for row in resources)
+        expires_ms = int(scalars["expires"])
+        return cls(
+            name=coordinator.group,
+            state="Recovering" if int(scalars["recovering"]) > now_ms else _state(members, resources),
+            settings=settings,
+            coordinator=scalars["coordinator"] or None,
+            offsets_known=scalars["offsets_known"] == "1",
+            expires_at=datetime.fromtimestamp(expires_ms / 1000, UTC) if expires_ms else None,
+            members=members,
+            resources=described,
+            subscriptions=subscriptions,
+            let_go=tuple(_let_go(row, now_ms) for row in let_go),
+        )
+
+
+def _by_owner(resources: Sequence[ResourceRow]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for row in resources:
+        if row.owner is not None:
+            found.setdefault(row.owner, []).append(row.name)
+    return found
+
+
+def _state(members: Sequence[MemberDescription], resources: Sequence[ResourceRow]) -> GroupState:
+    if all(member.state == "silent" for member in members):
+        return "Empty"
+    statuses = {row.status for row in resources}
+    if "free" in statuses:
+        return "Assigning"
+    return "Stable" if statuses <= {"held", "halted"} else "Reconciling"
+
+
+def _subscription(coordinator: Coordinator, row: SubscriptionRow) -> SubscriptionDescription:
+    return SubscriptionDescription(
+        id=row.id,
+        members=row.members,
+        resources=tuple(coordinator.declared(row.id)),
+        is_known=row.known,
+        is_left_to_others=row.id == GROUPS_OWN and row.version == 0,
+    )
+
+
+def _named(subscriptions: Sequence[SubscriptionDescription]) -> Collection[str] | None:
+    """What somebody present names; None is everything."""
+    present = [it for it in subscriptions if it.members]
+    if not present or any(it.is_left_to_others for it in present):
+        return None
+    return {name for it in present for name in it.resources}
+
+
+def _member(row: MemberRow, held: Sequence[str], now_ms: int) -> MemberDescription:
+    is_silent = row.status in {"active", "leaving"} and row.expires_ms < now_ms
+    return MemberDescription(
+        id=row.id,
+        instance_id=row.instance_id,
+        label=row.label,
+        state="silent" if is_silent else row.status,
+        capacity=row.capacity,
+        resources=tuple(held),
+        kept=row.kept,
+        pending=row.pending,
+        quota=(row.quota_floor, row.quota_ceil),
+        expires_in_ms=max(0, row.expires_ms - now_ms) if row.expires_ms else None,
+        subscription=row.subscription,
+    )
+
+
+def _resource(
+    row: ResourceRow, named: Collection[str] | None, graced: Collection[str], now_ms: int
+) -> ResourceDescription:
+    return ResourceDescription(
+        name=row.name,
+        state="graced" if row.owner in graced else row.status,
+        owner=row.owner,
+        token=row.token or None,
+        committed=row.committed,
+        age_ms=max(0, now_ms - row.since_ms),
+        deadline_in_ms=max(0, row.deadline_ms - now_ms) if row.deadline_ms else None,
+        is_removing=row.removing,
+        is_named=named is None or row.name in named,
+        halted=row.halted,
+        tried_in_ms=max(0, row.paused_until_ms - now_ms) if row.paused_until_ms else None,
+    )
+
+
+def _let_go(row: KeptOffset, now_ms: int) -> LetGo:
+    return LetGo(name=row.name, committed=row.committed, forgotten_in_ms=max(0, row.until_ms - now_ms))
