@@ -109,7 +109,7 @@ async def test_by_force_no_two_are_ever_at_work(admin: GroupAdmin, name: str, re
     def member() -> Group:
         return Group(name, NAMES, redis_url=redis_url, settings=SETTINGS, work=work)
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):
         async with member() as first, member() as second:
             await eventually(lambda: len(first.tenures) == len(second.tenures) == 2)
             for _ in range(3):
