@@ -12,6 +12,7 @@ import redis
 from tests.names import unique
 from tests.redis_user import PASSWORD
 
+from cobalance import GroupAdmin
 from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CobalanceError, InvalidSettings, ProtocolMismatch, UnknownGroup
@@ -255,3 +256,22 @@ def test_a_batch_is_shared_by_what_waits() -> None:
     """Each group gets its part of the limit, and the smallest still gets on."""
     assert shares({"a": 900, "b": 99, "c": 1}, 100) == {"a": 90, "b": 9, "c": 1}
     assert shares({"a": 3}, 100) == {"a": 3}
+
+
+def test_a_key_prefix_is_another_place(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two groups of one name the one that is meant is read."""
+    monkeypatch.setenv("COBALANCE_REDIS_URL", redis_url)
+    name, prefix = unique("orders"), "cobalance:staging"
+    with GroupAdmin(redis_url, key_prefix=prefix) as there:
+        there.create(name)
+        with JournalServer(JournalOptions.read({"groups": name, "keyPrefix": prefix})) as server:
+            assert server.groups((name, "orders-*"))
+            found = server.newest(name)
+        assert found is not None
+        assert found.id == [entry.id for entry in there.journal(name).entries()][-1]
+        with (
+            JournalServer(JournalOptions.read({"groups": name, "retryS": "0"})) as server,
+            pytest.raises(UnknownGroup),
+        ):
+            server.groups((name,))
+        there.delete(name)

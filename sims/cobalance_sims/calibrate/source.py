@@ -54,9 +54,14 @@ def _read(spark: SparkSession, place: str) -> DataFrame:
 
 
 def from_redis(
-    spark: SparkSession, groups: Sequence[str], *, since: str | None = None, url_file: str | None = None
+    spark: SparkSession,
+    groups: Sequence[str],
+    *,
+    since: str | None = None,
+    url_file: str | None = None,
+    key_prefix: str | None = None,
 ) -> DataFrame:
     """The journals of groups as they are now. Redis's address is found as the source of journals says (journal_options.py)."""
-    options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file}
+    options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file, "keyPrefix": key_prefix}
     given = {name: value for name, value in options.items() if value}
     return spark.read.format("cobalance").options(**given).load()

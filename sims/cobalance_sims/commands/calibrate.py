@@ -17,6 +17,7 @@ from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.churn import CHURNS
 from cobalance_sims.commands.places import check_folder, writing
+from cobalance_sims.commands.redis_options import add_key_prefix
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--redis-url-file", metavar="PATH", help="with Redis: a file with its URL; else COBALANCE_REDIS_URL"
     )
+    add_key_prefix(parser)
     parser.add_argument(
         "--assume",
         default="steady",
@@ -139,6 +141,12 @@ def _events(spark: SparkSession, options: argparse.Namespace) -> Iterator[DataFr
     if options.events:
         yield from_parquet(spark, options.events, options.group)
     elif options.group:
-        yield from_redis(spark, options.group, since=options.since, url_file=options.redis_url_file)
+        yield from_redis(
+            spark,
+            options.group,
+            since=options.since,
+            url_file=options.redis_url_file,
+            key_prefix=options.key_prefix,
+        )
     else:
         raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")

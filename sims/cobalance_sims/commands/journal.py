@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import UsageError
 from cobalance.redact import redact
+from cobalance_sims.commands.redis_options import add_key_prefix
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--redis-url-file", type=_path, metavar="PATH", help="a file with the URL, there for every worker"
     )
+    add_key_prefix(parser)
     add_spark_options(parser)
     return parser
 
@@ -140,6 +142,7 @@ def _settings(options: argparse.Namespace, address: dict[str, str]) -> dict[str,
         "groups": ",".join(options.group),
         "onGap": options.on_gap,
         "maxEntriesPerBatch": str(options.max_entries),
+        "keyPrefix": options.key_prefix,
         **({"since": options.since} if options.since else {}),
         **address,
     }

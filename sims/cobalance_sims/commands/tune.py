@@ -19,6 +19,7 @@ from cobalance.redact import redact
 from cobalance.settings import GroupSettings
 from cobalance_sims.churn import CHURNS
 from cobalance_sims.commands.places import check_file, writing
+from cobalance_sims.commands.redis_options import add_key_prefix
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS
@@ -100,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for the command that makes the change; with --redis-url its settings are today's",
     )
     parser.add_argument("--redis-url", metavar="URL", help="where the group is")
+    add_key_prefix(parser)
     parser.add_argument(
         "--today",
         action="append",
@@ -209,7 +211,7 @@ def _today(options: argparse.Namespace, source: Source) -> tuple[GroupSettings, 
             raise UsageError("--redis-url needs --group NAME, whose settings are read there.")
         transport = open_transport(options.redis_url)
         try:
-            settings = Coordinator(transport, options.group).settings()
+            settings = Coordinator(transport, options.group, key_prefix=options.key_prefix).settings()
             known = {*attrs.asdict(settings)}
         finally:
             transport.close()

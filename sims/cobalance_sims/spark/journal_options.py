@@ -7,13 +7,16 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.transport import not_a_coordinator_url
 from cobalance.errors import InvalidSettings
+from cobalance.names import validate_name
 from cobalance.redact import redact
 
 OnGap = Literal["report", "fail"]
@@ -48,6 +51,8 @@ class JournalOptions:
     """``redisUrlFile``: a file, on driver and executors, that holds the URL; goes before the variable."""
     plain_url: str | None = None
     """``redisUrl``: the URL itself, only where it holds no password."""
+    key_prefix: str = DEFAULT_PREFIX
+    """``keyPrefix``: that of the groups."""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> JournalOptions:
@@ -196,5 +201,6 @@ _SPELT: dict[str, Callable[[str], tuple[str, object]]] = {
     "redisUrlEnv": _reader("url_variable", _variable),
     "redisUrlFile": _reader("url_file", _path),
     "redisUrl": _reader("plain_url", _plain),
+    "keyPrefix": _reader("key_prefix", partial(validate_name, "key prefix")),
 }
 _READERS = {name.lower(): read for name, read in _SPELT.items()}

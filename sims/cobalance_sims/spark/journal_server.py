@@ -42,7 +42,7 @@ class JournalServer:
         self._transport = cast(
             "RedisTransport | ClusterTransport", open_transport(options.redis_url(), call_timeout_ms=_CALL_TIMEOUT_MS)
         )
-        self._retry_s = options.retry_s
+        self._retry_s, self._prefix = options.retry_s, options.key_prefix
 
     def groups(self, wanted: tuple[str, ...]) -> list[str]:
         """The groups that are named, or match.
@@ -59,7 +59,7 @@ class JournalServer:
         return sorted(set(names))
 
     def _found(self, names: list[str], patterns: list[str]) -> list[str]:
-        there = self._asked(self._transport.list_groups)
+        there = self._asked(lambda: self._transport.list_groups(self._prefix))
         matching = _matching(there, patterns)
         for missing in (name for name in names if name not in there):
             self._explain(missing, there)
@@ -69,7 +69,7 @@ class JournalServer:
 
     def matching(self, patterns: Sequence[str]) -> list[str]:
         """The groups that match, perhaps none."""
-        return _matching(self._asked(self._transport.list_groups), patterns) if patterns else []
+        return _matching(self._asked(lambda: self._transport.list_groups(self._prefix)), patterns) if patterns else []
 
     def _explain(self, wanted: str, there: list[str]) -> None:
         others = self._of_other_schemas()
@@ -83,27 +83,27 @@ class JournalServer:
         raise UnknownGroup(f"There is no group {wanted} in this Redis; {listed}.")
 
     def _of_other_schemas(self) -> dict[str, str]:
-        keys = self._asked(lambda: self._transport.list_keys("cobalance:*:{*}:state"))
-        found = (re.fullmatch(r"cobalance:(\w+):\{(.+)\}:state", key) for key in keys)
+        keys = self._asked(lambda: self._transport.list_keys(f"{self._prefix}:*:{{*}}:state"))
+        found = (re.fullmatch(rf"{re.escape(self._prefix)}:(\w+):\{{(.+)\}}:state", key) for key in keys)
         return {it[2]: it[1] for it in found if it and it[1] != str(SCHEMA)}
 
     def first(self, group: str, at_ms: int = 0) -> Position | None:
         """The first entry from a time on."""
-        return self._position(group, self._range(journal_key(group), f"{at_ms}-0", "+", 1))
+        return self._position(group, self._range(self._key(group), f"{at_ms}-0", "+", 1))
 
     def next(self, group: str, place: Position) -> Position | None:
         """The first entry after a place."""
-        return self._position(group, self._range(journal_key(group), f"({place.id}", "+", 1))
+        return self._position(group, self._range(self._key(group), f"({place.id}", "+", 1))
 
     def newest(self, group: str, until_ms: int | None = None) -> Position | None:
         """The newest entry, or the newest before a time."""
-        key, last = journal_key(group), "+" if until_ms is None else str(before_ms(until_ms))
+        key, last = self._key(group), "+" if until_ms is None else str(before_ms(until_ms))
         return self._position(group, cast("list[Entry]", self._asked(lambda: self._transport.read_newest(key, last))))
 
     def last_within_ms(self, group: str, start: Position, count: int) -> Position:
         """The entry at most `count` after one, within the same millisecond."""
         last = f"{start.ms}-{LAST_IN_MS}"
-        found = self._range(journal_key(group), start.id, last, min(count, PAGE) + 1)
+        found = self._range(self._key(group), start.id, last, min(count, PAGE) + 1)
         return self._position(group, found[-1:]) or start
 
     def pages(self, group: str, after: str, last: str) -> Iterator[list[Entry]]:
@@ -118,7 +118,7 @@ class JournalServer:
             yield gathered
 
     def _replies(self, group: str, after: str, last: str) -> Iterator[list[Entry]]:
-        key = journal_key(group)
+        key = self._key(group)
         while page := self._range(key, f"({after}", last, PAGE):
             yield page
             if len(page) < PAGE:
@@ -139,6 +139,9 @@ class JournalServer:
                     raise
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _key(self, group: str) -> str:
+        return journal_key(group, self._prefix)
 
     @staticmethod
     def _position(group: str, entries: list[Entry]) -> Position | None:

@@ -7,9 +7,11 @@ from typing import Annotated
 import attrs
 from cyclopts import Parameter
 
+from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
+from cobalance.errors import UnknownGroup
 
 NO_SETTINGS = SettingOptions()
 
@@ -22,13 +24,19 @@ def list_groups(
 ) -> None:
     """List the groups of this Redis."""
     with redis.admin() as admin:
-        rows = [{"group": name} for name in admin.list()]
-        for row in rows if state else ():
-            row["state"] = admin.describe(row["group"]).state
+        rows = [{"group": name, **({"state": _state(admin, name)} if state else {})} for name in admin.list()]
     if json:
         print_json(rows)
     else:
         print_table(("GROUP", "STATE") if state else ("GROUP",), (tuple(row.values()) for row in rows))
+
+
+def _state(admin: GroupAdmin, name: str) -> str | None:
+    """None of one that was deleted meanwhile."""
+    try:
+        return admin.describe(name).state
+    except UnknownGroup:
+        return None
 
 
 def create(name: Name, /, *, redis: RedisOptions = THIS_REDIS, settings: SettingOptions = NO_SETTINGS) -> None:
