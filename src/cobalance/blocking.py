@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from cobalance.description import GroupDescription
+    from cobalance.settings import GroupSettings
 
     BlockingListener = Callable[[list["BlockingTenure"]], None]
 
@@ -124,6 +125,11 @@ class BlockingMembership:
     def name(self) -> str:
         """Of the group."""
         return self._group.name
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The group's settings in force, once it is entered; see :class:`cobalance.Group`."""
+        return self._group.settings
 
     @property
     def member(self) -> str:

@@ -17,13 +17,11 @@ from contextlib import suppress
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
 from cobalance import actions as act
 from cobalance import events as ev
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
-from cobalance.coordinator.transport import REPORT, RESYNC
+from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS
 from cobalance.errors import CobalanceError
 from cobalance.event_log import EventLog, seconds
 from cobalance.lateness import Lateness
@@ -67,6 +65,9 @@ class Work(Protocol):
 
     def sample(self) -> Iterable[ev.Sample]:
         """How the handlers are getting on that are busy, or were when last asked for."""
+
+    def settings_read(self, settings: GroupSettings) -> None:
+        """The group's settings, at each join and whenever somebody has changed them. On the thread that calls the coordinator."""
 
     def in_flight(self) -> str:
         """What is in flight, for people (in_flight.py), or "". On the thread that calls the coordinator."""
@@ -119,7 +120,8 @@ class Engine:
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
-        self._calls: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
+        """None ends the thread. A function is an errand on which nothing hangs."""
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure, self._failing_since = "", 0
@@ -284,6 +286,7 @@ class Engine:
     @_carry_out.register
     def _(self, action: act.Joined) -> None:
         self._work.joined(action.member)
+        self._calls.put(self._read_settings)
 
     @_carry_out.register
     def _(self, _action: act.Declared) -> None:
@@ -305,26 +308,38 @@ class Engine:
     # -- the caller's thread -----------------------------------------------------------------------------------------
 
     def _run_calls(self) -> None:
-        while (request := self._calls.get()) is not None:
-            sent_at = monotonic_ms()
-            if isinstance(request.payload, Report):
-                self._report_in_flight(request)
-                continue
+        while (call := self._calls.get()) is not None:
             try:
-                reply = self._coordinator.execute(request)
-            except CobalanceError as error:
-                self._report(error)
-                self.post(ev.CallFailed(request, str(error)))
+                if isinstance(call, Request):
+                    self._execute(call)
+                else:
+                    self._run_errand(call)
             except Exception as error:  # noqa: BLE001 -- a defect of ours, raised where it ends the member
                 self._events.put(error)
-            else:
-                self._report_answer()
-                self.post(ev.Replied(request, reply, sent_at))
 
-    def _report_in_flight(self, request: Request) -> None:
-        """Nothing hangs on it: what is wrong with Redis, the other calls tell."""
+    def _execute(self, request: Request) -> None:
+        sent_at = monotonic_ms()
+        try:
+            reply = self._coordinator.execute(request)
+        except CobalanceError as error:
+            self._report(error)
+            self.post(ev.CallFailed(request, str(error)))
+        else:
+            self._report_answer()
+            self.post(ev.Replied(request, reply, sent_at))
+
+    @staticmethod
+    def _run_errand(errand: Callable[[], None]) -> None:
+        """What is wrong with Redis, the other calls tell."""
         with suppress(CobalanceError):
-            self._coordinator.execute(attrs.evolve(request, payload=Report(self._work.in_flight())))
+            errand()
+
+    def _report_in_flight(self) -> None:
+        told = Report(self._work.in_flight())
+        self._coordinator.execute(Request(Header(self.session.member, 0), told))
+
+    def _read_settings(self) -> None:
+        self._work.settings_read(self._coordinator.settings())
 
     def _report(self, error: CobalanceError) -> None:
         """The same trouble is logged once, not at every retry."""
@@ -340,8 +355,9 @@ class Engine:
         self._last_failure, self._failing_since = "", 0
 
     def _hinted(self, channel: str, version: int) -> None:
-        if version == REPORT:
-            self._calls.put(Request(Header(self.session.member, 0), Report("")))
+        errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings}
+        if version in errands:
+            self._calls.put(errands[version])
             return
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))

@@ -46,7 +46,7 @@ from cobalance.names import validate_name
 from cobalance.own_code import OwnCode
 from cobalance.patience import Patience
 from cobalance.pausing import Pausing
-from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.settings import GroupSettings, MemberSettings, differences
 from cobalance.stay import ONCE, StartStop
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
@@ -60,7 +60,7 @@ INSTANCE_ID = "COBALANCE_INSTANCE_ID"
 """The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Collection, Iterable
     from types import TracebackType
 
     from cobalance.actions import AbortReason
@@ -110,7 +110,8 @@ class Group(Pausing, StartStop):
             rolling update: everything that somebody present names is worked by one who names it. ``None`` when somebody else declares it.
         redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
             within one process.
-        settings: stored by the first member of a new group; later ones adopt what is stored.
+        settings: stored by the first member of a new group; later ones adopt what is stored, and warn when that is something else.
+            ``group.settings`` is what is in force.
         member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
         resources_version: for lists that programs generate: members with a version all go by the list of the highest, whatever they named
             themselves. Raise it with every change of the list; :meth:`declare` changes it later.
@@ -157,6 +158,8 @@ class Group(Pausing, StartStop):
         self._key_prefix = validate_name("key prefix", key_prefix)
         self._own_code = OwnCode(self.name)
         self.settings = settings or GroupSettings()
+        """Those in force, once it is entered, whatever the code said; the code's before."""
+        self._wanted, self._known = settings, False
         self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
             validate_name("instance id", self.own.instance_id)
@@ -165,9 +168,7 @@ class Group(Pausing, StartStop):
         if resources_version is not None:
             check_integer("resources_version", resources_version)
         self._version = resources_version
-        self._subscription = GROUPS_OWN
-        if self._resources is not None and resources_version is None:
-            self._subscription = digest(tuple(sorted(set(self._resources))))
+        self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport = redis_url, transport
         self._entered, self._stop_asked_at = False, 0
         self._remain: bool | None = None
@@ -418,6 +419,18 @@ class Group(Pausing, StartStop):
         """The group as it is now: settings, members, resources."""
         return await in_thread(lambda: GroupDescription.read(self._coordinator))
 
+    def settings_read(self, settings: GroupSettings) -> None:
+        """Engine: those in force."""
+        changed = differences(self.settings, settings) if self._known else {}
+        is_news = changed or not self._known
+        self.settings, self._known = settings, True
+        other = differences(self._wanted, settings) if self._wanted is not None else {}
+        if other and is_news:
+            log.warning("group %s: %s", self.name, _otherwise(self.name, other))
+        elif changed:
+            in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
+            log.info("group %s: its settings were changed: %s", self.name, in_words)
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise GroupFailed(self._failure.message)
@@ -439,12 +452,12 @@ class Group(Pausing, StartStop):
         try:
             coordinator.tick()
             check_members(self.name, int(coordinator.state()["members"]))
-            return coordinator.settings().session_timeout_ms
+            self.settings_read(coordinator.settings())
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
                 with suppress(GroupExists, GroupActive):  # somebody else was quicker
                     coordinator.create(self.settings)
-            return self.settings.session_timeout_ms
+        return self.settings.session_timeout_ms
 
     async def _prepare(self) -> None:
         """For groups that need more than Redis: before joining."""
@@ -472,11 +485,27 @@ def _most_telling(
     return chosen
 
 
+def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str:
+    in_words = ", ".join(
+        f"{name} is {there} in the group and {here} in this program" for name, (here, there) in other.items()
+    )
+    options = " ".join(f"--{name.replace('_', '-')} {here}" for name, (here, _) in other.items())
+    return (
+        f"{in_words}. What counts is what the group has. To change that, for all members at once: cobalance group configure {group} "
+        f"{options}; or let the program say the same, or nothing"
+    )
+
+
 def _task_cancelled(group: str) -> UsageError:
     return UsageError(
         f"a task of group {group} was cancelled: in work or a callback, asyncio's current task is the group's; "
         f"cancel tenure.scope to give a resource up, and call leave() elsewhere, or raise, to end the membership"
     )
+
+
+def _subscription(resources: Collection[str] | None, version: int | None) -> str:
+    """All whose code names the same have one, unless a version orders the lists of the group."""
+    return GROUPS_OWN if resources is None or version is not None else digest(tuple(sorted(set(resources))))
 
 
 def _with_instance_id(own: MemberSettings) -> MemberSettings:

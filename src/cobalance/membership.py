@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cobalance.event_loop import Attendance
     from cobalance.events import CommitOutcome
     from cobalance.own_code import OwnCode
-    from cobalance.settings import MemberSettings
+    from cobalance.settings import GroupSettings, MemberSettings
     from cobalance.wakeup import Wakeup
 
     Listener = Callable[[list[Tenure]], Awaitable[None]] | Callable[[list[Tenure]], None]
@@ -446,6 +446,10 @@ class Membership(ABC):
             it.was_busy = busy_since is not None
             if it.current:
                 yield Sample(it.resource, it.token, busy_since)
+
+    @abstractmethod
+    def settings_read(self, settings: GroupSettings) -> None:
+        """Engine: those in force."""
 
     def in_flight(self) -> str:
         """Engine: what is in flight, where that is known."""

@@ -115,6 +115,12 @@ class GroupSettings:
             )
 
 
+def differences(here: GroupSettings, there: GroupSettings) -> dict[str, tuple[int | str, int | str]]:
+    """The settings in which two differ: name → both values."""
+    pairs = {name: (getattr(here, name), getattr(there, name)) for name in STORED_NAMES}
+    return {name: both for name, both in pairs.items() if both[0] != both[1]}
+
+
 # How the settings are called in the scripts, in the order `join` takes them.
 STORED_NAMES: dict[str, str] = {
     "mode": "mode",

@@ -169,6 +169,8 @@ class _Grants:
     def sample(self) -> Iterable[ev.Sample]:
         return ()
 
+    def settings_read(self, settings: GroupSettings) -> None: ...
+
     def in_flight(self) -> str:
         """Nothing is."""
         return ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cobalance.coordinator.transport import REPORT, RESYNC, Reply
+from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS, Reply
+
+_SPECIAL = frozenset(b"%d" % it for it in (REPORT, SETTINGS))
 
 
 def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
@@ -12,7 +14,7 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 
 def hint_version(message: bytes) -> int:
     """The version a hint carries. Anything else on the channel is taken as "ask": asking once too often costs nothing."""
-    return int(message) if message.isdigit() or message == b"%d" % REPORT else RESYNC
+    return int(message) if message.isdigit() or message in _SPECIAL else RESYNC
 
 
 def _fields(reply: Reply) -> dict[str, str]:

@@ -24,6 +24,9 @@ RESYNC = -1
 REPORT = -2
 """The version of one that says: somebody wants to know what is in flight."""
 
+SETTINGS = -3
+"""The version of one that says: somebody has changed the group's settings."""
+
 DOUBTED = "IDENTITY"
 """The first word of the error with which a script that did nothing asks for the server's identity anew."""
 

@@ -9,6 +9,8 @@
 local wrong = malformed('w', 'ww')
 if wrong then return wrong end
 
+local CHANGED = -3 -- where a hint has its version: members read the settings anew
+
 local SETTABLE = {
   mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,
   moves = true, journal_length = true, idle_ms = true, offsets_known = true,
@@ -47,6 +49,7 @@ else
     journal('incarnation', 'reason', 'created')
   end
   journal('configured', 'reason', table.concat(ARGV, ' ', FIRST + 1))
+  if not creating then publish('-', CHANGED) end
   results[1] = 'OK'
 end
 return reply('OK')

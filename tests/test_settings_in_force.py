@@ -1,0 +1,81 @@
+"""What a program says of a group's settings, and what counts."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import attrs
+import pytest
+from tests.consumers import until
+from tests.names import unique
+
+from cobalance import BlockingGroup, Group, GroupSettings
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+
+pytestmark = pytest.mark.anyio
+
+STORED = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, gather_ms=0)
+OTHER = attrs.evolve(STORED, session_timeout_ms=9_000, gather_ms=77)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Both kinds."""
+    return f"memory://{unique('m')}" if request.param == "memory" else str(request.getfixturevalue("redis_url"))
+
+
+@pytest.fixture(autouse=True)
+def anyio_backend(caplog: pytest.LogCaptureFixture) -> str:
+    """As programs do that want to know."""
+    caplog.set_level(logging.INFO)
+    return "asyncio"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was warned of."""
+    return [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
+
+
+async def test_settings_that_differ_are_warned_of_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With both values and the way out; what counts is what the group has."""
+    name = unique("other")
+    async with Group(name, ["r", "s"], redis_url=url, settings=STORED) as first:
+        assert warnings(caplog) == []
+        async with Group(name, ["r", "s"], redis_url=url, settings=OTHER) as second:
+            assert first.settings == second.settings == STORED
+            await second.wait_held()
+
+    (warning,) = warnings(caplog)
+    assert "session_timeout_ms is 3000 in the group and 9000 in this program" in warning
+    assert "gather_ms is 0 in the group and 77 in this program" in warning
+    assert f"cobalance group configure {name} --session-timeout-ms 9000 --gather-ms 77" in warning
+    assert "heartbeat" not in warning
+
+
+async def test_who_says_nothing_is_told_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The group's own settings are what it wants."""
+    name = unique("same")
+    async with Group(name, ["r"], redis_url=url, settings=STORED), Group(name, ["r"], redis_url=url) as second:
+        assert second.settings == STORED
+    assert warnings(caplog) == []
+
+
+async def test_a_change_is_in_force_and_told_at_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no longer what the program says, which is worth a warning; who said nothing has a line."""
+    name = unique("changed")
+    async with Group(name, ["r"], redis_url=url, settings=STORED) as says, Group(name, ["r"], redis_url=url) as quiet:
+        transport = open_transport(url)
+        await anyio.to_thread.run_sync(lambda: Coordinator(transport, name).configure(gather_ms=77))
+        transport.close()
+        await until(lambda: says.settings.gather_ms == quiet.settings.gather_ms == 77)
+    assert [line for line in warnings(caplog) if "gather_ms is 77 in the group and 0 in this program" in line]
+    assert "its settings were changed: gather_ms is 77 now, and was 0" in caplog.text
+
+
+def test_threads_see_them_too(url: str) -> None:
+    """The same in a program without async."""
+    name = unique("threads")
+    with BlockingGroup(name, ["r"], redis_url=url, settings=STORED), BlockingGroup(name, ["r"], redis_url=url) as second:
+        assert second.settings == STORED
