@@ -72,14 +72,14 @@ class Discovery:
                 {row.name: row for row in self._coordinator.resources()},
                 lambda: set(self._coordinator.declared(self._source.id)),
             )
+            if look.resources is not None:
+                self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
             if str(error) != self._trouble:
                 log.warning("group %s: its queues could not be looked for. %s", self._coordinator.group, error)
             self._trouble = str(error)
             return self._refresh_ms
         self._trouble = ""
-        if look.resources is not None:
-            self._compare(look.resources, int(state["heard"]))
         return self._refresh_ms if look.again_in_ms is None else look.again_in_ms
 
     def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:

@@ -1,0 +1,64 @@
+"""Looking for queues, while Redis comes and goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from cobalance.errors import UnknownGroup, Unreachable
+from cobalance.rabbitmq.discovery import Discovery
+from cobalance.rabbitmq.layouts import Look
+
+
+class Flaky:
+    """A coordinator, and a source, whose Redis is lost in the middle of a look."""
+
+    group, id = "g", "s"
+
+    def __init__(self, *troubles: Exception) -> None:
+        self.troubles = list(troubles)
+
+    def state(self) -> dict[str, str]:
+        """All is well."""
+        return {"recovering": "0", "heard": "5"}
+
+    def declared(self, _: str) -> list[str]:
+        """Nothing yet."""
+        return []
+
+    def resources(self) -> list[Any]:
+        """None yet."""
+        return []
+
+    def look(self, *_: object) -> Look:
+        """One queue."""
+        return Look(("q",))
+
+    def subscriptions(self) -> list[Any]:
+        """The last question of a look."""
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
+    """At its last question too: the next look finds what there is."""
+    declared: list[tuple[tuple[str, ...], int]] = []
+    found = anyio.Event()
+
+    def declare(names: tuple[str, ...], version: int) -> None:
+        declared.append((names, version))
+        found.set()
+
+    flaky: Any = Flaky(Unreachable("gone"), UnknownGroup("empty"))
+    discovery = Discovery(flaky, flaky, refresh_ms=1, is_head=lambda: True, declare=declare)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.run)
+        with anyio.fail_after(10):
+            await found.wait()
+        tasks.cancel_scope.cancel()
+    assert declared[0] == (("q",), 5)
