@@ -15,6 +15,7 @@ from cobalance.errors import (
     QueueMissing,
     Unguarded,
     Unreachable,
+    UsageError,
     VirtualHostMissing,
 )
 from cobalance.rabbitmq.queues import Argument, Queue
@@ -98,6 +99,8 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def _refusal(code: int, text: str, queue: str) -> CobalanceError:
+    if code == 540:
+        return UsageError(text.removeprefix("NOT_IMPLEMENTED - "))
     if code == 404:
         return queue_missing(queue, text)
     if code == 406 and "inequivalent arg" in text:

@@ -15,7 +15,7 @@ import attrs
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
 from cobalance.rabbitmq.hosts import first_that_works
-from cobalance.rabbitmq.parameters import single_urls, virtual_host
+from cobalance.rabbitmq.parameters import is_memory, single_urls, virtual_host
 
 DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
 
@@ -126,6 +126,8 @@ def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, 
 def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: _Reader) -> Any:
     """What `read` makes of the answer of the management URL, or of the first host of the AMQP URL whose answer it does not refuse."""
     api = _split(management_url or "")
+    if is_memory(amqp_url) and not api.hostname:
+        raise UsageError("memory:// has no management API, so nothing can be listed there: name queues and topics")
     if api.hostname:
         return read(*_call(request, urlsplit(single_urls(amqp_url)[0]), api, timeout_ms))
     return first_that_works(amqp_url, lambda url: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)))

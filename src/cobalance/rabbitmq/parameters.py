@@ -11,25 +11,39 @@ from pika import URLParameters
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import tls
+from cobalance.rabbitmq.memory import MemoryRabbitMQ
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+
+MEMORY = "memory://"
 
 _BETWEEN_URLS = re.compile(r"\s*[;,]\s*(?=amqps?://)")
 
 
+def is_memory(url: str) -> bool:
+    """Whether the URL is ``memory://NAME``: a small RabbitMQ in this process; see :mod:`cobalance.rabbitmq.memory`."""
+    return url.startswith(MEMORY) and len(url) > len(MEMORY)
+
+
 def single_urls(url: str) -> tuple[str, ...]:
     """The URL of each host that a URL names, in order."""
+    if is_memory(url):
+        return (MemoryRabbitMQ.named(url.removeprefix(MEMORY)).url,)
     return tuple(single for part in _BETWEEN_URLS.split(url) for single in _hosts_apart(part))
 
 
 def place(url: str) -> str:
     """Host, port and virtual host: what an error message may say of a URL."""
+    if is_memory(url):
+        return url
     hosts = ", ".join(dict.fromkeys(_host_and_port(_split(single)) for single in single_urls(url)))
     return f"{hosts} (virtual host {virtual_host(url)!r})"
 
 
 def virtual_host(url: str) -> str:
     """The virtual host; "/" when the URL names none. Several hosts have the same one."""
+    if is_memory(url):
+        return "/"
     names = {unquote(_split(single).path[1:]) or "/" for single in single_urls(url)}
     if len(names) > 1:
         raise UsageError(
@@ -80,7 +94,7 @@ def _split(url: str) -> SplitResult:
         if parts.scheme in DEFAULT_PORTS and parts.port != 0:
             return parts
     raise UsageError(
-        "The AMQP URL is not valid: expected amqp://user:password@host:port/vhost (or amqps://), with every special character of "
+        "The AMQP URL is not valid: expected amqp://user:password@host:port/vhost (or amqps://), or memory://NAME within one process, with every special character of "
         "the user name, the password and the virtual host percent-encoded. Several hosts are separated by commas."
     )
 

@@ -1,0 +1,35 @@
+"""What RabbitMQ answers to what cannot be: a code, and words that clients read."""
+
+
+class Refusal(Exception):
+    """Ends the channel on which it was asked."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+def missing(kind: str, name: str) -> Refusal:
+    """There is no such queue or exchange."""
+    return Refusal(404, f"NOT_FOUND - no {kind} '{name}' in vhost '/'")
+
+
+def not_implemented(what: str) -> Refusal:
+    """Only a real RabbitMQ does that."""
+    return Refusal(540, f"NOT_IMPLEMENTED - memory:// has no {what}: test that with a RabbitMQ")
+
+
+def inequivalent(argument: str, queue: str, received: object, current: object) -> Refusal:
+    """It exists, declared otherwise."""
+    return Refusal(
+        406,
+        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue '{queue}' in vhost '/': received {_words(received)} but current is "
+        f"{_words(current)}",
+    )
+
+
+def _words(value: object) -> str:
+    if value is None:
+        return "none"
+    kind = "bool" if isinstance(value, bool) else "signedint" if isinstance(value, int) else "longstr"
+    return f"the value '{str(value).lower() if kind == 'bool' else value}' of type '{kind}'"

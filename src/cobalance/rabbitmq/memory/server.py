@@ -1,0 +1,78 @@
+"""The broker of one name: its thread, its port, and the ways in for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+from cobalance.rabbitmq.memory.broker import Broker
+from cobalance.rabbitmq.memory.connection import MemoryConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_brokers: dict[str, MemoryRabbitMQ] = {}
+_brokers_lock = threading.Lock()
+
+
+class MemoryRabbitMQ:
+    """Listens on a free port of this machine, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self._connections: set[MemoryConnection] = set()
+        self._loop = asyncio.new_event_loop()
+        listening: Future[int] = Future()
+        threading.Thread(target=self._run, args=(listening,), name="cobalance-memory-rabbitmq", daemon=True).start()
+        self.port = listening.result()
+
+    @classmethod
+    def named(cls, name: str) -> MemoryRabbitMQ:
+        """The one of that name in this process, which is made when it is first named."""
+        with _brokers_lock:
+            if name not in _brokers:
+                _brokers[name] = cls()
+            return _brokers[name]
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    def call(self, do: Callable[[Broker], T]) -> T:
+        """Looks at the broker, or changes it, between two methods of its clients. Any thread."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(do(self.broker))
+            except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
+
+    def shut_out(self, name: str) -> None:
+        """Ends the connections of that name without a farewell, and lets none of them in again."""
+
+        def shut_out(broker: Broker) -> None:
+            broker.shut_out.add(name)
+            for connection in [it for it in self._connections if it.name == name]:
+                connection.cut()
+
+        self.call(shut_out)
+
+    def let_in(self, name: str) -> None:
+        """Undoes that."""
+        self.call(lambda broker: broker.shut_out.discard(name))
+
+    def _run(self, listening: Future[int]) -> None:
+        asyncio.set_event_loop(self._loop)
+        serve = self._loop.create_server(lambda: MemoryConnection(self.broker, self._connections), "127.0.0.1", 0)
+        server = self._loop.run_until_complete(serve)
+        listening.set_result(server.sockets[0].getsockname()[1])
+        self._loop.run_forever()
