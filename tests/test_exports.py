@@ -78,7 +78,7 @@ SHOWN = {
         "using",
         "wait_draining",
     }
-    | {"wait_resumed"},
+    | {"fake", "wait_resumed"},
     "GroupConnection": {
         "add_callback_threadsafe",
         "channel",

@@ -291,7 +291,7 @@ async def test_who_waits_hears_of_a_leave_that_was_cut_short(make: Callable[...,
         await group.__aenter__()
         await until(lambda: len(begun) == 2)
         way.away = True
-        group._abandon()
+        group.abandon()
         await group.__aexit__(None, None, None)
         await group.wait_left()
     assert len(refused) == 2

@@ -90,7 +90,7 @@ class GroupOptions(PlainOptions, total=False):
 
 
 @hides("abort", "begin", "commit_done", "drain", "flush", "joined", "keep", "left", "problem", "sample")  # the engine's
-@hides("commit_tenure", "log_exceptions", "own")
+@hides("abandon", "commit_tenure", "log_exceptions", "own")
 class Group(Pausing, StartStop):
     """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
 
@@ -237,7 +237,7 @@ class Group(Pausing, StartStop):
         except (
             BaseException
         ):  # asyncio's own cancellation; nothing that ends from here on is to be released as if it were finished
-            self._abandon()
+            self.abandon()
             raise
         finally:
             self._end_services()

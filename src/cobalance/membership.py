@@ -136,7 +136,7 @@ class Membership(ABC):
                     await self._wait_for_commands(ours)
             except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
                 self._note_error(error)
-                self._abandon()
+                self.abandon()
                 raise
 
     async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
@@ -159,7 +159,7 @@ class Membership(ABC):
     def _ask_leave(self, *, remain: bool | None = None) -> None:
         """Begins to leave."""
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Nothing is finished any more, and nobody is told but who waits for us: others come once the session has expired."""
         self._engine.stop()
         busy = [

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 import attrs
 
 from cobalance.coordinator.requests import Effort
+from cobalance.errors import OffsetRegressed
 from cobalance.faces import hides
 from cobalance.stopping import Stoppable
 
@@ -73,6 +74,13 @@ class Tenure:
 
     def __attrs_post_init__(self) -> None:
         self.work, self._busy = Stoppable(self.scope), Busy()
+
+    @classmethod
+    def fake(
+        cls, resource: str = "fake", token: int = 1, committed: int | None = None, *, commits: list[int] | None = None
+    ) -> Self:
+        """One for tests of work functions, without a server. What is committed is appended to ``commits``; ``cobalance.testing.ask_back`` ends it."""
+        return cls(resource, token, committed, _Commits([] if commits is None else commits))
 
     @property
     def active(self) -> bool:
@@ -204,6 +212,22 @@ class Tenure:
     def effort(self) -> Effort:
         """What has been marked, or noted, so far."""
         return Effort(self._busy.finished, self._busy.total_ms)
+
+
+@attrs.frozen
+class _Commits:
+    """Those of a tenure that nobody has granted."""
+
+    offsets: list[int]
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores it in the list."""
+        last = self.offsets[-1] if self.offsets else tenure.committed
+        if last is not None and offset < last:
+            raise OffsetRegressed(
+                f"{tenure.resource!r} has a higher committed offset than {offset}: offsets never fall"
+            )
+        self.offsets.append(offset)
 
 
 class Busy:

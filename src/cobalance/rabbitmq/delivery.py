@@ -1,10 +1,12 @@
 """One message as a handler sees it."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import attrs
 from pika.spec import Basic, BasicProperties
+
+from cobalance.rabbitmq.topic import Topic
 
 
 @attrs.frozen
@@ -25,6 +27,29 @@ class Delivery:
     """pika's own view of the delivery, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+
+    @classmethod
+    def fake(
+        cls,
+        body: bytes | str = b"",
+        *,
+        key: bytes | str = "",
+        headers: Mapping[str, Any] | None = None,
+        topic: Topic | None = None,
+        token: int = 1,
+        redelivered: bool = False,
+        **properties: Any,
+    ) -> Self:
+        """One for tests of handlers, without a server: as it would come out of a topic (one partition, unless it is given) into which it was
+        published with this key. The other properties are pika's, such as ``message_id``.
+        """
+        topic = topic or Topic("fake", 1)
+        partition = topic.partition_of(key)
+        method = Basic.Deliver("fake", 1, redelivered, topic.name, topic.routing_key(partition))
+        made = BasicProperties(headers=None if headers is None else dict(headers), **properties)
+        return cls(
+            Tenure(topic.queue_names[partition], token), method, made, body.encode() if isinstance(body, str) else body
+        )
 
     @property
     def queue(self) -> str:

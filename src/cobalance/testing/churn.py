@@ -1,0 +1,162 @@
+"""A group whose members come and go as a test says, with nothing but memory behind them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.memory_store import MemoryStore, real_clock_us
+from cobalance.coordinator.transport import Script
+from cobalance.errors import UnknownGroup, UsageError
+from cobalance.group import Group
+from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.testing.member import Member, connection_name
+from cobalance.testing.transport import OwnTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cobalance.rabbitmq.consumer_options import ConsumerSource
+    from cobalance.testing.broker import Broker
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=3_000, heartbeat_interval_ms=200, revocation_timeout_ms=10_000, rejoin_grace_ms=0, gather_ms=0
+)
+"""No test waits for a session timeout: whoever crashes is expired at once."""
+
+OWN = MemberSettings(drain_timeout_ms=5_000)
+
+_EXPIRE = Script.of(
+    "expire",
+    "local field = 'r:' .. ARGV[1] local vitals = redis.call('HGET', KEYS[1], field) "
+    "if vitals then redis.call('HSET', KEYS[1], field, string.match(vitals, '^%d+') .. ' 0') "
+    "redis.call('ZADD', KEYS[2], '0', 's:' .. ARGV[1]) end",
+)
+"""The member's session has ended long ago."""
+
+
+class Churn:
+    """The members of one group, each with an event loop and connections of its own, all in this process."""
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name, self.broker = name, broker
+        self.members: list[Member] = []
+        self._ahead_us = 0
+        self._store = MemoryStore(clock_us=lambda: real_clock_us() + self._ahead_us)
+        self._coordinator = Coordinator(OwnTransport(self._store), name)
+        self._coordinator.create(SETTINGS)
+
+    def join(self, source: ConsumerSource, handler: Callable[..., Any], **options: Any) -> Member:
+        """One more process consumes; see :class:`cobalance.ConsumerGroup` for what it may be given. Returns once it is a member."""
+        return self.enter(lambda **servers: ConsumerGroup(self.name, source, handler, **servers, **options))
+
+    def join_resources(self, resources: Iterable[str], **options: Any) -> Member:
+        """One more process works these; see :class:`cobalance.Group`."""
+
+        def make(**servers: Any) -> Group:
+            del servers["amqp_url"]
+            return Group(self.name, resources, **servers, **options)
+
+        return self.enter(make)
+
+    def enter(self, make: Callable[..., Group]) -> Member:
+        """One more process, of a group that the program itself makes: ``make(amqp_url=…, transport=…, settings=…, member=…)``."""
+        transport = OwnTransport(self._store)
+        group = make(amqp_url=self.broker.url, transport=transport, settings=SETTINGS, member=OWN)
+        if group.name != self.name:
+            raise UsageError(f"this is group {self.name!r}: make the group with that name, not {group.name!r}")
+        member = Member(group, transport)
+        member.start()
+        self.members.append(member)
+        return member
+
+    def leave(self, member: Member) -> None:
+        """It drains, hands over and ends."""
+        self.members.remove(member)
+        member.stop()
+
+    def crash(self, member: Member) -> None:
+        """The process is gone without a farewell, and the others have noticed."""
+        self.members.remove(member)
+        self._cut_off(member)
+        member.die()
+        self._end_session(member.id)
+
+    def hang(self, member: Member) -> None:
+        """It is cut off from both servers for so long that others have its place; its handlers go on."""
+        self._cut_off(member)
+        self._end_session(member.id)
+
+    def wake(self, member: Member) -> None:
+        """Undoes :meth:`hang`: it notices what it has lost, and joins again."""
+        if name := connection_name(member.group):
+            self.broker.let_in(name)
+        member.transport.is_cut = False
+
+    def expire(self, member: Member) -> None:
+        """Its session has ended, though it lives: it hears of that with its next heartbeat, and joins again."""
+        member.transport.is_cut = True
+        self._end_session(member.id)
+        member.transport.is_cut = False
+
+    def lose_redis(self) -> None:
+        """Redis is back at once, empty. Returns when the members have joined again and brought back what they hold."""
+        self._store.flush()
+        self._store.identity = secrets.token_hex(20)
+        living = sum(not it.transport.is_cut for it in self.members)
+        self.until(lambda: self._present() == living)
+        self.advance(SETTINGS.session_timeout_ms)  # so long Redis waits for others
+        self.until(lambda: self._coordinator.state()["recovering"] == "0")
+
+    def advance(self, ms: int) -> None:
+        """Redis's clock is ahead by so much more, as if all had slept: timeouts are over, and who lives has time to say so."""
+        self._ahead_us += ms * 1_000
+        self._coordinator.tick()
+
+    def _present(self) -> int:
+        try:
+            return sum(1 for _ in self._coordinator.members())
+        except UnknownGroup:
+            return 0
+
+    def committed(self) -> dict[str, int | None]:
+        """The committed offsets, by resource."""
+        return {row.name: row.committed for row in self._coordinator.resources()}
+
+    def until(self, condition: Callable[[], object], within_s: float = 20.0) -> None:
+        """Waits until something is so.
+
+        Raises:
+            TimeoutError: it is not, in time.
+        """
+        give_up_at = time.monotonic() + within_s
+        while not condition():
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"it did not come about within {within_s} s")
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Everybody leaves; raises what has ended a member."""
+        for member in reversed(self.members.copy()):
+            self.leave(member)
+
+    def _cut_off(self, member: Member) -> None:
+        member.transport.is_cut = True
+        if name := connection_name(member.group):
+            self.broker.shut_out(name)
+
+    def _end_session(self, member: str) -> None:
+        keys = dict(
+            zip(
+                ("state", "timers"),
+                (it for it in group_keys(self.name) if it.endswith((":state", ":timers"))),
+                strict=True,
+            )
+        )
+        self._store.run(_EXPIRE, [keys["state"], keys["timers"]], [member])
+        while any(row.id == member for row in self._coordinator.members()):
+            self._coordinator.tick()

@@ -1,0 +1,30 @@
+"""For pytest: ``pytest_plugins = ["cobalance.testing.plugin"]`` in ``conftest.py``."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cobalance.testing.broker import Broker
+from cobalance.testing.churn import Churn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def cobalance_broker() -> Broker:
+    """An empty RabbitMQ in this process, for one test."""
+    return Broker(f"pytest-{next(_numbers)}")
+
+
+@pytest.fixture
+def cobalance_group(cobalance_broker: Broker) -> Iterator[Churn]:
+    """A group on that broker: ``join leave crash hang wake expire lose_redis``. What has ended a member is raised at the end of the test."""
+    churn = Churn("group", cobalance_broker)
+    yield churn
+    churn.close()

@@ -1,0 +1,207 @@
+"""Testing programs without servers, as their authors do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.readme_sections import README
+
+from cobalance import Delivery, Group, Tenure, Topic
+from cobalance.errors import OffsetRegressed, UsageError
+from cobalance.testing import Broker, Churn, ask_back
+
+pytest_plugins = ["cobalance.testing.plugin"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One will do."""
+    return "asyncio"
+
+
+def test_a_handler_alone() -> None:
+    """With a delivery as it would come."""
+    orders = Topic("orders", 12)
+    delivery = Delivery.fake(b"{}", key="customer-1", headers={"source": "shop"}, topic=orders, message_id="order-7")
+    partition = orders.partition_of("customer-1")
+    assert (delivery.queue, delivery.routing_key) == (f"orders-{partition}", str(partition))
+    assert (delivery.body, delivery.headers, delivery.properties.message_id) == (b"{}", {"source": "shop"}, "order-7")
+    assert (delivery.token, delivery.redelivered, delivery.offset, Delivery.fake("text").body) == (
+        1,
+        False,
+        None,
+        b"text",
+    )
+    with pytest.raises(TypeError):
+        Delivery.fake(mesage_id="misspelt")
+
+
+@pytest.mark.anyio
+async def test_a_work_function_alone() -> None:
+    """Until its tenure is asked back."""
+    commits: list[int] = []
+
+    async def copy(bucket: Tenure) -> None:
+        done = bucket.committed or 0
+        while bucket.active:
+            done += 1
+            await bucket.commit(done)
+            if done == 5:
+                ask_back(bucket)
+
+    tenure = Tenure.fake("photos", committed=2, commits=commits)
+    await copy(tenure)
+    assert commits == [3, 4, 5]
+    with pytest.raises(OffsetRegressed):
+        await tenure.commit(4)
+    with anyio.fail_after(1):
+        await tenure.wait_draining()
+
+
+class Shop:
+    """Two members of a group, with two partitions each."""
+
+    def __init__(self, broker: Broker, churn: Churn) -> None:
+        self.broker, self.churn = broker, churn
+        self.topic = broker.create_topic("orders", 4)
+        self.seen: list[bytes] = []
+        self.first, self.second = (churn.join("orders", self.handle) for _ in range(2))
+        churn.until(lambda: len(self.first.holds) == len(self.second.holds) == 2)
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Notes it."""
+        self.seen.append(delivery.body)
+
+    def sell(self, *bodies: str) -> None:
+        """One order a customer."""
+        for number, body in enumerate(bodies):
+            self.broker.publish("orders", f"customer-{number}", body)
+
+    def is_done(self) -> None:
+        """With each order, once at least."""
+        self.churn.until(lambda: self.broker.is_empty(self.topic))
+
+
+@pytest.fixture
+def shop(cobalance_broker: Broker, cobalance_group: Churn) -> Shop:
+    """A program's."""
+    return Shop(cobalance_broker, cobalance_group)
+
+
+def test_who_leaves_hands_over(shop: Shop) -> None:
+    """The other has everything, and then a third its share."""
+    shop.sell("1", "2", "3")
+    shop.churn.leave(shop.first)
+    shop.churn.until(lambda: shop.second.holds == set(shop.topic.queue_names))
+    third = shop.churn.join("orders", shop.handle)
+    shop.churn.until(lambda: len(third.holds) == 2)
+    shop.sell("4")
+    shop.is_done()
+    assert sorted(shop.seen) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("verb", ["crash", "hang"])
+def test_who_is_gone_is_replaced_without_waiting(shop: Shop, verb: str) -> None:
+    """What it had not acknowledged comes again."""
+    getattr(shop.churn, verb)(shop.first)
+    shop.sell("1", "2", "3", "4", "5")
+    shop.is_done()
+    assert set(shop.seen) == {b"1", b"2", b"3", b"4", b"5"}
+    assert shop.second.holds == set(shop.topic.queue_names)
+
+
+def test_who_wakes_up_begins_anew(shop: Shop) -> None:
+    """It has lost what it had, joins again, and gets a share."""
+    before = shop.first.id
+    shop.churn.hang(shop.first)
+    shop.churn.until(lambda: len(shop.second.holds) == 4)
+    shop.churn.wake(shop.first)
+    shop.churn.until(lambda: shop.first.id != before and len(shop.first.holds) == 2)
+    shop.sell("1", "2")
+    shop.is_done()
+
+
+def test_an_expired_member_joins_again(shop: Shop) -> None:
+    """It lives, and hears of its end."""
+    before = shop.first.id
+    shop.churn.expire(shop.first)
+    shop.churn.until(lambda: shop.first.id != before and len(shop.first.holds) == 2)
+    shop.sell("1", "2")
+    shop.is_done()
+
+
+def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
+    """The members bring back what they hold."""
+    before = shop.first.holds
+    tokens = {name: it.token for name, it in shop.first.group.tenures.items()}
+    shop.churn.lose_redis()
+    assert shop.first.holds == before
+    assert {name: it.token for name, it in shop.first.group.tenures.items()} == tokens
+    shop.sell("1", "2")
+    shop.is_done()
+
+
+def test_a_crash_interrupts_a_handler(cobalance_broker: Broker, cobalance_group: Churn) -> None:
+    """Wherever it is; the next holder gets the message, marked as redelivered."""
+    begun, again = threading.Event(), list[bool]()
+
+    async def hangs(_: Delivery) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    topic = cobalance_broker.create_topic("orders")
+    first = cobalance_group.join("orders", hangs)
+    cobalance_broker.publish(topic, "k", "1")
+    assert begun.wait(10)
+    cobalance_group.join("orders", lambda it: again.append(it.redelivered))
+    cobalance_group.crash(first)
+    cobalance_group.until(lambda: again)
+    assert again == [True]
+
+
+def test_any_resource(cobalance_group: Churn) -> None:
+    """Offsets are committed in memory."""
+
+    async def copy(bucket: Tenure) -> None:
+        await bucket.commit((bucket.committed or 0) + 3)
+        await bucket.wait_draining()
+
+    first = cobalance_group.join_resources(["films", "photos"], work=copy)
+    cobalance_group.until(lambda: cobalance_group.committed() == {"films": 3, "photos": 3})
+    cobalance_group.crash(first)
+    cobalance_group.join_resources(["films", "photos"], work=copy)
+    cobalance_group.until(lambda: cobalance_group.committed() == {"films": 6, "photos": 6})
+
+
+def test_a_failure_is_raised_at_the_end(cobalance_broker: Broker) -> None:
+    """A test that looks at nothing still sees it."""
+    churn = Churn("g", cobalance_broker)
+
+    async def fail(_: Tenure) -> None:
+        raise LookupError("r")
+
+    member = churn.join_resources(["r"], work=fail)
+    churn.until(lambda: member.group.failed)
+    with pytest.raises(LookupError):
+        churn.close()
+    with pytest.raises(UsageError, match="group 'g'"):
+        churn.enter(lambda **_: Group("other"))
+
+
+def test_the_readmes_test_passes(tmp_path: Path) -> None:
+    """As it is written there, in at most ten lines."""
+    blocks = [it for it in re.findall(r"```py\n(.*?)```", README.read_text(), re.DOTALL) if "cobalance_group" in it]
+    (program,) = blocks
+    body = program[program.index("def test_") :].strip()
+    assert len(body.splitlines()) <= 10
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["cobalance.testing.plugin"]\n')
+    (tmp_path / "test_billing.py").write_text(program)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert "1 passed" in ended.stdout, ended.stdout
