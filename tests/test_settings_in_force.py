@@ -77,5 +77,8 @@ async def test_a_change_is_in_force_and_told_at_once(url: str, caplog: pytest.Lo
 def test_threads_see_them_too(url: str) -> None:
     """The same in a program without async."""
     name = unique("threads")
-    with BlockingGroup(name, ["r"], redis_url=url, settings=STORED), BlockingGroup(name, ["r"], redis_url=url) as second:
+    with (
+        BlockingGroup(name, ["r"], redis_url=url, settings=STORED),
+        BlockingGroup(name, ["r"], redis_url=url) as second,
+    ):
         assert second.settings == STORED

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
+from tests.faults.redis_servers import wait_for
 from tests.names import unique
 from tests.programs import Programs, create_group, programs
 
-from cobalance import GroupSettings, Publisher, Topic
+from cobalance import BlockingGroup, GroupSettings, MemberSettings, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal, JournalEntry
@@ -122,6 +128,81 @@ def test_a_rolling_restart_of_every_process_moves_nothing(
     for key in KEYS:
         numbers = [int(line.split()[3]) for line in run.lines if line.split()[2] == key]
         assert numbers == sorted(set(numbers))
+
+
+def test_who_restarts_after_a_kill_takes_its_place_at_once(
+    run: Programs, topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path
+) -> None:
+    """Its old process is gone for certain, so nobody waits for the session to end, which would take minutes; the other one keeps all it has."""
+    name = unique("static")
+    create_group(redis_url, name, attrs.evolve(SETTINGS, session_timeout_ms=240_000, revocation_timeout_ms=240_000))
+    record = Record(redis_url, name)
+    program = tmp_path / "shop.py"
+    program.write_text(PROGRAM)
+    processes = {instance: run.start(program, instance, name, topic.name) for instance in INSTANCES}
+    _wait_for(run, _publish(amqp_url, topic))
+    wait_for(lambda: sorted(record.owners().values()) == sorted(INSTANCES * 2))
+    before, seq = record.owners(), record.entries()[-1].seq
+
+    processes["shop-0"].kill()
+    processes["shop-0"].wait()
+    processes["shop-0"] = run.start(program, "shop-0", name, topic.name)
+    wait_for(lambda: record.owners() == before and "inherited" in {it.kind for it in record.entries()})
+    seen = len(run.lines)
+    published = _publish(amqp_url, topic)
+    run.read_until(lambda: len(run.lines) == seen + published)
+
+    kinds = {entry.kind for entry in record.entries() if entry.seq > seq}
+    assert not {"revoking", "forced", "expired", "released"} & kinds
+    for process in processes.values():
+        run.stop(process)
+    record.close()
+
+
+@pytest.mark.parametrize("doubt", ["it lives", "its file is elsewhere"])
+def test_where_a_process_may_live_its_place_is_not_taken(
+    redis_url: str, doubt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it is frozen, or on another machine: the newcomer waits for the session to end."""
+    name = unique("static")
+    create_group(redis_url, name, SETTINGS)
+    record, own = Record(redis_url, name), MemberSettings(instance_id="shop-0")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    member = textwrap.dedent(HOLDER)
+    arguments = [sys.executable, "-c", member, redis_url, name, str(tmp_path)]
+    holder = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+        if doubt == "it lives":
+            holder.send_signal(signal.SIGSTOP)
+        else:
+            holder.kill()
+            holder.wait()
+            (tmp_path / "elsewhere").mkdir()
+            monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+        with BlockingGroup(name, ["r"], redis_url=redis_url, settings=SETTINGS, member=own) as group:
+            group.wait_held(timeout=30)
+            kinds = [entry.kind for entry in record.entries()]
+            assert kinds.index("graced") < len(kinds) - 1 - kinds[::-1].index("joined")
+            assert [it.reason for it in record.entries() if it.kind == "graced"] == ["expired"]
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+        record.close()
+
+
+HOLDER = """
+    import sys, tempfile
+    from cobalance import BlockingGroup, MemberSettings
+    tempfile.tempdir = sys.argv[3]
+    own = MemberSettings(instance_id="shop-0")
+    with BlockingGroup(sys.argv[2], ["r"], redis_url=sys.argv[1], member=own) as group:
+        group.wait_held()
+        print("held", flush=True)
+        group.wait_left()
+"""
 
 
 def _wait_for(run: Programs, count: int) -> None:

@@ -33,6 +33,7 @@ from cobalance.errors import (
 from cobalance.event_loop import Attendance
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.faces import hides
+from cobalance.instance_file import InstanceFile
 from cobalance.limits import (
     check_callables,
     check_integer,
@@ -89,8 +90,10 @@ class GroupOptions(PlainOptions, total=False):
     on_lost: Listener | None
 
 
-@hides("abort", "begin", "commit_done", "drain", "flush", "joined", "keep", "left", "problem", "sample")  # the engine's
-@hides("abandon", "commit_tenure", "log_exceptions", "own")
+@hides(
+    "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
+)  # the engine's
+@hides("abandon", "commit_tenure", "log_exceptions", "own", "settings_read")
 class Group(Pausing, StartStop):
     """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
 
@@ -151,9 +154,8 @@ class Group(Pausing, StartStop):
         check_kind("member", member, MemberSettings, optional=True)
         check_kind("log_exceptions", log_exceptions, bool)
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
-        self._connect_timeout_s = connect_timeout_s
         super().__init__(work, on_assigned, on_revoked, on_lost)
-        self.log_exceptions = log_exceptions
+        self.log_exceptions, self._connect_timeout_s = log_exceptions, connect_timeout_s
         self.name = validate_name("group", name)
         self._key_prefix = validate_name("key prefix", key_prefix)
         self._own_code = OwnCode(self.name)
@@ -167,10 +169,11 @@ class Group(Pausing, StartStop):
         check_resources(self._resources or ())
         if resources_version is not None:
             check_integer("resources_version", resources_version)
-        self._version = resources_version
         self._subscription = _subscription(self._resources, resources_version)
-        self._redis_url, self._transport = redis_url, transport
-        self._entered, self._stop_asked_at = False, 0
+        self._redis_url, self._transport, self._version = redis_url, transport, resources_version
+        self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
+        self._entered, self._former = False, ""  # the member whose place this process takes at once
+        self._stop_asked_at = 0
         self._remain: bool | None = None
         self._given_up: list[str] = []
         self._revoked: list[str] = []
@@ -189,6 +192,7 @@ class Group(Pausing, StartStop):
         self._changed, self._settled = anyio.Event(), anyio.Event()
         self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
         self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
+        self._engine.session.succeed(self._former)
         try:
             await self._prepare()
         except BaseException:
@@ -452,6 +456,7 @@ class Group(Pausing, StartStop):
         try:
             coordinator.tick()
             check_members(self.name, int(coordinator.state()["members"]))
+            self._former = "" if self._instance_file is None else self._instance_file.take(coordinator)
             self.settings_read(coordinator.settings())
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
@@ -465,8 +470,15 @@ class Group(Pausing, StartStop):
     async def _release_servers(self) -> None:
         """Undoes :meth:`_prepare`, however far it came, when nothing is held any more."""
 
+    def joined(self, member: str) -> None:
+        """Engine: the process is a member."""
+        if self._instance_file is not None:
+            self._instance_file.write(member)
+        super().joined(member)
+
     def _close(self) -> None:
-        self._engine.wait_left(5)
+        if self._engine.wait_left(5) and self._instance_file is not None:
+            self._instance_file.close()
         self._close_transport(self._coordinator.transport)
 
     def _close_transport(self, transport: Transport) -> None:

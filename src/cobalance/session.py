@@ -117,9 +117,15 @@ class Session:
             self._out.append(act.Wait(self._wake_at()))
         return self._out
 
+    def succeed(self, member: str) -> None:
+        """Before the first join: what this member, whose process is dead, had is inherited."""
+        if self.phase is not Phase.NEW:
+            raise IllegalTransition("a session that has begun succeeds nobody")
+        self.line.member = member
+
     @property
     def member(self) -> str:
-        """The present member id; empty before the first join."""
+        """The present member id; before the first join empty, or that of the dead process it succeeds."""
         return self.line.member
 
     @property

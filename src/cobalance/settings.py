@@ -143,7 +143,8 @@ class MemberSettings:
     """Its share relative to the others'. 0 is a standby, which is given nothing."""
 
     instance_id: str | None = attrs.field(default=None, validator=_name)
-    """A name that survives restarts (a StatefulSet pod's): what the process held is kept for the rejoin grace."""
+    """A name that survives restarts (a StatefulSet pod's): what the process held is kept for the rejoin grace. Started again
+    on its machine after a ``kill -9``, it has that at once."""
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
     """A handler that runs longer is hung, which is a failure of its message; a work function or callback costs its resource (Kafka's
