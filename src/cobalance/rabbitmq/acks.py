@@ -4,6 +4,9 @@ Delivery tags count 1, 2, 3 … on a channel with one consumer, so the tracker n
 `delivered` was handed to the handler, everything up to `settled` is finished without a gap, and the few that finished ahead of an
 older one wait in a set. Only the gapless prefix is acknowledged, by one frame for all of it: were the process to die, the broker
 would redeliver from the first unfinished message on, and order would hold.
+
+Where messages may wait for another try while others overtake them (`ahead`), those are acknowledged one by one: only what waits would come
+again, in its order.
 """
 
 import attrs
@@ -16,22 +19,23 @@ class Progress:
     delivered: int
     """Messages handed to the handler."""
     committed: int
-    """Messages of the gapless prefix that the broker was told about (acked or dead-lettered)."""
+    """Messages of the gapless prefix, or ahead of it where that is acknowledged, that the broker was told about."""
 
 
 @attrs.frozen
 class Flush:
-    """The frames to send now: first every reject, then one ack for everything up to a tag."""
+    """The frames to send now: first every reject, then acks one by one, then one ack for everything up to a tag."""
 
     rejects: tuple[int, ...]
     ack: int | None
+    singles: tuple[int, ...] = ()
 
 
 class AckTracker:
-    """Deliveries in order, completions in any order, acknowledgements for the gapless prefix only. Pure; not thread-safe."""
+    """Deliveries in order, completions in any order, acknowledgements for the gapless prefix only, unless `ahead`. Pure; not thread-safe."""
 
-    def __init__(self, every: int = 50) -> None:
-        self.every = every
+    def __init__(self, every: int = 50, *, ahead: bool = False) -> None:
+        self.every, self._acks_ahead = every, ahead
         self.delivered = 0
         self.settled = 0
         self._committed = 0
@@ -39,7 +43,7 @@ class AckTracker:
         self._acked = 0
         self._ahead: set[int] = set()
         self._covered = -1  # Up to here, all is settled by `done_up_to`.
-        self._rejected: set[int] = set()
+        self._rejected: set[int] = set()  # Of those ahead: the broker does not hold them any more.
         self._rejects: list[int] = []
         self._given_up: set[int] = set()  # Not settled: on their way to the dead letters, or kept.
         self._kept: set[int] = set()  # They could not be sent there, and come again.
@@ -65,7 +69,7 @@ class AckTracker:
         elif tag > self._covered:
             self._check(tag)
             self._settle(tag)
-        return self.settled - self._committed >= self.every
+        return self._is_due
 
     def done_up_to(self, tag: int) -> int:
         """Everything handed out up to here was processed, and may still be said to be done, one by one. How many that settles."""
@@ -81,7 +85,7 @@ class AckTracker:
         self._rejects.append(tag)
         self._rejected.add(tag)
         self._settle(tag)
-        return self.settled - self._committed >= self.every
+        return self._is_due
 
     def leave(self, tag: int) -> None:
         """The message is being sent to the dead letters, until `gone` or `keep`."""
@@ -110,14 +114,24 @@ class AckTracker:
     @property
     def progress(self) -> Progress:
         """What was handed out, and what the broker was told."""
-        return Progress(self.delivered, self._committed)
+        return Progress(self.delivered - len(self._kept), self._committed)
 
     def flush(self) -> Flush:
         """What to send now; it counts as sent."""
         rejects, self._rejects = tuple(self._rejects), []
         ack = self._ackable if self._ackable > self._acked else None
-        self._acked, self._committed = self._ackable, self.settled
-        return Flush(rejects, ack)
+        singles = tuple(sorted(self._ahead - self._rejected)) if self._acks_ahead else ()
+        self._rejected.update(singles)
+        self._acked, self._committed = self._ackable, self._finished
+        return Flush(rejects, ack, singles)
+
+    @property
+    def _finished(self) -> int:
+        return self.settled + (len(self._ahead) if self._acks_ahead else 0)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._finished - self._committed >= self.every
 
     def _check(self, tag: int) -> None:
         if not self.settled < tag <= self.delivered or tag in self._ahead or tag in self._given_up:

@@ -95,7 +95,7 @@ class ConsumerGroup(Streaming):
         refresh_ms: how often one member, of those that were given the same, looks for queues, and whether the topic was grown.
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
         batch: has the handler called with lists of messages; see :class:`Batch`.
-        retries: a number, or :class:`Retries`.
+        retries: a number, or :class:`Retries`: how often and how soon, and whether the partition waits or the message alone.
         on_error: what follows when those are used up; see above. A dead letter's headers say why it is one: ``x-cobalance-error`` (type and
             text), ``x-cobalance-queue``, ``x-cobalance-group`` and ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
         on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; of a batch, with each of its
@@ -173,9 +173,12 @@ class ConsumerGroup(Streaming):
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
+        self._retries = retries if isinstance(retries, Retries) else Retries(retries)
+        if self._retries.parks and batch is not None:
+            raise UsageError("batches are tried again in place: leave out batch, or mode='park'")
         self._policy = FailurePolicy(
             self.name,
-            retries=retries if isinstance(retries, Retries) else Retries(retries),
+            retries=self._retries,
             on_error=on_error,
             on_failure=on_failure,
             log_exceptions=self.log_exceptions,
@@ -281,6 +284,8 @@ class ConsumerGroup(Streaming):
         validate_name("queue", queue.name)
         if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
             raise unguarded(queue)
+        if self._retries.parks and self._reads_as_stream(queue):
+            raise UsageError(f"{queue.name!r} is a stream, which has one offset: its messages are tried again in place")
         if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
             raise UsageError(
                 f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
@@ -370,6 +375,7 @@ class ConsumerGroup(Streaming):
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,
+            acks_ahead=self._retries.parks,
         )
 
     def post(self, event: Event) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
+from cobalance.engine import monotonic_ms
 from cobalance.errors import CobalanceError, HandlerHung, UsageError
 from cobalance.events import Abandoned
 from cobalance.rabbitmq.dead_letter_sender import Reason
@@ -52,6 +53,7 @@ class FailurePolicy:
         send: SendDeadLetter,
     ) -> None:
         self._group, self._retries, self._on_error = group, retries, on_error
+        self.key_of = retries.key_of
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
 
@@ -78,8 +80,7 @@ class FailurePolicy:
         await self._tell(parcel, error)
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
-            self._log(logging.WARNING, parcel, error, "trying again")
-            return await worker.rest(self._retries.delay_ms(parcel.failures))
+            return await self._try_again(parcels, error, worker)
         if len(parcel.deliveries) > 1:
             worker.put_down(len(parcel.deliveries))
             self._log(logging.WARNING, parcel, error, "trying one by one")
@@ -87,6 +88,20 @@ class FailurePolicy:
             parcels.extendleft(Parcel((it,), self._retries.most) for it in reversed(parcel.deliveries))
             return worker.goes_on
         return await self._give_up(parcels, error, worker)
+
+    async def _try_again(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        parcel = parcels[0]
+        delay_ms = self._retries.delay_ms(parcel.failures)
+        if not self._retries.parks:
+            self._log(logging.WARNING, parcel, error, "trying again")
+            return await worker.rest(delay_ms)
+        try:
+            parcel.key = self.key_of(parcel.deliveries[0])
+        except UsageError as unknown:
+            return await self._give_up(parcels, unknown, worker)
+        self._log(logging.WARNING, parcel, error, f"trying again in {delay_ms:.0f} ms, while others go on")
+        worker.parked.park(parcels.popleft(), monotonic_ms() + delay_ms)
+        return worker.goes_on
 
     async def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
         parcel = parcels[0]

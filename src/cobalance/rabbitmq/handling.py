@@ -1,4 +1,4 @@
-"""From a partition's messages to the user's handler: in order, retried in place, and given up as the user chose.
+"""From a partition's messages to the user's handler: in order, retried in place or put aside, and given up as the user chose.
 
 Messages travel in parcels: one message each, or a batch. A handler that is a plain function runs through as many parcels as it can
 in one visit to a thread; whatever has to be decided or waited for is decided and waited for on the event loop.
@@ -20,6 +20,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cobalance.engine import monotonic_ms
+from cobalance.errors import UsageError
 from cobalance.rabbitmq.handlers import check_handler, refuse_result
 from cobalance.rabbitmq.parcels import Parcel
 from cobalance.stopping import Stoppable
@@ -61,16 +63,51 @@ class Handling:
         `in_thread` calls a plain function in a thread, and ends no sooner than that does.
         """
         parcels = deque(self._pack(deliveries))
-        while parcels and await worker.enter(len(parcels[0].deliveries)):
-            front = parcels[0]
-            error = await self._attempt(parcels, worker, in_thread)
-            if error is not None and not await self._policy.follow(parcels, error, worker):
-                break
-            if error is None and parcels and not worker.goes_on:
-                if parcels[0] is front:  # it was not begun after all
-                    worker.put_down(len(front.deliveries))
-                break
+        goes_on = await self._retry_parked(worker, in_thread)
+        while parcels and goes_on:
+            error = self._name_key(parcels[0]) if worker.parked else None
+            if error is None and worker.parked.queue(parcels[0]):
+                parcels.popleft()
+            else:
+                goes_on = await self._work_first(parcels, worker, in_thread, error)
+            goes_on = goes_on and await self._retry_parked(worker, in_thread)
         return len(deliveries) - sum(len(parcel.deliveries) for parcel in parcels)
+
+    async def _work_first(
+        self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread, error: Exception | None = None
+    ) -> bool:
+        """Works what is in front, unless there is something wrong with it already, and what is behind it as far as all is well. Whether to
+        go on.
+        """
+        front = parcels[0]
+        if not await worker.enter(len(front.deliveries)):
+            return False
+        error = error or await self._attempt(parcels, worker, in_thread)
+        if error is not None:
+            return await self._policy.follow(parcels, error, worker)
+        if parcels and not worker.goes_on:
+            if parcels[0] is front:  # it was not begun after all
+                worker.put_down(len(front.deliveries))
+            return False
+        return True
+
+    async def _retry_parked(self, worker: PartitionWorker, in_thread: InThread) -> bool:
+        """Works what was put aside and is due. Whether to go on."""
+        while (parcel := worker.parked.due(monotonic_ms())) is not None:
+            parcels = deque([parcel])
+            goes_on = await self._work_first(parcels, worker, in_thread)
+            if parcel.is_settled and not parcels:  # else it could not be dead-lettered
+                worker.parked.leave(parcel, monotonic_ms())
+            if not goes_on:
+                return False
+        return True
+
+    def _name_key(self, parcel: Parcel) -> UsageError | None:
+        try:
+            parcel.key = self._policy.key_of(parcel.deliveries[0])
+        except UsageError as error:
+            return error
+        return None
 
     def _pack(self, deliveries: Sequence[Delivery]) -> Iterable[Parcel]:
         size = 1 if self.batch is None else self.batch.most
@@ -80,7 +117,8 @@ class Handling:
 
     async def _attempt(self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread) -> Exception | None:
         """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
-        most = 1 if worker.share.limited else len(parcels)  # where room is limited, each parcel asks for its own
+        # Where room is limited, or something waits for another try, each parcel has to be looked at before it is begun.
+        most = 1 if worker.share.limited or worker.parked else len(parcels)
         if not self._in_thread:
             return await self._attempt_on_loop(parcels, partial(self._attempt_each, parcels, most, worker), worker)
         policy = self._policy

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from cobalance.rabbitmq.delivery import Delivery
 
 
@@ -16,6 +18,8 @@ class Parcel:
 
     deliveries: tuple[Delivery, ...]
     failures: int = 0
+    key: Hashable = None
+    """What waits with the same waits for it."""
     _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
 
     @property

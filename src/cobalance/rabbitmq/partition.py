@@ -83,6 +83,7 @@ class PartitionConsumer:
         ack_every: int = 50,
         ack_interval_ms: float = 50.0,
         require_guard: bool = True,
+        acks_ahead: bool = False,
     ) -> None:
         if require_guard and queue.guard is Guard.NONE:
             raise unguarded(queue)
@@ -98,7 +99,7 @@ class PartitionConsumer:
         self._connection, self._on_ready, self._on_event = connection, on_ready, on_event
         # An ack that waits for more messages than the broker will send would wait for its timer each time.
         self._prefetch, self._ack_interval_ms = prefetch, ack_interval_ms
-        self._acks = AckTracker(min(ack_every, prefetch))
+        self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
         self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
         self._buffer: deque[Delivery] = deque()
         self._arrivals = Arrivals()
@@ -185,6 +186,11 @@ class PartitionConsumer:
     def keep(self, delivery: Delivery) -> None:
         """They could not be sent it: it comes again after the close, and what is behind it, too."""
         self._settle(delivery, self._acks.keep)
+
+    def put_back(self, delivery: Delivery) -> None:
+        """The message is to be tried again by whoever is next: it comes again after the close."""
+        self.leave(delivery)
+        self.keep(delivery)
 
     def flush(self) -> None:
         """Sends the acks that are due, without waiting for more."""
@@ -348,6 +354,8 @@ class PartitionConsumer:
             flush = self._acks.flush()
         for tag in flush.rejects:
             self._channel.basic_reject(tag, requeue=False)
+        for tag in flush.singles:
+            self._channel.basic_ack(tag)
         if flush.ack is not None:
             self._channel.basic_ack(flush.ack, multiple=True)
 

@@ -20,6 +20,7 @@ from cobalance.errors import CobalanceError
 from cobalance.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.losses import Losses
+from cobalance.rabbitmq.parked import Parked
 from cobalance.rabbitmq.partition import State
 from cobalance.rabbitmq.watch import Watch
 from cobalance.wakeup import Wakeup, result_of
@@ -66,6 +67,7 @@ class PartitionWorker:
         self._subscribed = self._guarded = False
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition is paused, or was not sure to be ours."""
+        self.parked = Parked()
         self._doubted = False
         self._given_up: str | None = None
         self._last_word: Future[None] | None = None
@@ -158,6 +160,7 @@ class PartitionWorker:
     async def _close_old(self) -> None:
         if self._consumer is None:
             return
+        self._return_parked(self._consumer)
         with suppress(CobalanceError):  # that is why there has to be a new one
             await result_of(self._consumer.release())
         self._consumer = None
@@ -184,10 +187,10 @@ class PartitionWorker:
             if consumer.is_spent and not self._aborted:
                 return
             deliveries = await self._next(consumer)
-            if deliveries:
+            if deliveries or (self.goes_on and self.parked.due(monotonic_ms()) is not None):
                 await self._handle(consumer, deliveries)
             else:
-                await self._wakeup.wait()
+                await self._wait(self.parked.next_in(monotonic_ms()) if self.goes_on else None)
         if consumer is not None and self._lost is not None:
             await self._judge_loss(consumer, self._lost)
 
@@ -259,8 +262,14 @@ class PartitionWorker:
             if not deliveries:
                 break
             await self._handle(consumer, deliveries)
+        self._return_parked(consumer)
         consumer.drain()
         await result_of(drained)
+
+    def _return_parked(self, consumer: PartitionConsumer) -> None:
+        for parcel in self.parked.clear():
+            for delivery in parcel.deliveries:
+                consumer.put_back(delivery)
 
     async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
         rabbitmq = self.partitions.connection.server_version
@@ -344,6 +353,10 @@ class PartitionWorker:
         """The partition cannot get on. After ``halted:`` and a word nobody is to work it before an operator resumes it."""
         self._given_up = self._given_up or why
         self._wakeup.notify()
+
+    async def _wait(self, ms: float | None) -> None:
+        with anyio.move_on_after(None if ms is None else ms / 1000):
+            await self._wakeup.wait()
 
     async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):

@@ -1,0 +1,289 @@
+"""Retries that let others go on: order within each key, nothing lost, and exactly what waits goes to whoever is next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.streams import new_stream
+
+from cobalance.errors import InvalidSettings, UsageError
+from cobalance.rabbitmq import Delivery, Topic
+from cobalance.rabbitmq.acks import AckTracker, Progress
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.parcels import Parcel
+from cobalance.rabbitmq.parked import Parked
+from cobalance.rabbitmq.retries import Retries
+
+pytestmark = pytest.mark.anyio
+
+
+def key_of(delivery: Delivery) -> str:
+    """The letter that a body begins with."""
+    return delivery.body.decode()[0]
+
+
+SOON: dict[str, Any] = {"first_ms": 20, "last_ms": 20}
+BY_KEY = Retries(1_000, mode="park", key=key_of, **SOON)
+LATE = Retries(9, mode="park", key=key_of, first_ms=600_000, last_ms=600_000)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
+    """One partition, of both kinds of queues."""
+    with new_topic(amqp_url, 1, request.param) as it:
+        yield it
+
+
+class Failing:
+    """A handler that fails over some messages, as long as they are in its list."""
+
+    def __init__(self, *bad: str) -> None:
+        self.seen, self.bad, self.done = Seen(), set(bad), list[str]()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """One message."""
+        if self.seen.note(delivery) in self.bad:
+            raise ValueError("not yet")
+        self.done.append(delivery.body.decode())
+
+
+# -- on a real RabbitMQ --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
+async def test_only_the_key_of_a_failed_message_waits(here: Place, topic: Topic, is_plain: bool) -> None:
+    """What is behind it with other keys goes on at once, and its own key goes on in order."""
+    failing = Failing("a1")
+
+    def plain(delivery: Delivery) -> Any:
+        return failing.handle(delivery)
+
+    here.publish(topic, "a1", "b1", "a2", "b2", "a3", "c1")
+    async with here.member(topic, plain if is_plain else failing.handle, retries=BY_KEY):
+        await until(lambda: len(failing.done) == 3)
+        assert failing.done == ["b1", "b2", "c1"]
+        await until(lambda: failing.seen.bodies.count("a1") > 2)
+        failing.bad.clear()
+        await until(lambda: len(failing.done) == 6)
+    assert failing.done == ["b1", "b2", "c1", "a1", "a2", "a3"]
+    assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 0}
+    assert here.journal("abandoned") == []
+
+
+async def test_without_a_key_nothing_waits_for_a_failed_message(here: Place, topic: Topic) -> None:
+    """Order is given up."""
+    failing = Failing("a1", "a3")
+    here.publish(topic, "a1", "a2", "a3", "a4")
+    async with here.member(topic, failing.handle, retries=Retries(1_000, mode="park", **SOON)):
+        await until(lambda: len(failing.done) == 2)
+        assert failing.done == ["a2", "a4"]
+        failing.bad.clear()
+        await until(lambda: len(failing.done) == 4)
+    assert sorted(failing.done[2:]) == ["a1", "a3"]
+
+
+async def test_what_waits_goes_to_the_next_holder_in_its_order(here: Place, topic: Topic) -> None:
+    """And nothing else does: what has overtaken it is acknowledged."""
+    failing, heir = Failing("a1", "c1"), Failing()
+    here.publish(topic, "a1", "b1", "c1", "a2", "b2", "c2", "a3")
+    async with here.member(topic, failing.handle, retries=LATE):
+        await until(lambda: len(failing.done) == 2)
+    async with here.member(topic, heir.handle):
+        await until(lambda: len(heir.done) == 5)
+    assert failing.done == ["b1", "b2"]
+    assert heir.done == ["a1", "c1", "a2", "c2", "a3"]
+    assert {entry.reason for entry in here.journal("abandoned", "forced")} == set()
+
+
+async def test_what_waits_comes_again_after_a_lost_connection(here: Place, topic: Topic) -> None:
+    """It was never acknowledged; what has overtaken it was."""
+    failing = Failing("a1")
+    here.publish(topic, "a1", "b1", "a2", "b2")
+    async with here.member(topic, failing.handle, retries=LATE) as member:
+        await until(lambda: len(failing.done) == 2)
+        await until(lambda: _acknowledged(member) == 2)
+        failing.bad.clear()
+        member.connection.submit(lambda: 1 / 0)
+        await until(lambda: len(failing.done) == 4)
+    assert failing.seen.bodies == ["a1", "b1", "b2", "a1", "a2"]
+
+
+def _acknowledged(member: Any) -> int:
+    (worker,) = member._workers.values()
+    return int(worker._consumer.progress.committed)
+
+
+async def test_no_more_than_prefetch_wait(here: Place, topic: Topic) -> None:
+    """Then the partition does, until one of them is finished."""
+    failing = Failing("a1", "b1", "c1")
+    here.publish(topic, "a1", "b1", "c1", "d1")
+    async with here.member(topic, failing.handle, retries=BY_KEY, prefetch=3):
+        await failing.seen.wait(20)
+        assert failing.done == []
+        failing.bad.remove("b1")
+        await until(lambda: failing.done == ["b1", "d1"])
+        failing.bad.clear()
+        await until(lambda: len(failing.done) == 4)
+
+
+async def test_what_fails_too_often_is_given_up_and_its_key_goes_on(here: Place, topic: Topic) -> None:
+    """As a dead letter."""
+    failing = Failing("a1")
+    here.publish(topic, "a1", "a2", "b1")
+    retries = Retries(2, mode="park", key=key_of, **SOON)
+    async with here.member(topic, failing.handle, retries=retries, on_error="dead_letter"):
+        await until(lambda: len(failing.done) == 2)
+    assert failing.seen.bodies == ["a1", "b1", "a1", "a1", "a2"]
+    assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["a1"]
+
+
+async def test_a_partition_that_is_given_up_loses_nothing(here: Place, topic: Topic) -> None:
+    """One message has failed too often, another waits: both are there, in their order."""
+    failing = Failing("a1", "b1")
+
+    here.publish(topic, "a1", "b1", "a2", "c1")
+    retries = Retries(1, mode="park", key=key_of, **SOON)
+    async with here.member(topic, failing.handle, retries=retries, on_error="halt"):
+        await until(lambda: here.resources()[topic.queue_names[0]].halted)
+    assert failing.done == ["c1"]
+    assert _bodies_left(here, topic) == ["a1", "b1", "a2"]
+
+
+def _bodies_left(here: Place, topic: Topic) -> list[str]:
+    with channel(here.amqp_url) as it:
+        count = it.queue_declare(topic.queue_names[0], passive=True).method.message_count
+        return [got[2].decode() for _, got in zip(range(count or 0), it.consume(topic.queue_names[0]), strict=False)]
+
+
+async def test_a_key_that_cannot_be_told_gives_the_partition_up(here: Place, topic: Topic) -> None:
+    """The message behind one that waits might be of the same key."""
+    failing = Failing("a1")
+
+    def no_key(delivery: Delivery) -> str:
+        return str(delivery.headers["customer"])
+
+    here.publish(topic, "a1", "a2")
+    async with here.member(topic, failing.handle, retries=Retries(9, mode="park", key=no_key, **SOON)):
+        await until(lambda: here.journal("abandoned"))
+    assert here.journal("abandoned")[0].reason == "failed:UsageError"
+    assert _bodies_left(here, topic) == ["a1", "a2"]
+
+
+def test_what_cannot_be_is_refused(here: Place) -> None:
+    """Before anything is consumed."""
+
+    async def handle(_: list[Delivery]) -> None: ...
+
+    with pytest.raises(UsageError, match="batch"):
+        here.member(["q"], handle, batch=Batch(2), retries=BY_KEY)
+    with pytest.raises(InvalidSettings, match="in_place"):
+        Retries(mode="aside")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="key is for"):
+        Retries(key=key_of)
+
+
+async def test_a_stream_is_refused(here: Place) -> None:
+    """It has one offset, behind which nothing is forgotten."""
+
+    async def handle(_: Delivery) -> None: ...
+
+    with new_stream(here.amqp_url) as stream, pytest.raises(UsageError, match="stream"):
+        async with here.member([stream.name], handle, retries=BY_KEY):
+            pass
+
+
+# -- in virtual time -----------------------------------------------------------------------------------------------------
+
+
+class World:
+    """A queue, a member that parks, and a clock: what `Handling` and `PartitionConsumer` do with `Parked` and `AckTracker`."""
+
+    def __init__(self, keys: list[int], failures: list[int]) -> None:
+        self.keys, self.failures = keys, list(failures)
+        self.held = set(range(1, len(keys) + 1))  # by RabbitMQ, unacknowledged
+        self.done: list[int] = []
+        self.parked, self.acks, self.now = Parked(), AckTracker(3, ahead=True), 0
+        self.tags: dict[Parcel, int] = {}
+
+    def deliver(self, tag: int) -> None:
+        """A fresh message."""
+        self.acks.deliver(1)
+        parcel = Parcel((), key=self.keys[tag - 1])
+        self.tags[parcel] = tag
+        if not self.parked.queue(parcel):
+            self.attempt(parcel)
+        self.retry()
+
+    def retry(self) -> None:
+        """Whatever is due."""
+        while (parcel := self.parked.due(self.now)) is not None:
+            self.attempt(parcel)
+
+    def attempt(self, parcel: Parcel) -> None:
+        """Fails as often as it is told to."""
+        tag = self.tags[parcel]
+        if self.failures[tag - 1]:
+            self.failures[tag - 1] -= 1
+            self.parked.park(parcel, self.now + 2)
+            return
+        self.done.append(tag)
+        self.parked.leave(parcel, self.now)
+        if self.acks.done(tag):
+            self.flush()
+
+    def flush(self) -> None:
+        """RabbitMQ complains about tags that it does not hold."""
+        flush = self.acks.flush()
+        for tag in flush.singles:
+            assert tag in self.held
+            self.held.discard(tag)
+        if flush.ack is not None:
+            assert flush.ack in self.held
+            self.held = {tag for tag in self.held if tag > flush.ack}
+
+
+@given(st.data())
+def test_order_holds_within_keys_and_exactly_what_waits_comes_again(data: st.DataObject) -> None:
+    """Whatever fails how often, whenever acknowledgements leave, and wherever it is stopped."""
+    count = data.draw(st.integers(1, 12))
+    keys = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    failures = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    world, fresh = World(keys, failures), deque(range(1, count + 1))
+    for step in data.draw(st.lists(st.sampled_from(["deliver", "tick", "flush"]), max_size=40)):
+        if step == "deliver" and fresh:
+            world.deliver(fresh.popleft())
+        elif step == "tick":
+            world.now += 1
+            world.retry()
+        else:
+            world.flush()
+    for parcel in world.parked.clear():
+        world.acks.leave(world.tags[parcel])
+        world.acks.keep(world.tags[parcel])
+    world.flush()
+    assert world.acks.idle
+    assert world.acks.progress == Progress(len(world.done), len(world.done))
+    assert world.held == set(range(1, count + 1)) - set(world.done)
+    for key in set(keys):
+        of_key = [tag for tag in world.done if keys[tag - 1] == key]
+        assert of_key == [tag for tag in range(1, count + 1) if keys[tag - 1] == key][: len(of_key)]
