@@ -31,6 +31,7 @@ from cobalance.rabbitmq.partition import PartitionConsumer
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.queues import Guard, Queue
 from cobalance.rabbitmq.reconnection import Reconnection
+from cobalance.rabbitmq.replies import Replies, Reply
 from cobalance.rabbitmq.retries import Retries
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.stream_worker import StreamWorker
@@ -40,6 +41,7 @@ from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from concurrent.futures import Future
 
     from cobalance.events import Event
     from cobalance.rabbitmq.batches import Batch
@@ -245,6 +247,7 @@ class ConsumerGroup(Streaming):
             on_lost=self._connection_lost,
             on_proven=self._connection_proven,
         )
+        self._replies = Replies(self.connection)
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._patience.call(self._reconnection.open)
         # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
@@ -377,6 +380,10 @@ class ConsumerGroup(Streaming):
             require_guard=self._require_guard,
             acks_ahead=self._retries.parks,
         )
+
+    def reply(self, reply: Reply) -> Future[bool]:
+        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
+        return self._replies.send(reply)
 
     def post(self, event: Event) -> None:
         """To the session."""

@@ -6,6 +6,8 @@ from typing import Any, Self, cast
 import attrs
 from pika.spec import Basic, BasicProperties
 
+from cobalance.rabbitmq.encoding import Body
+from cobalance.rabbitmq.replies import Reply
 from cobalance.rabbitmq.topic import Topic
 
 
@@ -27,6 +29,8 @@ class Delivery:
     """pika's own view of the delivery, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    _replies: dict[int, Reply] = attrs.field(factory=dict, repr=False)
+    """Of its consumer, by delivery tag, until they are sent."""
 
     @classmethod
     def fake(
@@ -50,6 +54,23 @@ class Delivery:
         return cls(
             Tenure(topic.queue_names[partition], token), method, made, body.encode() if isinstance(body, str) else body
         )
+
+    def reply(self, body: Body, headers: Mapping[str, Any] | None = None, *, content_type: str | None = None) -> None:
+        """Answers a request: to the queue that its ``reply_to`` names, with its ``correlation_id`` (or message id, if it has none).
+
+        The reply is sent when the handler is through, or the message is acknowledged by hand; the request is acknowledged once RabbitMQ
+        has confirmed the reply. So a request that comes again may be answered again, but none goes unanswered. A handler that fails sends
+        nothing, and of several replies the last one is sent. If the queue is gone, nobody waits any more: that is logged, and the request
+        is acknowledged.
+
+        Raises:
+            UsageError: the message has no ``reply_to``, or the reply is nothing that AMQP can hold.
+        """
+        self._replies[self.delivery_tag] = Reply.make(self.properties, body, headers, content_type)
+
+    def forget_reply(self) -> None:
+        """Its handler has failed."""
+        self._replies.pop(self.delivery_tag, None)
 
     @property
     def queue(self) -> str:

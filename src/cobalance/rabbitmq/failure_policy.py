@@ -77,6 +77,8 @@ class FailurePolicy:
             return worker.goes_on
         parcel.failures += 1
         worker.watch.idle()
+        for delivery in parcel.deliveries:
+            delivery.forget_reply()
         await self._tell(parcel, error)
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
@@ -197,6 +199,7 @@ class FailurePolicy:
 
     def _send_hung(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> Future[None]:
         (delivery,) = parcel.deliveries
+        delivery.forget_reply()
 
         def follow(sent: Future[None]) -> None:
             if (hindrance := sent.exception()) is None:

@@ -31,6 +31,7 @@ from cobalance.rabbitmq.delivery import Delivery, Tenure
 from cobalance.rabbitmq.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
 from cobalance.rabbitmq.pika_internals import Unreadable, bare_close
 from cobalance.rabbitmq.queues import Guard, Queue
+from cobalance.rabbitmq.replies import Reply
 
 FIRST_RETRY_MS = 10.0
 LAST_RETRY_MS = 1_000.0
@@ -90,6 +91,8 @@ class PartitionConsumer:
         self.queue, self.tenure = queue, Tenure(queue.name, token)
         self.state = State.IDLE
         self.consume_arguments: dict[str, str | int] = {}
+        self.replies: dict[int, Reply] = {}
+        """To requests that are not acknowledged, by delivery tag."""
         self.drained: Future[None] = Future()
         """Done when, after `drain`, everything handed out is finished."""
         self.closed: Future[Progress] = Future()
@@ -306,7 +309,7 @@ class PartitionConsumer:
 
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
-        delivery = Delivery(self.tenure, method, properties, body)
+        delivery = Delivery(self.tenure, method, properties, body, self.replies)
         with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
             if self._draining or self._unreadable is not None:
                 return

@@ -381,9 +381,29 @@ class PartitionWorker:
     def done(self, delivery: Delivery) -> None:
         """The message was processed. Of no effect when its channel is gone: it is delivered again."""
         consumer = self._consumer
-        if consumer is not None and consumer.tenure is delivery.tenure:
+        if consumer is None or consumer.tenure is not delivery.tenure:
+            return
+        reply = consumer.replies.pop(delivery.delivery_tag, None)
+        if reply is None:
             consumer.done(delivery)
             self.share.leave(1)
+        else:
+            consumer.leave(delivery)
+            self.partitions.reply(reply).add_done_callback(lambda it: self._replied(delivery, it))
+
+    def _replied(self, delivery: Delivery, sent: Future[bool]) -> None:
+        error = sent.exception()
+        if error is not None:
+            log.error(
+                "group %s: %s The request is answered again: its partition is given up for a while, with that message first in it",
+                *(self.partitions.name, error),
+            )
+        elif not sent.result():
+            log.warning(
+                "group %s: the queue %r is gone, to which a request of %s was to be answered",
+                *(self.partitions.name, delivery.properties.reply_to, delivery.queue),
+            )
+        self.left(delivery, kept=None if error is None else f"failed:{type(error).__name__}")
 
     def reject(self, delivery: Delivery) -> None:
         """RabbitMQ's own reject, which is not confirmed."""

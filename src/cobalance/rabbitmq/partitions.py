@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
 
     from cobalance.events import Abandoned, GuardChanged
     from cobalance.rabbitmq.batches import Batch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition import Event, PartitionConsumer
     from cobalance.rabbitmq.partition_worker import PartitionWorker
     from cobalance.rabbitmq.queues import Queue
+    from cobalance.rabbitmq.replies import Reply
     from cobalance.settings import MemberSettings
 
 
@@ -46,6 +48,9 @@ class Partitions(Protocol):
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+
+    def reply(self, reply: Reply) -> Future[bool]:
+        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
 
     def post(self, event: Abandoned | GuardChanged) -> None:
         """To the session."""

@@ -238,6 +238,13 @@ class StreamWorker(PartitionWorker):
         if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure:
             self._note(consumer)
 
+    def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
+        """Its reply is confirmed, or not."""
+        super().left(delivery, kept=kept)
+        consumer = self._consumer
+        if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure and kept is None:
+            self._note(consumer)
+
     def _note(self, consumer: StreamConsumer) -> None:
         with self._counting:
             if consumer is not self._consumer:  # a seek came first

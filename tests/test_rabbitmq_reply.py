@@ -1,0 +1,221 @@
+"""Requests and their replies: ``delivery.reply``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.spec import BasicProperties
+from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
+from tests.names import unique
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery, Publisher, Topic
+from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.retries import Retries
+
+pytestmark = pytest.mark.anyio
+
+SOON = Retries(3, first_ms=5, last_ms=10)
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
+
+
+@pytest.fixture
+def replies(amqp_url: str) -> Iterator[str]:
+    """A queue for replies."""
+    name = unique("replies")
+    with channel(amqp_url) as it:
+        it.queue_declare(name)
+        yield name
+        it.queue_delete(name)
+
+
+def ask(here: Place, topic: Topic, replies: str, *bodies: str) -> None:
+    """Publishes requests."""
+    with Publisher(here.amqp_url, topic) as publisher:
+        for body in bodies:
+            publisher.publish("k", body, reply_to=replies, correlation_id=f"c-{body}", message_id=f"m-{body}")
+
+
+def answers(here: Place, replies: str) -> list[tuple[str, str | None]]:
+    """Bodies, and what they answer."""
+    found = []
+    with channel(here.amqp_url) as it:
+        while (got := it.basic_get(replies, auto_ack=True))[0] is not None:
+            properties: Any = got[1]
+            found.append(((got[2] or b"").decode(), properties.correlation_id))
+    return found
+
+
+async def until_worked(here: Place, topic: Topic) -> None:
+    """Nothing of the topic is left, as RabbitMQ says when it is no longer consumed."""
+    await until(lambda: set(ready_messages(here.amqp_url, topic.queue_names).values()) == {0})
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
+async def test_a_request_is_answered(here: Place, replies: str, queue_type: str, is_plain: bool) -> None:
+    """To the queue that it names, with what it is known by there."""
+
+    def double(delivery: Delivery) -> None:
+        delivery.reply(delivery.body * 2, {"tenant": "acme"}, content_type="text/plain")
+
+    async def double_async(delivery: Delivery) -> None:
+        double(delivery)
+
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        ask(here, topic, replies, "1", "2")
+        async with here.member(topic, double if is_plain else double_async):
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies] == 2)
+    assert answers(here, replies) == [("11", "c-1"), ("22", "c-2")]
+
+
+async def test_a_program_of_pika_s_asks_with_direct_reply_to(here: Place) -> None:
+    """RabbitMQ's pseudo-queue, which is none to it."""
+    got: list[tuple[str | None, bytes]] = []
+    asked = threading.Event()
+
+    def asking(topic: Topic) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(here.amqp_url))
+        it = connection.channel()
+        it.basic_consume(
+            "amq.rabbitmq.reply-to", lambda _, __, properties, body: got.append((properties.correlation_id, body)), True
+        )
+        properties = BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="c1")
+        it.basic_publish(topic.name, topic.routing_key(0), b"1", properties)
+        while not got and not asked.is_set():
+            connection.process_data_events(0.05)
+        connection.close()
+
+    async def handle(delivery: Delivery) -> None:
+        delivery.reply(b"one")
+
+    with new_topic(here.amqp_url) as topic:
+        async with here.member(topic, handle):
+            thread = threading.Thread(target=asking, args=(topic,))
+            thread.start()
+            try:
+                await until(lambda: got)
+            finally:
+                asked.set()
+                thread.join()
+    assert got == [("c1", b"one")]
+
+
+async def test_who_fails_sends_nothing(here: Place, replies: str) -> None:
+    """And the last of several replies is sent, once, when the handler is through."""
+    tries: list[None] = []
+
+    async def handle(delivery: Delivery) -> None:
+        delivery.reply(f"try {len(tries)}")
+        tries.append(None)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+        delivery.reply("well")
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1")
+        async with here.member(topic, handle, retries=SOON):
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies])
+    assert answers(here, replies) == [("well", "c-1")]
+
+
+async def test_who_failed_for_good_sends_nothing(here: Place, replies: str) -> None:
+    """The request is a dead letter then."""
+
+    async def handle(delivery: Delivery) -> None:
+        delivery.reply("no")
+        raise ValueError
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1")
+        async with here.member(topic, handle, retries=0, on_error="dead_letter"):
+            await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    assert answers(here, replies) == []
+
+
+async def test_replies_by_hand_and_of_batches(here: Place, replies: str) -> None:
+    """Sent when the message is acknowledged, which is acknowledged once."""
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.reply(delivery.body)
+        for delivery in deliveries:
+            members[0].ack(delivery)
+        with pytest.raises(UsageError, match="once"):
+            members[0].ack(deliveries[-1])
+
+    members: list[Any] = []
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1", "2", "3")
+        async with here.member(topic, handle, ack="manual", batch=Batch(3)) as member:
+            members.append(member)
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies] == 3)
+        await until_worked(here, topic)
+    assert [body for body, _ in answers(here, replies)] == ["1", "2", "3"]
+
+
+async def test_a_message_that_asks_for_no_reply_is_none_to_reply_to(here: Place) -> None:
+    """The call says so."""
+    said: list[str] = []
+
+    async def handle(delivery: Delivery) -> None:
+        try:
+            delivery.reply(b"hello?")
+        except UsageError as error:
+            said.append(str(error))
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        async with here.member(topic, handle):
+            await until(lambda: said)
+        await until_worked(here, topic)
+    assert "has no reply_to" in said[0]
+
+
+async def test_who_does_not_wait_any_more_holds_up_nobody(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The queue for the replies is gone: that is logged, and the request is done with."""
+    seen: list[bytes] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        delivery.reply(b"too late")
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, unique("gone"), "1", "2")
+        async with here.member(topic, handle):
+            await until(lambda: caplog.text.count("is gone, to which a request") == 2)
+        await until_worked(here, topic)
+    assert seen == [b"1", b"2"]
+    assert here.journal("abandoned") == []
+
+
+async def test_a_reply_that_is_not_confirmed_leaves_its_request_in_the_queue(here: Place) -> None:
+    """A full queue refuses it: the request comes again, and is acknowledged when its reply has been taken."""
+    full = unique("full")
+
+    async def handle(delivery: Delivery) -> None:
+        delivery.reply(delivery.body)
+
+    with new_topic(here.amqp_url) as topic, channel(here.amqp_url) as it:
+        it.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        it.basic_publish("", full, b"there")
+        ask(here, topic, full, "1", "2")
+        async with here.member(topic, handle, settings=SETTINGS):
+            await until(lambda: here.journal("abandoned"))
+            assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
+            assert it.queue_purge(full).method.message_count == 1
+            await until(lambda: ready_messages(here.amqp_url, [full])[full])
+            assert answers(here, full) == [("1", "c-1")]
+            await until(lambda: ready_messages(here.amqp_url, [full])[full])
+        it.queue_delete(full)
