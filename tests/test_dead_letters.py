@@ -83,8 +83,40 @@ async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, 
     async with here.member(topic, handle):
         await until(lambda: seen)
     assert (seen[0].queue, seen[0].body) == (topic.queue_names[1], b"bad")
-    assert dict(seen[0].headers) == {"tenant": "acme"}
+    assert (seen[0].exchange, seen[0].routing_key) == (topic.name, topic.routing_key(1))
+    assert dict(seen[0].headers) == {
+        "tenant": "acme",
+        "x-cobalance-exchange": topic.name,
+        "x-cobalance-routing-key": topic.routing_key(1),
+    }
     assert read_dead_letters(here.amqp_url, topic.name) == []
+
+
+async def test_a_message_that_is_replayed_twice_is_still_the_one_that_was_published(here: Place, topic: Topic) -> None:
+    """Given up by its handler, and then by RabbitMQ itself, whose own headers name the queue that it was sent back to."""
+    await given_up(here, topic)
+    replay_dead_letters(here.amqp_url, topic.name)
+    with channel(here.amqp_url) as it:
+        method: Any = next(it.consume(topic.queue_names[1]))[0]
+        it.basic_reject(method.delivery_tag, requeue=False)
+    await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+    (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (letter.queue, letter.exchange, letter.routing_key) == (
+        topic.queue_names[1],
+        topic.name,
+        topic.routing_key(1),
+    )
+
+
+async def test_a_replayed_message_goes_to_nobody_but_its_own_queue(here: Place, topic: Topic) -> None:
+    """Whatever else is bound to the exchange that it was published to."""
+    await given_up(here, topic)
+    with channel(here.amqp_url) as it:
+        other = str(it.queue_declare("", exclusive=True).method.queue)
+        it.queue_bind(other, topic.name, topic.routing_key(1))
+        replay_dead_letters(here.amqp_url, topic.name)
+        assert it.queue_declare(other, passive=True).method.message_count == 0
+    assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
 
 
 async def test_what_cannot_be_sent_back_stays_a_dead_letter(here: Place, topic: Topic) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pika
 import pytest
@@ -52,8 +52,8 @@ def answers(here: Place, replies: str) -> list[tuple[str, str | None]]:
     found = []
     with channel(here.amqp_url) as it:
         while (got := it.basic_get(replies, auto_ack=True))[0] is not None:
-            properties: Any = got[1]
-            found.append(((got[2] or b"").decode(), properties.correlation_id))
+            properties, body = cast("tuple[BasicProperties, bytes]", got[1:])
+            found.append((body.decode(), properties.correlation_id))
     return found
 
 
@@ -94,7 +94,7 @@ async def test_a_program_of_pika_s_asks_with_direct_reply_to(here: Place) -> Non
         properties = BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="c1")
         it.basic_publish(topic.name, topic.routing_key(0), b"1", properties)
         while not got and not asked.is_set():
-            connection.process_data_events(0.05)
+            connection.process_data_events(0.05)  # type: ignore[arg-type]  # it takes fractions
         connection.close()
 
     async def handle(delivery: Delivery) -> None:

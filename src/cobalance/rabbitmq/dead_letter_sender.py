@@ -16,7 +16,8 @@ import attrs
 from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing
 from cobalance.rabbitmq.admin import connected
 from cobalance.rabbitmq.dead_letter_target import required_target
-from cobalance.rabbitmq.dead_letters import ERROR, FAILURES, GROUP, QUEUE, ROUTING_KEY, publish
+from cobalance.rabbitmq.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish
+from cobalance.rabbitmq.delivery import EXCHANGE, ROUTING_KEY
 
 if TYPE_CHECKING:
     from pika.spec import BasicProperties
@@ -85,7 +86,7 @@ class DeadLetterSender:
 
 def _send(letter: Letter, admin: Admin) -> None:
     queue, delivery, reason = letter.queue, letter.delivery, letter.reason
-    target, properties = required_target(queue, delivery), _with_reason(queue, delivery, reason)
+    target, properties = required_target(queue, delivery.routing_key), _with_reason(queue, delivery, reason)
     try:
         admin.call(queue.name, lambda it: publish(it, target.exchange, target.routing_key, properties, delivery.body))
     except QueueMissing:
@@ -106,6 +107,7 @@ def _with_reason(queue: Queue, delivery: Delivery, reason: Reason) -> BasicPrope
         QUEUE: queue.name,
         GROUP: reason.group,
         **failures,
+        EXCHANGE: delivery.exchange,
         ROUTING_KEY: delivery.routing_key,
     }
     return properties

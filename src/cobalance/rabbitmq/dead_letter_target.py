@@ -12,7 +12,6 @@ from cobalance.errors import UsageError
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from cobalance.rabbitmq.delivery import Delivery
     from cobalance.rabbitmq.queues import Queue
 
 EXCHANGE, ROUTING_KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
@@ -45,20 +44,20 @@ class Target:
             channel.queue_declare(self.routing_key, passive=True)
 
 
-def target_of(queue: Queue, delivery: Delivery) -> Target | None:
+def target_of(queue: Queue, published_with: str) -> Target | None:
     """None where a rejected message is dropped; that of a policy is not seen."""
     if EXCHANGE not in queue.arguments:
         return None
-    return Target(str(queue.arguments[EXCHANGE]), str(queue.arguments.get(ROUTING_KEY, delivery.routing_key)))
+    return Target(str(queue.arguments[EXCHANGE]), str(queue.arguments.get(ROUTING_KEY, published_with)))
 
 
-def required_target(queue: Queue, delivery: Delivery) -> Target:
+def required_target(queue: Queue, published_with: str) -> Target:
     """Raises UsageError for a message that could go nowhere."""
     if queue.kind == "stream":
         raise UsageError(
             f"{queue.name!r} is a stream, which cannot dead-letter messages: store it elsewhere, then acknowledge it"
         )
-    target = target_of(queue, delivery)
+    target = target_of(queue, published_with)
     if target is None:
         raise UsageError(
             f"queue {queue.name!r} has no dead-letter target, so a rejected message would be lost: declare one ({EXCHANGE}; that of a "

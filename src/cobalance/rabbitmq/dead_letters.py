@@ -17,11 +17,12 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
 from cobalance.rabbitmq.admin import connected
+from cobalance.rabbitmq.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
-FAILURES, ROUTING_KEY = "x-cobalance-failures", "x-cobalance-routing-key"
-"""The headers of a dead letter."""
+FAILURES = "x-cobalance-failures"
+"""The headers of a dead letter, with ``EXCHANGE`` and ``ROUTING_KEY``."""
 
 NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
 """Headers that are about its death; a message that is sent back is without them."""
@@ -42,6 +43,8 @@ class DeadLetter:
     """The partition queue that it came from."""
     routing_key: str | None
     """What it was published with."""
+    exchange: str | None
+    """What it was published to."""
     error: str
     """Type and text of what the handler raised, or RabbitMQ's reason."""
     group: str | None
@@ -63,6 +66,7 @@ class DeadLetter:
             message_id=properties.message_id,
             queue=headers.get(QUEUE) or death.get("queue"),
             routing_key=headers.get(ROUTING_KEY) or keys[0],
+            exchange=headers.get(EXCHANGE, death.get("exchange")),
             error=str(headers.get(ERROR) or death.get("reason") or "unknown"),
             group=headers.get(GROUP),
             failures=headers.get(FAILURES),
@@ -120,8 +124,9 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
 
 
 def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
-    """Sends dead letters back to the partition queues they came from, behind what is there: those of these ids, or all. Keys and headers
-    are kept, but for those about their death.
+    """Sends dead letters back to the partition queues they came from, behind what is there, and to nobody else: those of these ids, or all.
+    Headers are kept, but for those about their death; the exchange and routing key that they were published with are headers now, by which
+    ``Delivery.exchange`` and ``Delivery.routing_key`` go.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
@@ -190,7 +195,10 @@ def _send_back(channel: BlockingChannel, letter: DeadLetter, properties: BasicPr
         raise UsageError(
             f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
         )
-    publish(channel, "", letter.queue, _without(properties, NOT_THE_MESSAGES), body)
+    again = _without(properties, NOT_THE_MESSAGES)
+    if letter.routing_key is not None and letter.exchange is not None:
+        again.headers = {**(again.headers or {}), EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
+    publish(channel, "", letter.queue, again, body)
 
 
 def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:

@@ -10,6 +10,9 @@ from cobalance.rabbitmq.encoding import Body
 from cobalance.rabbitmq.replies import Reply
 from cobalance.rabbitmq.topic import Topic
 
+ROUTING_KEY, EXCHANGE = "x-cobalance-routing-key", "x-cobalance-exchange"
+"""What a message was published with; headers of dead letters, and of those that were sent back to their queue."""
+
 
 @attrs.frozen
 class Tenure:
@@ -100,7 +103,12 @@ class Delivery:
     @property
     def routing_key(self) -> str:
         """As published: for a topic, the number of the partition."""
-        return self.method.routing_key or ""
+        return str(self.headers.get(ROUTING_KEY) or self.method.routing_key or "")
+
+    @property
+    def exchange(self) -> str:
+        """As published: for a topic, its name."""
+        return str(self.headers.get(EXCHANGE, self.method.exchange or ""))
 
     @property
     def offset(self) -> int | None:

@@ -134,7 +134,7 @@ class GroupChannel:
     def _reject(self, lane: Lane, delivery: Delivery) -> None:
         """By RabbitMQ, whose headers programs go by. It drops what has no target, so that is looked for first."""
         queue = lane.worker.queue
-        target = target_of(queue, delivery)
+        target = target_of(queue, delivery.method.routing_key or "")
         if target is None or target.is_there(self._pika.connection):
             lane.reject(delivery)
             return

@@ -220,7 +220,7 @@ class FailurePolicy:
             UsageError: there is nothing to send it to.
             ValueError: it was settled before.
         """
-        required_target(worker.queue, delivery)
+        required_target(worker.queue, delivery.routing_key)
         if worker.leave(delivery):
             sent = self._send(worker.queue, delivery, Reason(self._group, "rejected"))
             sent.add_done_callback(lambda it: self._left(it, delivery, worker))
