@@ -28,6 +28,9 @@ def create(
     dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
     max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
     max_bytes: Annotated[int | None, Parameter(help="stream only: how much of a partition is kept.")] = None,
+    group: Annotated[
+        str | None, Parameter(help="Besides, queues of this group's own with all messages from now on: NAME@GROUP.")
+    ] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Create a topic. One that exists already and is the same is left as it is."""
@@ -41,7 +44,7 @@ def create(
         dead_letter=dead_letter,
         retention=Retention(max_age=max_age, max_bytes=max_bytes),
     )
-    create_topic(amqp_url, topic)
+    create_topic(amqp_url, topic, group=group)
 
 
 def list_topics(

@@ -8,7 +8,8 @@ name           type    contents; lifetime is the group's (``_prelude/87_expiry.l
 ``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` says after a script that died how far the
                        repair is (``85_repair.lua``); per member ``r:<id>`` last request
                        and session end in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>`` cursor and
-                       sum when it was last told everything, ``a:<id>`` last results; per subscription
+                       sum when it was last told everything, ``a:<id>`` last results, ``w:<id>`` what it told that it has in flight
+                       (``report.lua``); per subscription
                        ``u:<subscription>`` how far its list is known
 ``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
                        ``=<instance id>`` → member id
@@ -89,6 +90,10 @@ def group_names(keys: Iterable[str], prefix: str = DEFAULT_PREFIX) -> list[str]:
     places = {place_of(key) for key in keys}
     return sorted(place[1] for place in places if place is not None and place[0] == prefix)
 
+
+QUEUES_KEY = f"cobalance:{SCHEMA}:{{queues}}:worked-by"
+"""A hash that all groups of a Redis share: broker and queue → the group that a member last entered to work it (other_groups.py). No script
+of a group touches it, and nothing but a warning hangs on it."""
 
 EVERYBODY = "-"
 """Whoever listens for a group hears what is published for this member; it is asked to call when the group begins to recover."""

@@ -7,6 +7,7 @@ import attrs
 
 from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
 from cobalance.rabbitmq.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.queue_sets import bind_set, mark_sets, own_set, sets_marker
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.retention import Retention
 from cobalance.rabbitmq.topic import QueueType, Topic
@@ -19,10 +20,30 @@ LAYOUT_ARGUMENT = "x-cobalance-layout"
 """An exchange that bears it besides is the marker of a layout."""
 
 
-def create_topic(url: str, topic: Topic) -> Topic:
+def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     """Declares the topic's exchange, queues and bindings. What exists already must be the same, and is then left as it is; a topic
     that was grown meanwhile is. Returns the topic as it is.
+
+    With a `group`, also a queue set of its own, which gets all messages from then on beside the topic's own queues; returns that set,
+    which is consumed as a topic, and is `topic.for_group(group)`. A topic with sets cannot be grown.
     """
+    if group is None:
+        return _create_topic(url, topic)
+    own = own_set(topic, group)
+    return _create_set(url, _create_topic(url, topic), own)
+
+
+def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
+    with connected(url) as admin, admin.changing(topic.name):
+        mark_sets(admin, topic, own)
+        current = current_layout(admin, topic)
+    own = _create_topic(url, attrs.evolve(own, partitions=current.partitions))
+    with connected(url) as admin:
+        bind_set(admin, current, own)
+    return own
+
+
+def _create_topic(url: str, topic: Topic) -> Topic:
     with connected(url) as admin:
         if admin.has_exchange(topic.marker):  # Complete: binding it again would bring back a layout that was closed.
             try:
@@ -189,6 +210,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
         for queue in queues if not force else ():
             admin.refuse_in_use(queue)
         admin.delete_exchange(name)
+        admin.delete_exchange(sets_marker(name))
         for queue in queues:
             admin.delete(queue)
         for it in reversed(layouts):

@@ -59,6 +59,8 @@ class BrokerConnection:
         """The broker, short of memory or disk, has stopped reading what we send."""
         self.server_version = ""
         """Which RabbitMQ answered last, such as "4.0.5"."""
+        self.cluster = ""
+        """The name of its cluster, by which RabbitMQs can be told apart."""
         self.frame_max = 0
         """The largest frame that it takes, in bytes; 0 when it has not said."""
         self._url, self._heartbeat_s = url, heartbeat_s
@@ -206,6 +208,7 @@ class BrokerConnection:
         def on_open(connection: Any) -> None:
             self._pika = connection
             self.server_version = str((connection.server_properties or {}).get("version", ""))
+            self.cluster = str((connection.server_properties or {}).get("cluster_name", ""))
             self.frame_max = connection.params.frame_max
             self._limit.connected(connection.params.channel_max)
             connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))

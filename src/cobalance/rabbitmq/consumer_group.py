@@ -27,6 +27,8 @@ from cobalance.rabbitmq.handling import Handling
 from cobalance.rabbitmq.in_flight import Room, Share
 from cobalance.rabbitmq.learning import LearningWorker
 from cobalance.rabbitmq.options import check_options, checked_source
+from cobalance.rabbitmq.other_groups import warnings_of
+from cobalance.rabbitmq.parameters import virtual_host
 from cobalance.rabbitmq.partition import PartitionConsumer
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.queues import Guard, Queue
@@ -250,9 +252,16 @@ class ConsumerGroup(Streaming):
         self._replies = Replies(self.connection)
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._patience.call(self._reconnection.open)
+        await in_thread(self._warn_of_other_groups)
         # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
         self._subscription = self._subscribed.id
         self._resources = tuple(self._queues) if self._subscribed.is_certain else None
+
+    def _warn_of_other_groups(self) -> None:
+        names = sorted(queue.name for queue in self._queues.values() if not self._reads_as_stream(queue))
+        broker = f"{self.connection.cluster}/{virtual_host(self._amqp_url)}"
+        for warning in warnings_of(self._coordinator.transport, self.name, broker, names):
+            log.warning("group %s: %s", self.name, warning)
 
     async def _enter_group(self) -> None:
         if self._subscribed.changes:

@@ -28,6 +28,7 @@ import attrs
 from cobalance.errors import TopicMismatch, UsageError
 from cobalance.rabbitmq.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.broker import newest_layout, open_layout, read
+from cobalance.rabbitmq.queue_sets import refuse_sets
 from cobalance.rabbitmq.topic import Topic
 
 
@@ -46,6 +47,7 @@ def grow_topic(url: str, name: str, partitions: int) -> Topic:
             return old
         new = attrs.evolve(old, partitions=partitions, layout=old.layout + 1)
         _check(old, new)
+        refuse_sets(admin, name)
         admin.refuse_more_partitions(new)
         for queue in new.queues:
             admin.declare(queue)

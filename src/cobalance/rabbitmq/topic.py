@@ -62,6 +62,10 @@ class Topic:
         """What the names of the layout's queues begin with."""
         return self.name if self.layout == 1 else self.marker
 
+    def for_group(self, group: str) -> "Topic":
+        """What this group has of the topic, if ``create_topic(…, group=…)`` has made it queues of its own: all messages once more."""
+        return attrs.evolve(self, name=f"{self.name}@{validate_name('group', group)}", layout=1)
+
     @property
     def marker(self) -> str:
         """The exchange that exists from the moment on at which the layout is complete and open. Nothing is published to it."""

@@ -1,0 +1,85 @@
+"""Whether another group works the same queues: then each of their messages goes to one of the two.
+
+Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there. Another
+group is believed to be at work while it has a live member and the queue is among its resources; what is left of a group without members
+keeps nobody. A group in another Redis, or one of an older version, is not seen.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import QUEUES_KEY
+from cobalance.coordinator.transport import Script
+from cobalance.errors import CobalanceError, UnknownGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cobalance.coordinator.transport import Transport
+
+A_CALL = 200
+
+MOST_NAMED = 3
+
+_SIGN = Script.of(
+    "sign_queues",
+    """
+-- KEYS 1 broker and queue → group; ARGV 1 server identity, 2 group, 3… broker and queue. Returns who was there.
+local unpack, signed = table.unpack or unpack, {}
+local before = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
+for i = 3, #ARGV do
+  signed[#signed + 1] = ARGV[i]
+  signed[#signed + 1] = ARGV[2]
+end
+redis.call('HSET', KEYS[1], unpack(signed))
+return before
+""",
+)
+
+
+def find_others(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> dict[str, list[str]]:
+    """Other group → the queues that it works, too. `broker` tells RabbitMQs apart that use one Redis."""
+    found: dict[str, list[str]] = {}
+    for queue, other in _sign(transport, group, broker, queues):
+        if other not in {None, group}:
+            found.setdefault(str(other), []).append(queue)
+    at_work = {other: _worked_by(Coordinator(transport, other), names) for other, names in found.items()}
+    return {other: names for other, names in at_work.items() if names}
+
+
+def _sign(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    for start in range(0, len(queues), A_CALL):
+        page = queues[start : start + A_CALL]
+        before = transport.call(_SIGN, [QUEUES_KEY], [group, *(f"{broker} {name}" for name in page)])
+        for name, other in zip(page, cast("list[bytes | None]", before), strict=True):
+            yield name, None if other is None else bytes(other).decode()
+
+
+def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
+    with suppress(UnknownGroup):
+        now_ms = int(other.state()["heard"])
+        if any(it.status in {"active", "leaving"} and it.expires_ms >= now_ms for it in other.members()):
+            return sorted(set(queues) & {row.name for row in other.resources() if not row.removing})
+    return []
+
+
+def warnings_of(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> list[str]:
+    """One for each other group; none where Redis does not let us look."""
+    try:
+        others = find_others(transport, group, broker, queues)
+    except CobalanceError:
+        return []
+    return [_in_words(group, other, names) for other, names in others.items()]
+
+
+def _in_words(group: str, other: str, queues: Sequence[str]) -> str:
+    more = f" and {len(queues) - MOST_NAMED} more" if len(queues) > MOST_NAMED else ""
+    return (
+        f"group {other} works {', '.join(queues[:MOST_NAMED])}{more}, too, and has members now: each message goes to one of the two groups, "
+        f"and a guarded queue to whoever was first. For all messages in both, give one of them queues of its own: "
+        f'create_topic(url, topic, group="{group}") or `cobalance topic create TOPIC --partitions N --group {group}`, and consume '
+        f'topic.for_group("{group}"). If {other} is this group\'s former name, stop its processes'
+    )

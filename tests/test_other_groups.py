@@ -1,0 +1,161 @@
+"""Two groups on one topic: the second is told, and how each of them gets all messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.cli_process import cobalance
+from tests.consumers import SETTINGS, Seen, channel, new_topic
+from tests.names import unique
+
+from cobalance import ConsumerGroup, Publisher, Topic
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.transport import open_transport
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery, create_topic, delete_topic, grow_topic
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def anyio_backend() -> str:
+    """One is enough."""
+    return "asyncio"
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
+    """Two partitions, whose messages go to one consumer each."""
+    with new_topic(amqp_url, 2, request.param) as made:
+        yield made
+
+
+class Servers:
+    """Makes members of groups that begin at once."""
+
+    def __init__(self, redis_url: str, amqp_url: str) -> None:
+        self.redis_url, self.amqp_url = redis_url, amqp_url
+        self._names: dict[str, str] = {}
+
+    def named(self, name: str) -> str:
+        """One of its own for each test."""
+        if name not in self._names:
+            self._names[name] = unique(name)
+            transport = open_transport(self.redis_url)
+            Coordinator(transport, self._names[name]).create(SETTINGS)
+            transport.close()
+        return self._names[name]
+
+    def member(self, name: str, source: Any, seen: Seen | None = None) -> ConsumerGroup:
+        """Still to be entered."""
+
+        async def handle(delivery: Delivery) -> None:
+            if seen is not None:
+                seen.note(delivery)
+
+        return ConsumerGroup(self.named(name), source, handle, amqp_url=self.amqp_url, redis_url=self.redis_url)
+
+
+@pytest.fixture
+def servers(redis_url: str, amqp_url: str) -> Servers:
+    """The tests' own."""
+    return Servers(redis_url, amqp_url)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Of other groups."""
+    return [it.getMessage() for it in caplog.records if it.levelno == logging.WARNING and "too, and" in it.getMessage()]
+
+
+async def test_the_second_group_on_a_topic_is_told(
+    servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with the other's name, the queues, and what to do."""
+    async with servers.member("billing", topic) as billing:
+        await billing.wait_held(*topic.queue_names)
+        assert warnings(caplog) == []
+        async with servers.member("audit", topic):
+            (warning,) = warnings(caplog)
+    first, second = servers.named("billing"), servers.named("audit")
+    assert warning.startswith(
+        f"group {second}: group {first} works {', '.join(topic.queue_names)}, too, and has members"
+    )
+    assert f'create_topic(url, topic, group="{second}")' in warning
+
+
+async def test_what_the_warning_says_to_do_gives_both_all_messages(
+    servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nobody is warned any more."""
+    audit = servers.named("audit")
+    own = create_topic(servers.amqp_url, topic, group=audit)
+    assert own == topic.for_group(audit)
+    bills, audits = Seen(), Seen()
+    try:
+        async with servers.member("billing", topic, bills), servers.member("audit", topic.for_group(audit), audits):
+            with Publisher(servers.amqp_url, topic) as publisher:
+                for number in range(20):
+                    publisher.publish(f"customer-{number}", str(number).encode())
+            assert sorted(await bills.wait(20)) == sorted(await audits.wait(20))
+    finally:
+        delete_topic(servers.amqp_url, own.name, force=True)
+    assert warnings(caplog) == []
+
+
+async def test_a_group_without_members_keeps_nobody(
+    servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A former name's group, and another member of the same one."""
+    async with servers.member("billing", topic) as billing:
+        await billing.wait_held()
+    async with servers.member("invoices", topic), servers.member("invoices", topic):
+        assert warnings(caplog) == []
+
+
+async def test_streams_are_anybodys(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    """They are read as often as anybody likes."""
+    with new_topic(servers.amqp_url, 1, "stream") as topic:
+        async with servers.member("billing", topic) as billing, servers.member("audit", topic):
+            await billing.wait_held()
+        with pytest.raises(UsageError, match="streams, which any number of groups may read"):
+            create_topic(servers.amqp_url, topic, group="audit")
+    assert warnings(caplog) == []
+
+
+async def test_a_redis_that_does_not_let_us_look_says_nothing(servers: Servers, topic: Topic, monkeypatch: Any) -> None:
+    """What is not known is not claimed, and keeps nobody."""
+    monkeypatch.setattr("cobalance.rabbitmq.other_groups.QUEUES_KEY", "elsewhere:{queues}:worked-by")
+    async with servers.member("billing", topic) as billing:
+        await billing.wait_held()
+
+
+def test_sets_follow_the_layout_and_keep_a_topic_from_being_grown(amqp_url: str) -> None:
+    """A set that got nothing of new partitions would lose messages."""
+    with new_topic(amqp_url, 1) as topic:
+        grow_topic(amqp_url, topic.name, 3)
+        own = create_topic(amqp_url, topic, group="audit")
+        assert own.partitions == 3
+        with Publisher(amqp_url, topic) as publisher:
+            for number in range(3):
+                publisher.publish(None, b"x", partition=number)
+        with channel(amqp_url) as it:
+            found = [it.queue_declare(name, passive=True).method.message_count for name in own.queue_names]
+        assert found == [1, 1, 1]
+        for name in (topic.name, own.name):
+            with pytest.raises(UsageError, match="cannot be grown"):
+                grow_topic(amqp_url, name, 5)
+        delete_topic(amqp_url, own.name, force=True)
+
+
+async def test_the_command_line_makes_a_set(amqp_url: str, topic: Topic) -> None:
+    """Of a topic that is there; again, it is left as it is."""
+    command = ("topic", "create", topic.name, "--partitions", "2", "--type", topic.queue_type, "--group", "audit")
+    environment = {"COBALANCE_AMQP_URL": amqp_url}
+    for _ in range(2):
+        outcome = await anyio.to_thread.run_sync(lambda: cobalance(*command, environment=environment))
+        assert (outcome.code, outcome.err) == (0, "")
+    delete_topic(amqp_url, f"{topic.name}@audit")
