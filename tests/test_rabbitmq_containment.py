@@ -191,10 +191,9 @@ def test_who_goes_on_behind_a_message_that_cannot_be_read_is_not_stopped_by_it(a
                 assert [it.offset for it in taken] == [offset]
                 consumer.done(taken[0])
             if after < 1:
-                ready.clear()
-                assert not consumer.take()  # which asks to be called when there is something
-                assert behind or ready.wait(WITHIN_S)
-                assert not consumer.take()
+                while events.empty():  # the message may come before it is asked for, or after
+                    assert not consumer.take()
+                    ready.wait(0.05)
                 assert isinstance(events.get(timeout=WITHIN_S).error, MessageUnreadable)
             else:
                 consumer.release().result(WITHIN_S)
