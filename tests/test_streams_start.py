@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.consumers import SETTINGS, Place, place, until
+from pika.exchange_type import ExchangeType
+from tests.consumers import SETTINGS, Place, channel, place, until
 from tests.names import unique
 from tests.reading import Reading, committed, member
 from tests.streams import TINY, Stream, new_stream
 
+from cobalance.rabbitmq.reading_mark import mark_name
 from cobalance.rabbitmq.stream_settings import Start
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +88,7 @@ async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> No
 
 
 def grown_by_itself(here: Place) -> None:
-    """The group was made by its first member: nobody knows whether there was one before."""
+    """The group was made by its first member: Redis does not know whether there was one before."""
     here.group = unique("grown")
     here.coordinator = type(here.coordinator)(here.coordinator.transport, here.group)
 
@@ -101,9 +103,28 @@ async def test_an_unknown_offset_can_mean_the_first(
     """Some messages may come again; none is skipped."""
     with place(amqp_url, redis_url) as here:
         grown_by_itself(here)
+        with channel(amqp_url) as it:
+            it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()
         async with member(here, stream, reading, **options):
             assert await reading.wait(10) == list(range(10))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize(
+    ("options", "first"), [({"start": "next"}, 10), ({"start": 5}, 5), ({"on_unknown_offset": "stop"}, 0)], ids=str
+)
+async def test_a_group_that_has_never_read_the_stream_just_starts(
+    amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any], first: int
+) -> None:
+    """Nobody has created it; RabbitMQ knows that it is new."""
+    with place(amqp_url, redis_url) as here:
+        grown_by_itself(here)
+        reading = Reading()
+        async with member(here, stream, reading, **options):
+            await until(lambda: (committed(here, stream) or -2) >= first - 1)
+            stream.append(2)
+            assert await reading.wait(12 - first) == list(range(first, 12))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
@@ -114,6 +135,8 @@ async def test_an_unknown_offset_can_stop_the_stream(
     """Nobody works it until an operator has said where to go on, and then somebody does."""
     with place(amqp_url, redis_url) as here:
         grown_by_itself(here)
+        with channel(amqp_url) as it:  # it has read the stream, and Redis has lost that
+            it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()
         async with member(here, stream, reading, **options):
             halted = (await until(lambda: here.journal("halted")))[0]

@@ -19,6 +19,7 @@ from cobalance.errors import ChannelLost, CobalanceError, CommitOutcomeUnknown, 
 from cobalance.events import Abandoned, Drained
 from cobalance.rabbitmq.partition_worker import PartitionWorker
 from cobalance.rabbitmq.partitions import Partitions
+from cobalance.rabbitmq.reading_mark import is_marked, mark
 from cobalance.rabbitmq.start import BEFORE_FIRST, offset_before
 from cobalance.rabbitmq.stream_consumer import StreamConsumer
 from cobalance.wakeup import Wakeup, result_of
@@ -71,6 +72,7 @@ class StreamWorker(PartitionWorker):
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
         self._finished = self._since_commit = 0
+        self._marked = False
         self._seeking: Start | None = None
         self._progress, self._commit_due = Wakeup(), Wakeup()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
@@ -123,6 +125,8 @@ class StreamWorker(PartitionWorker):
                 await self._seek(self._seeking)
             elif self._position is None:
                 await self._begin()
+            elif not self._marked:
+                await self._mark()
         except CobalanceError as error:
             connected = self.partitions.connection.is_open
             verdict = self._losses.judge(error, consumed=False, delivered=0, connected=connected)
@@ -142,13 +146,22 @@ class StreamWorker(PartitionWorker):
         await self._commit(after)  # or the next holder would decide it anew, and skip what came in between
         self._place(after)
 
+    async def _mark(self) -> bool:
+        """Before anything is committed, RabbitMQ knows that something may be; if it lets us."""
+        self._marked = await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
+        return self._marked
+
     def _place(self, after: int) -> None:
         with self._counting:
             self._position = after
 
     async def _first_start(self) -> Start:
         """The user's start if nothing can ever have been committed, else what the user wants to be done about that."""
-        if await self._streams.offsets_known():
+        known = await self._streams.offsets_known()
+        is_new = not known and not await result_of(
+            is_marked(self._streams.connection, self._streams.name, self.queue.name)
+        )
+        if (await self._mark() and is_new) or known:
             return self._settings.start
         if self._settings.stops_on_unknown_offset:
             raise _no_offset(self.queue.name)
@@ -272,7 +285,7 @@ class StreamWorker(PartitionWorker):
 
 def _no_offset(stream: str) -> OffsetUnknown:
     return OffsetUnknown(
-        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, the group was made by its first "
-        f"member instead of by cobalance group create, or a stream was removed from it for more than a week. Say where to begin, e.g. "
+        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
+        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
         f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute; or use on_unknown_offset='first'."
     )

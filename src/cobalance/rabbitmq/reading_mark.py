@@ -1,0 +1,96 @@
+"""What RabbitMQ knows of a group that has begun to read a stream: an exchange without bindings, which outlives Redis's data.
+
+A committed offset that is missing in Redis was never there, or was lost. Where the mark is missing, too, the group is new to the stream. It is
+made before the first offset is committed, so whoever has read anything has left it.
+"""
+
+import hashlib
+from concurrent.futures import Future
+
+from pika import exceptions as pika_errors
+from pika.channel import Channel
+from pika.exchange_type import ExchangeType
+
+from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.containment import contained, failure_of
+from cobalance.rabbitmq.failures import channel_lost, is_unavailable
+from cobalance.rabbitmq.pika_internals import bare_close
+
+REFUSED = frozenset({403, 404, 406})
+"""Not allowed, not there, there as something else."""
+
+
+def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+    """Whether the group may have read the stream."""
+    return _begin(_Declaration(connection, group, stream, passive=True))
+
+
+def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+    """From now on it may have. False when the user may not configure exchanges of that name."""
+    return _begin(_Declaration(connection, group, stream, passive=False))
+
+
+def mark_name(group: str, stream: str) -> str:
+    """The exchange's name. Its arguments say in words what it is for."""
+    return f"cobalance.read.{hashlib.sha256(f'{group} {stream}'.encode()).hexdigest()[:32]}"
+
+
+def _begin(declaration: "_Declaration") -> Future[bool]:
+    if not declaration.connection.submit(declaration.begin):
+        declaration.lost("the connection to RabbitMQ is gone")
+    return declaration.answer
+
+
+class _Declaration:
+    """One attempt, on its own channel. All methods run on the I/O thread."""
+
+    def __init__(self, connection: BrokerConnection, group: str, stream: str, *, passive: bool) -> None:
+        self.connection = connection
+        self.answer: Future[bool] = Future()
+        self.answer.set_running_or_notify_cancel()
+        self._group, self._stream, self._passive = group, stream, passive
+
+    @contained
+    def begin(self) -> None:
+        self.connection.add_end_listener(self.lost)
+        if not self.answer.done():  # else it has just ended
+            self.connection.open_channel(self._declare).add_on_close_callback(self._closed)
+
+    @contained
+    def lost(self, reason: str) -> None:
+        self.broken(channel_lost(self._stream, reason))
+
+    def broken(self, error: Exception) -> None:
+        """One of its methods has raised this, or the channel was lost."""
+        if not self.answer.done():
+            self.connection.remove_end_listener(self.lost)
+            self.answer.set_exception(failure_of(error, self._stream))
+
+    @contained
+    def _declare(self, channel: Channel) -> None:
+        channel.exchange_declare(
+            mark_name(self._group, self._stream),
+            ExchangeType("direct"),
+            passive=self._passive,
+            durable=True,
+            arguments={"x-cobalance-group": self._group, "x-cobalance-stream": self._stream},
+            callback=lambda _: self._found(channel),
+        )
+
+    @contained
+    def _found(self, channel: Channel) -> None:
+        self._end(True)
+        bare_close(channel)
+
+    @contained
+    def _closed(self, _: Channel, reason: Exception) -> None:
+        refused = isinstance(reason, pika_errors.ChannelClosedByBroker) and reason.reply_code in REFUSED
+        if refused and not is_unavailable(reason):
+            self._end(False)
+        else:
+            self.broken(reason)
+
+    def _end(self, found: bool) -> None:
+        if not self.answer.done():
+            self.connection.remove_end_listener(self.lost)
+            self.answer.set_result(found)
