@@ -49,12 +49,12 @@ class Coordinator:
     def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
         self.group = validate_name("group", group)
         self.transport = transport
-        self._prefix = validate_name("key prefix", key_prefix)
+        self.key_prefix = validate_name("key prefix", key_prefix)
         self._keys = group_keys(group, key_prefix)
 
     def channel(self, member: str) -> str:
         """Where a member hears of changes, and listens for them."""
-        return hint_channel(self.group, member, self._prefix)
+        return hint_channel(self.group, member, self.key_prefix)
 
     def execute(self, request: Request) -> CoordinatorReply:
         """Sends one request, once; while the group is being repaired, each call only brings that forward.

@@ -74,6 +74,13 @@ def journal_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
     return _key(prefix, group, "journal")
 
 
+def queues_key(prefix: str = DEFAULT_PREFIX) -> str:
+    """A hash that all groups under a prefix share: broker and queue → the group that a member last entered to work it (other_groups.py).
+    No script of a group touches it, and nothing but a warning hangs on it.
+    """
+    return _key(prefix, "queues", "worked-by")
+
+
 def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
     """Matches one key of each group, in Redis's glob syntax, where braces mean themselves."""
     return _key(prefix, "*", "state")
@@ -90,10 +97,6 @@ def group_names(keys: Iterable[str], prefix: str = DEFAULT_PREFIX) -> list[str]:
     places = {place_of(key) for key in keys}
     return sorted(place[1] for place in places if place is not None and place[0] == prefix)
 
-
-QUEUES_KEY = f"cobalance:{SCHEMA}:{{queues}}:worked-by"
-"""A hash that all groups of a Redis share: broker and queue → the group that a member last entered to work it (other_groups.py). No script
-of a group touches it, and nothing but a warning hangs on it."""
 
 EVERYBODY = "-"
 """Whoever listens for a group hears what is published for this member; it is asked to call when the group begins to recover."""

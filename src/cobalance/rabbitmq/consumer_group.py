@@ -260,7 +260,7 @@ class ConsumerGroup(Streaming):
     def _warn_of_other_groups(self) -> None:
         names = sorted(queue.name for queue in self._queues.values() if not self._reads_as_stream(queue))
         broker = f"{self.connection.cluster}/{virtual_host(self._amqp_url)}"
-        for warning in warnings_of(self._coordinator.transport, self.name, broker, names):
+        for warning in warnings_of(self._coordinator, broker, names):
             log.warning("group %s: %s", self.name, warning)
 
     async def _enter_group(self) -> None:

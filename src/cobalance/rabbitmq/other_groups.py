@@ -2,7 +2,7 @@
 
 Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there. Another
 group is believed to be at work while it has a live member and the queue is among its resources; what is left of a group without members
-keeps nobody. A group in another Redis, or one of an older version, is not seen.
+keeps nobody. A group in another Redis, under another key prefix or of an older version is not seen.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import QUEUES_KEY
+from cobalance.coordinator.keys import queues_key
 from cobalance.coordinator.transport import Script
 from cobalance.errors import CobalanceError, UnknownGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cobalance.coordinator.transport import Transport
 
 A_CALL = 200
 
@@ -40,20 +39,24 @@ return before
 )
 
 
-def find_others(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> dict[str, list[str]]:
+def find_others(ours: Coordinator, broker: str, queues: Sequence[str]) -> dict[str, list[str]]:
     """Other group → the queues that it works, too. `broker` tells RabbitMQs apart that use one Redis."""
     found: dict[str, list[str]] = {}
-    for queue, other in _sign(transport, group, broker, queues):
-        if other not in {None, group}:
+    for queue, other in _sign(ours, broker, queues):
+        if other not in {None, ours.group}:
             found.setdefault(str(other), []).append(queue)
-    at_work = {other: _worked_by(Coordinator(transport, other), names) for other, names in found.items()}
+    at_work = {
+        other: _worked_by(Coordinator(ours.transport, other, key_prefix=ours.key_prefix), names)
+        for other, names in found.items()
+    }
     return {other: names for other, names in at_work.items() if names}
 
 
-def _sign(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _sign(ours: Coordinator, broker: str, queues: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     for start in range(0, len(queues), A_CALL):
         page = queues[start : start + A_CALL]
-        before = transport.call(_SIGN, [QUEUES_KEY], [group, *(f"{broker} {name}" for name in page)])
+        words = [ours.group, *(f"{broker} {name}" for name in page)]
+        before = ours.transport.call(_SIGN, [queues_key(ours.key_prefix)], words)
         for name, other in zip(page, cast("list[bytes | None]", before), strict=True):
             yield name, None if other is None else bytes(other).decode()
 
@@ -66,13 +69,13 @@ def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
     return []
 
 
-def warnings_of(transport: Transport, group: str, broker: str, queues: Sequence[str]) -> list[str]:
+def warnings_of(ours: Coordinator, broker: str, queues: Sequence[str]) -> list[str]:
     """One for each other group; none where Redis does not let us look."""
     try:
-        others = find_others(transport, group, broker, queues)
+        others = find_others(ours, broker, queues)
     except CobalanceError:
         return []
-    return [_in_words(group, other, names) for other, names in others.items()]
+    return [_in_words(ours.group, other, names) for other, names in others.items()]
 
 
 def _in_words(group: str, other: str, queues: Sequence[str]) -> str:
