@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 from tests.chromium import find_chromium
+from tests.consumers import Place, place
 from tests.faults.secured import Secured
 from tests.redis_user import as_published_user, published_user
 
@@ -72,6 +73,13 @@ def rabbitmq_server() -> Iterator[servers.RabbitMQServer]:
 def amqp_url(rabbitmq_server: servers.RabbitMQServer) -> str:
     """Where the shared RabbitMQ listens."""
     return rabbitmq_server.url
+
+
+@pytest.fixture
+def here(amqp_url: str) -> Iterator[Place]:
+    """The shared RabbitMQ and a group in memory."""
+    with place(amqp_url) as it:
+        yield it
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pika.spec import BasicProperties
 from tests.cli_process import cobalance
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
@@ -21,13 +21,6 @@ pytestmark = pytest.mark.anyio
 
 ONCE = Retries(1, first_ms=5)
 OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture(params=["classic", "quorum"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import anyio
 import pytest
-from tests.consumers import Place, Seen, new_topic, place
+from tests.consumers import Place, Seen, new_topic
 from tests.names import unique
 
 from cobalance import Group, Tenure
@@ -27,13 +26,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """Nothing here depends on the event loop."""
     return "asyncio"
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 def ended(entries: list[JournalEntry]) -> JournalEntry:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import anyio
 import pytest
-from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, new_topic, until
 from tests.names import unique
 
 from cobalance import BlockingGroup, BlockingTenure, Group, Tenure
@@ -22,13 +21,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 async def test_a_work_function_sees_that_it_is_paused() -> None:

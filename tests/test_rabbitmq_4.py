@@ -58,13 +58,6 @@ def test_the_delivery_limit_of_a_queue(
     assert delivery_limit(Queue("q", arguments), rabbitmq) == limit
 
 
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
-
-
 def ready_in(url: str, queue: str) -> int | None:
     """How many messages wait in a queue."""
     with channel(url) as it:

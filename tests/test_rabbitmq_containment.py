@@ -6,13 +6,12 @@ import logging
 import queue
 import struct
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
 import pytest
 from pika.spec import BasicProperties
-from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, place, until
+from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, until
 from tests.streams import connected, new_stream
 
 from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
@@ -29,13 +28,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """What happens on the connection's thread is the same on both event loops."""
     return "asyncio"
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 def handler_of(seen: Seen) -> Any:

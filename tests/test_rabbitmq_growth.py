@@ -358,13 +358,6 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
         await until(lambda: log == ["old", "new"])
 
 
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
-
-
 async def test_a_message_that_comes_late_is_not_lost(here: Place, topic: Topic, caplog: Any) -> None:
     """Should RabbitMQ, or somebody else, put one into a closed layout after the switch, it is processed and reported."""
     processed: list[str] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio.lowlevel
 import pytest
-from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
@@ -26,13 +26,6 @@ Body = Callable[[Delivery], Awaitable[None]]
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 async def left(member: ConsumerGroup) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import pytest
-from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.batches import Batch
@@ -29,13 +29,6 @@ LATE = Retries(2, first_ms=600_000, last_ms=600_000)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 Wrap = Callable[[Callable[[Delivery], Any]], Any]

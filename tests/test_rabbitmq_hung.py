@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
 import pytest
 import sniffio
-from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.errors import HandlerHung
 from cobalance.rabbitmq import Delivery
@@ -28,13 +27,6 @@ OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 class Hanging:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import anyio
 import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
@@ -20,13 +18,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 def test_who_comes_first_is_let_in_first() -> None:

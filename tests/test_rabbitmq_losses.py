@@ -27,13 +27,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
-
-
 @pytest.fixture(scope="module")
 def impatient_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
     """A RabbitMQ that gives a consumer two seconds to acknowledge a message, and looks twice a second."""

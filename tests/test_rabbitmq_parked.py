@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.streams import new_stream
 
 from cobalance.errors import InvalidSettings, UsageError
@@ -38,13 +38,6 @@ LATE = Retries(9, mode="park", key=key_of, first_ms=600_000, last_ms=600_000)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture(params=["classic", "quorum"])

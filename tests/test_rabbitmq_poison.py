@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.consumers import SETTINGS, Place, Seen, new_topic, place, until
+from tests.consumers import SETTINGS, Place, Seen, new_topic, until
 
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.retries import Retries
@@ -15,13 +14,6 @@ from cobalance.rabbitmq.retries import Retries
 pytestmark = pytest.mark.anyio
 
 ONCE = Retries(1, first_ms=5)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 async def test_one_bad_message_ends_no_process(here: Place, caplog: pytest.LogCaptureFixture) -> None:

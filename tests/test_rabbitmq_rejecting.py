@@ -9,7 +9,7 @@ from typing import Any
 
 import pika
 import pytest
-from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.errors import UsageError
@@ -21,13 +21,6 @@ from cobalance.settings import MemberSettings
 pytestmark = pytest.mark.anyio
 
 OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture(params=["no exchange", "no queue", "no binding"])

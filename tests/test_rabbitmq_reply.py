@@ -9,7 +9,7 @@ from typing import Any, cast
 import pika
 import pytest
 from pika.spec import BasicProperties
-from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
+from tests.consumers import SETTINGS, Place, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.errors import UsageError
@@ -21,13 +21,6 @@ from cobalance.rabbitmq.retries import Retries
 pytestmark = pytest.mark.anyio
 
 SOON = Retries(3, first_ms=5, last_ms=10)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.consumers import Place, Seen, channel, new_topic, place, until
+from tests.consumers import Place, Seen, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.errors import UsageError
@@ -21,13 +21,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """What happens at the broker is the same on both event loops."""
     return "asyncio"
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture

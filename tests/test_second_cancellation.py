@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 
 import anyio
 import pytest
-from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, place, until
+from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, until
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """On trio a shield keeps everything out."""
     return "asyncio"
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """The shared RabbitMQ and a group in memory."""
-    with place(amqp_url) as it:
-        yield it
 
 
 class Blocking:

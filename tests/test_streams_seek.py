@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
-from tests.consumers import Place, new_topic, place, until
+from tests.consumers import Place, new_topic, until
 from tests.reading import Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     return str(request.param)
-
-
-@pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """A group that is known to be new."""
-    with place(amqp_url) as it:
-        yield it
 
 
 @pytest.fixture

@@ -26,13 +26,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def here(amqp_url: str) -> Iterator[Place]:
-    """A group that is known to be new."""
-    with place(amqp_url) as it:
-        yield it
-
-
-@pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""
     with new_stream(amqp_url, 10) as it:
