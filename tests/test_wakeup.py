@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import anyio
 import pytest
 
-from cobalance.wakeup import Wakeup, result_of
+from cobalance.wakeup import Crossing, Wakeup, result_of
 
 pytestmark = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 WAIT_S = 60
@@ -80,3 +80,51 @@ def test_giving_up_leaves_the_future_alone(backend: str) -> None:
     anyio.run(main, backend=backend)
     assert not future.done()
     future.set_result(1)
+
+
+def test_a_burst_of_futures_crosses_over_once(backend: str) -> None:
+    """However many tasks wait; what has ended before is not waited for."""
+    futures = [Future[int]() for _ in range(5)]
+
+    async def main() -> None:
+        crossing, crossings, results = Crossing(), list[object](), list[int]()
+        run_soon = crossing.loop.run_soon
+
+        def counted(do: Callable[[], None]) -> None:
+            crossings.append(do)
+            run_soon(do)
+
+        crossing.loop.run_soon = counted  # type: ignore[method-assign]
+
+        async def wait(future: Future[int]) -> None:
+            results.append(await crossing.result_of(future))
+
+        with anyio.fail_after(WAIT_S):
+            futures[0].set_result(0)
+            async with anyio.create_task_group() as tasks:
+                for future in futures:
+                    tasks.start_soon(wait, future)
+                await anyio.wait_all_tasks_blocked()
+                for number, future in enumerate(futures[1:], 1):
+                    future.set_result(number)
+        assert sorted(results) == [0, 1, 2, 3, 4]
+        assert len(crossings) == 1
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_loop_knows_whether_it_is_the_current_one(backend: str) -> None:
+    """Who crosses over to another would wait for ever."""
+
+    async def main() -> Crossing:
+        crossing = Crossing()
+        assert crossing.loop.is_current()
+        return crossing
+
+    other = anyio.run(main, backend=backend)
+
+    async def elsewhere() -> None:
+        assert not other.loop.is_current()
+
+    for kind in ("asyncio", "trio"):
+        anyio.run(elsewhere, backend=kind)

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 State = Literal["running", "stopped", "closed"]
 
 
-class _Event(Protocol):
-    def set(self) -> None: ...
-    async def wait(self) -> object: ...
+class Event(Protocol):
+    """Of one loop."""
+
+    def set(self) -> None:
+        """In the loop."""
+
+    async def wait(self) -> object:
+        """Until it is set."""
 
 
 class EventLoop(Protocol):
@@ -28,11 +33,14 @@ class EventLoop(Protocol):
     def run_soon(self, do: Callable[[], None]) -> None:
         """Calls it in the loop; any thread. Raises RuntimeError when the loop is closed."""
 
-    def new_event(self) -> _Event:
+    def new_event(self) -> Event:
         """The loop's own kind: anyio's costs a lookup each time."""
 
     def start_task(self, call: Call) -> object:
         """Runs it in a task that belongs to nobody; to be kept until that has ended. In the loop."""
+
+    def is_current(self) -> bool:
+        """Whether this is called in it; on an event loop."""
 
     def state(self) -> State:
         """Whether it runs; any thread. A loop that its tasks block is running."""
@@ -48,13 +56,20 @@ class Asyncio:
         """Calls it in the loop."""
         self._loop.call_soon_threadsafe(do)
 
-    def new_event(self) -> _Event:
+    def new_event(self) -> Event:
         """For its tasks."""
         return asyncio.Event()
 
     def start_task(self, call: Call) -> object:
         """Cancelled when the loop ends."""
         return self._loop.create_task(call())
+
+    def is_current(self) -> bool:
+        """Whether this is called in it."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # trio's
+            return False
 
     def state(self) -> State:
         """Programs may stop it and let it go on."""
@@ -67,7 +82,7 @@ class Trio:
     """One run of trio's."""
 
     def __init__(
-        self, token: trio.lowlevel.TrioToken, new_event: Callable[[], _Event], spawn: Callable[..., object]
+        self, token: trio.lowlevel.TrioToken, new_event: Callable[[], Event], spawn: Callable[..., object]
     ) -> None:
         self._token, self.new_event, self._spawn = token, new_event, spawn
 
@@ -78,6 +93,12 @@ class Trio:
     def start_task(self, call: Call) -> object:
         """Cancelled when the run ends. What it raises would end the run."""
         return self._spawn(call, context=copy_context())
+
+    def is_current(self) -> bool:
+        """Whether this is called in it."""
+        import trio
+
+        return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
 
     def state(self) -> State:
         """Trio tells only who calls something in it."""

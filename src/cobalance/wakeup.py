@@ -1,6 +1,7 @@
 """From the I/O thread to a task of the user's event loop, asyncio's or trio's: one crossing for a burst of messages."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import TypeVar
 
 from anyio import CancelScope
 
-from cobalance.event_loop import running_event_loop
+from cobalance.event_loop import Event, running_event_loop
 
 T = TypeVar("T")
 
@@ -32,6 +33,35 @@ class Wakeup:
 
     def _set(self) -> None:
         self._event.set()
+
+
+class Crossing:
+    """For many futures that one event loop waits for: one crossing for all that end in a burst. Create it inside the event loop."""
+
+    def __init__(self) -> None:
+        self.loop = running_event_loop()
+        self._ended: deque[Event] = deque()
+        self._is_due = False
+
+    async def result_of(self, future: Future[T]) -> T:
+        """What it returns, or raises, once it has ended."""
+        if not future.done():
+            event = self.loop.new_event()
+            future.add_done_callback(lambda _: self._end(event))
+            await event.wait()
+        return future.result()
+
+    def _end(self, event: Event) -> None:  # any thread
+        self._ended.append(event)
+        if not self._is_due:
+            self._is_due = True
+            with suppress(RuntimeError):  # See above.
+                self.loop.run_soon(self._set_all)
+
+    def _set_all(self) -> None:
+        self._is_due = False  # First: what ends from here on either is found now or asks for another crossing.
+        while self._ended:
+            self._ended.popleft().set()
 
 
 async def end_of(future: Future[T]) -> None:

@@ -15,8 +15,9 @@ from cobalance.rabbitmq.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.outbox import Message
 from cobalance.rabbitmq.outlet import Outlet
+from cobalance.rabbitmq.overdue import Overdue
 from cobalance.rabbitmq.topic import Topic
-from cobalance.wakeup import result_of
+from cobalance.wakeup import Crossing, result_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class _Publishing:
         self._timeout_ms = timeout_ms
         self._envelopes = Envelopes(url)
         self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
+        self._overdue = Overdue(timeout_ms, self._outlet.withdraw)
 
     @property
     def topic(self) -> Topic:
@@ -168,6 +170,8 @@ class AsyncPublisher(_Publishing):
     Publish from several tasks at once to have several messages under way; those of one task keep their order.
     """
 
+    _crossing: Crossing | None = None
+
     async def __aenter__(self) -> Self:
         await self._open()
         return self
@@ -199,13 +203,12 @@ class AsyncPublisher(_Publishing):
         self._outlet.check(message)
         await self._enter()
         outcome = self._outlet.send(message)
+        self._overdue.watch(message)
         try:
-            with anyio.move_on_after(self._timeout_ms / 1000):
-                return await result_of(outcome)
+            return await self._here().result_of(outcome)
         finally:
-            if not outcome.done():  # Out of time, or cancelled.
+            if not outcome.done():  # Cancelled.
                 self._outlet.withdraw(message)
-        return await result_of(outcome)
 
     async def aclose(self) -> None:
         """Waits for what is under way, then closes the connection."""
@@ -215,6 +218,13 @@ class AsyncPublisher(_Publishing):
 
     async def _open(self) -> None:
         await anyio.to_thread.run_sync(self._outlet.open, self._timeout_ms, abandon_on_cancel=True)
+
+    def _here(self) -> Crossing:
+        """To the event loop that this is called in."""
+        crossing = self._crossing
+        if crossing is None or not crossing.loop.is_current():
+            crossing = self._crossing = Crossing()
+        return crossing
 
     async def _enter(self) -> None:
         turn = self._outlet.window.enter()

@@ -1,0 +1,60 @@
+"""Messages whose time is up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from cobalance.rabbitmq.outbox import Message
+from cobalance.rabbitmq.overdue import Overdue
+
+WITHIN_S = 30
+
+
+class Withdrawn:
+    """What was withdrawn, and when."""
+
+    def __init__(self, count: int) -> None:
+        self.messages: list[tuple[str, float]] = []
+        self._count, self.all = count, threading.Event()
+
+    def __call__(self, message: Message) -> None:
+        """One more."""
+        self.messages.append((message.id, time.monotonic()))
+        if len(self.messages) == self._count:
+            self.all.set()
+
+
+def message(name: str) -> Message:
+    """Any."""
+    properties: Any = None
+    return Message(lambda _: 0, name, name, b"", properties)
+
+
+def test_each_has_its_whole_time() -> None:
+    """In order, the first one after a while without any included."""
+    withdrawn = Withdrawn(2)
+    patience = Overdue(100, withdrawn)
+    first, second = message("1"), message("2")
+    sent = [time.monotonic()]
+    patience.watch(first)
+    threading.Event().wait(0.05)
+    sent.append(time.monotonic())
+    patience.watch(second)
+    assert withdrawn.all.wait(WITHIN_S)
+    assert [name for name, _ in withdrawn.messages] == ["1", "2"]
+    assert all(at - since >= 0.1 for (_, at), since in zip(withdrawn.messages, sent, strict=True))
+
+
+def test_what_is_settled_is_not_kept() -> None:
+    """Nor is its thread, once there is nothing to watch."""
+    withdrawn = Withdrawn(1)
+    patience = Overdue(50, withdrawn)
+    for number in range(1_000):
+        patience.watch(message(str(number)))  # which nobody has any more
+    kept = message("kept")
+    patience.watch(kept)
+    assert len(patience._sent) == 1
+    assert withdrawn.all.wait(WITHIN_S)
+    assert [name for name, _ in withdrawn.messages] == ["kept"]
