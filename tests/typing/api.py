@@ -7,6 +7,8 @@ from typing import assert_type
 from cobalance import (
     AsyncPublisher,
     Batch,
+    BlockingConsumerGroup,
+    BlockingTenure,
     CobalanceError,
     ConsumerGroup,
     Delivery,
@@ -149,3 +151,37 @@ async def publish() -> None:
 def outcome(error: CobalanceError) -> str:
     """What is known of a failed call."""
     return error.outcome if isinstance(error, ServerError) else "not_executed"
+
+
+def told(tenures: list[BlockingTenure]) -> None:
+    """A callback in a thread."""
+    assert_type(tenures[0].active, bool)
+
+
+def told_plainly(tenures: list[Tenure]) -> None:
+    """A plain callback of a group on an event loop."""
+    assert_type(tenures[0].token, int)
+
+
+def without_an_event_loop() -> None:
+    """All in threads."""
+    group = BlockingConsumerGroup(
+        "billing", TOPIC, handle_in_thread, on_assigned=told, prefetch=10, connect_timeout_s=30
+    )
+    group.start()
+    assert_type(group.tenures, dict[str, BlockingTenure])
+    assert_type(group.failed, BaseException | None)
+    group.stop()
+
+
+async def in_a_lifespan() -> None:
+    """Begun here, ended there."""
+    group = ConsumerGroup("billing", TOPIC, handle, on_lost=told_plainly)
+    await group.start()
+    await group.stop()
+
+
+def in_tests() -> None:
+    """Without servers."""
+    assert_type(Delivery.fake(b"{}", key="customer-1", headers={"n": 1}, topic=TOPIC), Delivery)
+    assert_type(Tenure.fake("photos", commits=[]), Tenure)

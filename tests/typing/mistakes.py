@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from cobalance import Batch, ConsumerGroup, Delivery, Group, Publisher
+from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Publisher
 from cobalance.rabbitmq.dropin import GroupConnection
 
 
@@ -37,6 +37,8 @@ def mistakes() -> None:
     """Each is refused by mypy."""
     ConsumerGroup("billing", "orders", handle, batch=Batch(10))  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", handle_list)  # type: ignore[arg-type]
+    BlockingConsumerGroup("billing", "orders", handle)  # type: ignore[arg-type]
+    BlockingConsumerGroup("billing", "orders", handle_list)  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", generates)  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", generates_async)  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", answers)  # type: ignore[arg-type]
