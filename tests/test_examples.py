@@ -63,7 +63,7 @@ def test_quickstart(run: Programs, redis_url: str, amqp_url: str) -> None:
     assert in_order([(line.split()[0], int(line.split()[2])) for line in run.lines])
 
 
-@pytest.mark.parametrize("example", ["trio_consumer.py", "sync_consumer.py"])
+@pytest.mark.parametrize("example", ["trio_consumer.py", "sync_consumer.py", "blocking_consumer.py"])
 def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -> None:
     """A second process joins the first under load, and takes over when that leaves: everything is handled once, in order."""
     name = example.partition("_")[0]

@@ -1,0 +1,27 @@
+"""A consumer inside a larger program without an event loop, which begins and ends it when it likes."""
+
+import os
+import signal
+import threading
+
+from cobalance import BlockingConsumerGroup, Delivery, Topic, create_topic
+
+AMQP_URL = os.environ.get("COBALANCE_AMQP_URL", "amqp://localhost")
+REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
+TOPIC = Topic("blocking-orders", partitions=4)
+
+asked_to_stop = threading.Event()
+
+
+def handle(delivery: Delivery) -> None:
+    """In a thread of the partition's own."""
+    print(f"{delivery.queue} {delivery.body.decode()}\n", end="", flush=True)  # in one piece: other threads print, too
+
+
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: asked_to_stop.set())
+create_topic(AMQP_URL, TOPIC)
+group = BlockingConsumerGroup("blocking", TOPIC, handle, amqp_url=AMQP_URL, redis_url=REDIS_URL)
+group.start()
+asked_to_stop.wait()
+group.stop()
