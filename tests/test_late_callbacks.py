@@ -14,9 +14,11 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from cobalance.assignment import Assignment
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import OnHint, Reply, Script, open_transport
 from cobalance.errors import Fenced, GroupFailed, NotHeld, Unreachable
+from cobalance.events import Abandoned
 from cobalance.group import Group
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.tenure import Tenure
@@ -323,3 +325,13 @@ def test_a_failure_beside_a_program_that_goes_on_is_logged(caplog: pytest.LogCap
         wait()
     assert "a ValueError in the program's code" in caplog.text
     assert "a secret" not in caplog.text
+
+
+async def test_a_member_that_has_failed_begins_nothing_more(make: Callable[..., Group]) -> None:
+    """It is about to leave, and may be given back what it has just let go of: its callbacks would be called once more."""
+    posted: list[Any] = []
+    group = make()
+    group._changed, group._first_error = anyio.Event(), LookupError("of the program's")
+    assert not group._adopt(Assignment("r0", 7, None, posted.append))
+    assert posted == [Abandoned("r0", 7, "resigned")]
+    assert not group.tenures

@@ -189,6 +189,12 @@ class Membership(ABC):
                 self._tasks.start_soon(self._assign_next, it)
 
     def _adopt(self, it: Assignment) -> bool:
+        if (
+            self._first_error is not None
+        ):  # the program's code has failed, and this member is about to leave: nothing is begun
+            it.report(Abandoned(it.resource, it.token, "resigned"))
+            self._conclude(it)
+            return False
         tenure = Tenure(it.resource, it.token, it.committed, self)
         try:
             worker = self._make_worker(tenure)
