@@ -12,7 +12,7 @@ import pytest
 from tests.cli_process import cobalance
 from tests.consumers import WITHIN_S, Place, new_topic, place, until
 
-from cobalance import Delivery, Topic
+from cobalance import Delivery, GroupAdmin, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.rabbitmq.arrivals import STEP_MS, Arrivals
@@ -128,3 +128,26 @@ def test_arrivals_know_the_oldest_without_keeping_each() -> None:
     assert len(arrivals._marks) == 1
     arrivals.note(10_001, 10_000, now=5 + STEP_MS)
     assert arrivals.since(10_000) == 5 + STEP_MS
+
+
+async def test_what_has_moved_since_it_was_looked_at_is_not_taken_for_nothing(here: Place, topic: Topic) -> None:
+    """Who held it then is there, and says rightly that it has nothing of it in flight."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(_: Delivery) -> None:
+        begun.set()
+        go_on.wait(WITHIN_S)
+
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url, management_url=NOWHERE) as admin:
+        async with here.member(topic, hang) as first:
+            await first.wait_held(*topic.queue_names)
+            before = await anyio.to_thread.run_sync(admin.describe, here.group)
+            async with here.member(topic, hang) as second:
+                (moved,) = await second.wait_held()
+                number = topic.queue_names.index(moved.resource)
+                with Publisher(here.amqp_url, topic) as publisher:
+                    publisher.publish(None, b"x", partition=number)
+                await anyio.to_thread.run_sync(begun.wait)
+                found = await anyio.to_thread.run_sync(admin.backlogs, before)
+                go_on.set()
+    assert (found[moved.resource].lag, found[moved.resource].in_flight) == (None, None)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from cobalance.admin.ends import TIMEOUT_MS, End, read_ends
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import GroupDescription, ResourceDescription
 from cobalance.errors import CobalanceError
@@ -31,7 +32,7 @@ class Backlog:
 
 def read_backlogs(
     group: GroupDescription,
-    ask_members: Callable[[], Mapping[str, InFlightReport]],
+    coordinator: Coordinator,
     amqp_url: str,
     management_url: str | None,
     on_unknown: Callable[[str], object],
@@ -43,9 +44,9 @@ def read_backlogs(
     """
     if not group.resources:
         return {}
-    told = ask_members()
+    told = _ask_members(group, coordinator)
     ends = read_ends(group.resources, amqp_url)
-    sent = {row.name: _as_told(row, told.get(row.owner or ""), ends[row.name]) for row in group.resources}
+    sent = {row.name: _as_told(row.name, told.get(row.name), ends[row.name]) for row in group.resources}
     unknown = [name for name, it in sent.items() if it is None and ends[name].ready is not None]
     counts = _ask_management(unknown, amqp_url, management_url, on_unknown) if unknown else {}
     return {row.name: _backlog(row, ends[row.name], sent[row.name], counts.get(row.name)) for row in group.resources}
@@ -61,11 +62,18 @@ def _backlog(row: ResourceDescription, end: End, sent: InFlight | None, counted:
     )
 
 
-def _as_told(row: ResourceDescription, report: InFlightReport | None, end: End) -> InFlight | None:
+def _ask_members(group: GroupDescription, coordinator: Coordinator) -> Mapping[str, InFlightReport]:
+    """Resource → what its holder says. Who held what has moved since would say that it has nothing of it."""
+    told, now = coordinator.ask_in_flight(), {row.name: row.token for row in coordinator.resources()}
+    unmoved = (row for row in group.resources if row.owner in told and row.token == now.get(row.name))
+    return {row.name: told[row.owner or ""] for row in unmoved}
+
+
+def _as_told(name: str, report: InFlightReport | None, end: End) -> InFlight | None:
     """Its holder knows, unless others consume the queue besides."""
     if end.consumers == 0:
         return InFlight(0, 0)
-    return None if report is None or (end.consumers or 0) > 1 else report.of(row.name)
+    return None if report is None or (end.consumers or 0) > 1 else report.of(name)
 
 
 def _ask_management(

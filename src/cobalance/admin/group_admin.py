@@ -143,8 +143,8 @@ class GroupAdmin:
         Raises:
             CobalanceError: RabbitMQ cannot be asked.
         """
-        ask_members = self._of(description.name).ask_in_flight
-        return read_backlogs(description, ask_members, self._amqp_url, self._management_url, on_unknown)
+        coordinator = self._of(description.name)
+        return read_backlogs(description, coordinator, self._amqp_url, self._management_url, on_unknown)
 
     def journal(self, group: str) -> Journal:
         """What happened in the group, and why."""
