@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -262,3 +263,10 @@ def test_a_repair_says_what_it_found(admin: GroupAdmin, name: str) -> None:
     """Nothing, mostly."""
     mended = admin.repair(name)
     assert (mended.torn, mended.changed) == (False, {})
+
+
+@pytest.mark.parametrize("wrong", [{"redis_url": 3}, {"amqp_url": "x"}, {"management_url": "x"}, {"key_prefix": "{x}"}])
+def test_what_cannot_be_is_refused_where_it_is_given(wrong: dict[str, Any]) -> None:
+    """By its name."""
+    with pytest.raises(UsageError, match=next(iter(wrong)).replace("_", "[_ ]") + "|AMQP URL"):
+        GroupAdmin(**wrong)

@@ -17,7 +17,7 @@ from cobalance.errors import GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal
 from cobalance.limits import check_names
 from cobalance.names import validate_name
-from cobalance.rabbitmq.options import check_amqp_url
+from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.stream_extent import streams_among
 from cobalance.settings import GroupSettings
 
@@ -60,7 +60,7 @@ class GroupAdmin:
         transport: Transport | None = None,
     ) -> None:
         check_redis_url("redis_url", redis_url)
-        check_amqp_url("amqp_url", amqp_url)
+        check_options({"amqp_url": amqp_url, "management_url": management_url})
         check_transport("transport", transport)
         self._amqp_url, self._management_url = amqp_url, management_url
         self._prefix = validate_name("key prefix", key_prefix)
