@@ -180,12 +180,12 @@ def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, top
 def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
     """Its patience with a message ends soon; connecting and closing take what time they need on a busy machine."""
     patience_ms, publisher._timeout_ms = publisher._timeout_ms, 100
-    publisher._patience._timeout_s = 0.1
+    publisher._overdue._timeout_s = 0.1
     try:
         yield
     finally:
         publisher._timeout_ms = patience_ms
-        publisher._patience._timeout_s = patience_ms / 1000
+        publisher._overdue._timeout_s = patience_ms / 1000
 
 
 def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
