@@ -67,10 +67,12 @@ class Stoppable:
 async def tell_again(cancelled: Sequence[Stoppable]) -> None:
     """Tells those that go on once more each second; returns when all have ended."""
     while cancelled := [it for it in cancelled if not it.ended]:
-        for _ in range(ROUNDS):
-            await anyio.lowlevel.checkpoint()
-        for it in cancelled:
-            it.leave_alone(True)
+        try:
+            for _ in range(ROUNDS):
+                await anyio.lowlevel.checkpoint()
+        finally:  # Also when this is stopped: nobody else could have them left alone.
+            for it in cancelled:
+                it.leave_alone(True)
         with anyio.move_on_after(AGAIN_S):
             for it in cancelled:
                 await it.wait_ended()

@@ -1,0 +1,49 @@
+"""Code that is told to stop, and does not listen."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from cobalance.stopping import Stoppable, tell_again
+
+pytestmark = pytest.mark.anyio
+
+ENOUGH = 1_000
+"""A loop passes that in no time."""
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+async def test_it_is_not_told_in_a_loop_when_whoever_tells_it_is_stopped() -> None:
+    """As when the partition is taken away just then: nobody else knows that this block was cancelled by itself."""
+    call, told, let_go = Stoppable(), list[None](), anyio.Event()
+    cancelled = anyio.get_cancelled_exc_class()
+
+    async def deaf() -> None:
+        with call.running():
+            while not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except cancelled:
+                    told.append(None)
+                    if len(told) > ENOUGH:
+                        return
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(deaf)
+        await anyio.wait_all_tasks_blocked()
+        call.scope.cancel()
+        async with anyio.create_task_group() as telling:
+            telling.start_soon(tell_again, [call])
+            await anyio.lowlevel.checkpoint()
+            telling.cancel_scope.cancel()
+        for _ in range(ENOUGH):
+            await anyio.lowlevel.checkpoint()
+        let_go.set()
+    assert len(told) < ENOUGH / 10
