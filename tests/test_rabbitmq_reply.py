@@ -212,3 +212,26 @@ async def test_a_reply_that_is_not_confirmed_leaves_its_request_in_the_queue(her
             assert answers(here, full) == [("1", "c-1")]
             await until(lambda: ready_messages(here.amqp_url, [full])[full])
         it.queue_delete(full)
+
+
+async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place, replies: str) -> None:
+    """The request comes again to the same member, and is answered then."""
+    tokens: list[int] = []
+
+    async def handle(delivery: Delivery) -> None:
+        tokens.append(delivery.token)
+        delivery.reply(delivery.body)
+        if len(tokens) == 1:
+            members[0].connection.submit(lambda: 1 / 0)
+
+    members: list[Any] = []
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1")
+        member = here.member(topic, handle)
+        members.append(member)
+        async with member:
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies])
+        await until_worked(here, topic)
+    assert len(set(tokens)) == 1
+    assert here.journal("abandoned") == []
+    assert set(answers(here, replies)) == {("1", "c-1")}

@@ -393,12 +393,12 @@ class PartitionWorker:
 
     def _replied(self, delivery: Delivery, sent: Future[bool]) -> None:
         error = sent.exception()
-        if error is not None:
+        if error is not None and self.partitions.connection.is_open:
             log.error(
                 "group %s: %s The request is answered again: its partition is given up for a while, with that message first in it",
                 *(self.partitions.name, error),
             )
-        elif not sent.result():
+        elif error is None and not sent.result():
             log.warning(
                 "group %s: the queue %r is gone, to which a request of %s was to be answered",
                 *(self.partitions.name, delivery.properties.reply_to, delivery.queue),
@@ -421,14 +421,15 @@ class PartitionWorker:
         return True
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
-        """The dead letters have it; or it is kept, and its partition given up for that reason."""
+        """The dead letters have it; or it is kept, and its partition given up for that reason, unless it is only the connection's loss."""
         consumer = self._consumer
         if consumer is None or consumer.tenure is not delivery.tenure:
             return
         if kept is None:
             consumer.gone(delivery)
         else:
-            self.give_up(kept)
+            if self.partitions.connection.is_open:
+                self.give_up(kept)
             consumer.keep(delivery)
         self.share.leave(1)
 
