@@ -96,7 +96,7 @@ def test_describe_fits_a_terminal(group: str, run: Run, view: tuple[str, ...]) -
 def test_describe_begins_with_what_is_asked_for_most(group: str, run: Run) -> None:
     """Which, how it is, how far, and who has it."""
     heading, first, *_ = run("describe", group).out.splitlines()
-    assert heading.split() == ["RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "CLIENT-ID"]
+    assert heading.split() == ["RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "CLIENT-ID"]
     assert first.split()[1] == "held"
     assert first.split()[3:5] == ["123456789", "-"]
 

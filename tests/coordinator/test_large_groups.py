@@ -14,7 +14,7 @@ from random import Random
 import attrs
 import pytest
 from tests.coordinator.backends import MemoryBackend
-from tests.coordinator.driver import SETTINGS, Group, Member
+from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.sharing import check_shared, tokens
 
 from cobalance.coordinator.memory_store import MemoryStore
@@ -49,12 +49,13 @@ class LargeGroup(Group):
         backend = MemoryBackend(lua)
         super().__init__(backend, attrs.evolve(SETTINGS, moves_per_call=moves, journal_length=1_000))
         self.steps = Steps(backend.store)
-        self.most_moves = self.most_steps = 0
+        self.most_moves = self.most_steps = self.calls = 0
         self._versions = 0
 
     def execute(self, request: Request) -> CoordinatorReply:
         """Each move is an entry of the journal, and each entry a version."""
         before = self.steps.count()
+        self.calls += 1
         reply = self.coordinator.execute(request)
         self.most_steps = max(self.most_steps, self.steps.count() - before)
         self.most_moves = max(self.most_moves, reply.version - self._versions)
@@ -155,3 +156,34 @@ def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
     group.drain()
     assert len(new.holds) in (333, 334)
     group.check()
+
+
+def test_no_call_is_longer_for_many_different_lists() -> None:
+    """Thirty-two, of which one is long, and one that half of the others share: whoever comes, goes, or has nobody to work it."""
+    group = LargeGroup("lua51", moves=100)
+    joined = []
+    for number in range(32):
+        it = group.join(f"m{number}", subscription=str(number), capacity=number % 3)
+        own = names(1_000) if number % 2 else (f"own-{number}",)
+        group.set_resources(it, own, version=1)
+        joined.append(it)
+    group.drain()
+    for it in joined[:16]:
+        it.silent = True
+    group.run(2 * SETTINGS.session_timeout_ms)
+    group.drain()
+    worked = sum(holder is not None for holder in group.holders().values())
+    assert worked == 1_000 + sum(number % 3 > 0 for number in range(16, 32, 2))
+    assert group.most_steps < MOST_STEPS
+
+
+def test_a_short_list_is_known_soon_in_a_large_group() -> None:
+    """What else is to be done does not use up every call on the way."""
+    group = LargeGroup(moves=100)
+    a = group.join("a", subscription="long")
+    group.set_resources(a, names(2_000), version=1)
+    group.drain()
+    b = group.join("b", subscription="short")
+    before = group.calls
+    assert group.set_resources(b, ("other",), version=1) == "DONE"
+    assert group.calls - before < 60

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
+from cobalance.coordinator.requests import SetResources
 from cobalance.declaration import digest
 
 DAY_MS = 86_400_000
@@ -284,3 +285,67 @@ def test_the_groups_own_list_goes_with_the_last_who_left_it_to_the_group(group: 
     group.drain()
     assert set(group.holders()) == set(ORDERS)
     assert held(b) == [set(ORDERS)]
+
+
+def test_the_groups_own_list_removes_what_another_list_has_left(group: Group) -> None:
+    """Until it is declared, what no list names is of those who leave it to the group; then it is on none."""
+    a, b = group.join("a"), member(group, "b", ["legacy", *ORDERS])
+    group.drain()
+    group.until_left(b)
+    group.drain()
+    assert set(a.holds) == {"legacy", *ORDERS}
+    group.set_resources(a, ORDERS, version=1)
+    group.drain()
+    assert set(group.holders()) == set(ORDERS)
+
+
+def pages(it: Member, wanted: tuple[str, ...], cut: str) -> Iterator[str]:
+    """Declares a list as version 2, in two pages."""
+    for after, to in (("", cut), (cut, "")):
+        page = tuple(name for name in wanted if after < name and (name <= to or not to))
+        reply = it.ask(SetResources(version=2, digest=digest(wanted), after=after, to=to, names=page))
+        yield reply.results[0]
+
+
+def test_what_two_lists_drop_at_the_same_time_is_removed(group: Group) -> None:
+    """Neither of the two knew, when it passed, whether the other one names it."""
+    a, b = member(group, "a", [*ORDERS, "legacy"]), member(group, "b", [*ORDERS, "legacy", "own"])
+    group.drain()
+    first, second = pages(a, ORDERS, "legacy"), pages(b, (*ORDERS, "own"), "legacy")
+    assert [next(first), next(second), next(first), next(second)] == ["NEXT", "NEXT", "DONE", "DONE"]
+    group.drain()
+    assert set(group.holders()) == {*ORDERS, "own"}
+    group.until_left(b)
+    group.drain()
+    assert set(a.holds) == set(ORDERS)
+
+
+def test_an_heir_that_dies_before_its_list_is_known_leaves_what_it_was_to_have(group: Group) -> None:
+    """The grace goes on, and the next process with the instance id has everything."""
+    a, b = member(group, "a", ORDERS, instance_id="A"), member(group, "b", ORDERS, instance_id="B")
+    group.drain()
+    had = {name: it.token for name, it in a.holds.items()}
+    assert a.leave(remain=True) == "LEFT"
+    group.run(1_000)
+    group.join("heir", subscription="other", instance_id="A").silent = True
+    group.run(2 * SETTINGS.session_timeout_ms)
+    group.drain()
+    assert len(b.holds) == 3
+    again = member(group, "again", ORDERS, instance_id="A")
+    group.run(2 * SETTINGS.heartbeat_interval_ms)
+    group.drain()
+    assert again.holds.keys() == had.keys()
+
+
+def test_a_lower_version_counts_again_once_nobody_sends_the_higher_one(group: Group) -> None:
+    """Or no list would be known any more, and nothing removed."""
+    a = group.join("a")
+    group.set_resources(a, ORDERS, version=1)
+    walker = group.join("walker")
+    walker.ask(SetResources(version=2, digest="two", after="", to="orders-001", names=("orders-000", "orders-001")))
+    assert group.set_resources(a, ORDERS, version=1) == "WAIT"
+    walker.silent = True
+    group.run(3 * SETTINGS.session_timeout_ms)
+    assert group.set_resources(a, ORDERS, version=1) == "DONE"
+    group.drain()
+    assert set(a.holds) == set(ORDERS)

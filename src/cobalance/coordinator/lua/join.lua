@@ -87,10 +87,12 @@ local function succeed(m)
   elseif previous and (previous ~= same or is_live(previous)) then
     end_member(previous, 'left', 'replaced')
   end
-  if same and same.status == 'graced' then
+  while same and same.status == 'graced' and same.reason ~= CALLER do
+    local before = member(same.reason) -- whose heir that one was, but went before it could inherit
     same.reason = CALLER
     put_member(same)
     set_timer('h:' .. same.id, now)
+    same = before
   end
 end
 

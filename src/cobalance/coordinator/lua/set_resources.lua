@@ -43,19 +43,20 @@ end
 
 -- This list does not name it: if no other one does, it is removed; else whoever has it must be able to work it.
 local function strike(r)
-  call('ZREM', DECLARED, subscription .. ' ' .. r.name)
+  lists.strike(subscription, r.name)
   if r.removing then return end
   if #lists.naming(r.name) == 0 then
-    if lists.are_known(subscription) then lists.remove(r) end
+    if lists.are_known(subscription) then lists.remove(r) else lists.sweep_later() end
   elseif r.status ~= 'pending' and is_live(member(r.owner)) and not lists.can_work(member(r.owner), r.name) then
     G.budget = G.budget - 1
     revoke(r)
   end
 end
 
--- The page is cut short where it names, or the group knows, more than this call may still move.
+-- The page is cut short where it names, or the group knows, more than this call may still move, or ask the lists about.
 local function apply_page()
-  local most, cut, count = max(G.budget, 1), nil, #ARGV - NAMES_AT + 1
+  local asked = lists.common() and 0 or #lists.subscriptions() / lists.A_MOVE
+  local most, cut, count = max(floor(G.budget / (1 + asked)), 1), nil, #ARGV - NAMES_AT + 1
   if count > most then cut, count = ARGV[NAMES_AT + most - 1], most end
   local known = known_names(cut or TO, most + 1)
   if #known > most then
@@ -98,14 +99,16 @@ end
 local function walk()
   if FROM == '' then
     l.version, l.hash, l.done, l.walker = VERSION, HASH, G.recovering > 0 and lists.ADDS or 0, CALLER
+    lists.put(subscription, l)
   elseif l.walker ~= CALLER or VERSION ~= l.version then
     return 'AGAIN'
   end
   local next = apply_page()
-  G.uneven, G.round = 1, G.round + 1
+  lists.pay()
   l.walk_until = now + 2 * G.heartbeat_ms
   if next then return 'NEXT', next end
   l.walker, l.walk_until = '', 0
+  G.uneven, G.round = 1, G.round + 1
   if l.done == lists.ADDS then -- nothing was removed, even if recovery is over by now
     l.done = lists.ADDED
     return 'RECOVERING'
@@ -114,7 +117,11 @@ local function walk()
   return 'DONE'
 end
 
+-- What else there is to do may not use up what a call may do: the list would come to its end a name at a time.
+local HALF = floor(G.moves / 2)
+G.budget = G.moves - HALF
 local status = admit()
+G.budget = max(G.budget, 0) + HALF
 if status == 'REPEAT' then
   recall()
   return reply('OK')
@@ -122,7 +129,7 @@ end
 if status ~= 'OK' then return refusal(status) end
 subscription = member(CALLER).subscription
 l = lists.of(subscription)
-if VERSION < l.version then
+if VERSION < l.version and (l.walker == '' or l.walker == CALLER or l.done == lists.KNOWN) then
   results[1] = 'IGNORED'
 elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'
@@ -130,9 +137,9 @@ elseif VERSION == l.version and l.done == lists.KNOWN then
   results[1] = 'CURRENT'
 elseif VERSION == l.version and l.done == lists.ADDED and G.recovering > 0 then
   results[1] = 'RECOVERING'
-elseif VERSION == l.version and is_walked_by_another() then
+elseif VERSION <= l.version and is_walked_by_another() then
   results[1] = 'WAIT'
-else
+else -- a higher version whose walker has died half-way is as good as none
   results[1], results[2] = walk()
   lists.put(subscription, l)
   if results[1] == 'DONE' then lists.let_go_later() end

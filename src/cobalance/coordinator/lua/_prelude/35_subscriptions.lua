@@ -6,8 +6,7 @@
 -- quotas say who should have how many (40_shares.lua); otherwise the lists are asked (75_evenness.lua).
 --
 -- A list is replaced by one of a higher version. How far that is, is the group's own in the scalars list_… and walk…, of any other in
--- the field u:<subscription>: version hash done walker walk_until. While a list is let go of, the walker is ">" and the resource looked at
--- last, if that goes through all of them.
+-- the field u:<subscription>: version hash done walker walk_until.
 
 -- What done says: 0 or one of these. Not all of it is known | all is | all was added while recovering, when nothing is removed | the walk
 -- began then | it was known, and is let go of, so that a walk would begin anew.
@@ -87,7 +86,9 @@ function lists.has_no_room_for(id)
 end
 
 -- A list that nobody has is let go of, as soon as somebody is there with another, and all of those are known.
+-- What could not be removed before is, too.
 function lists.let_go_later()
+  if G.sweep ~= '' then set_timer('u', now) end
   local _, is_forgotten = lists.subscriptions()
   for i = 1, is_forgotten and #named or 0 do
     if how_many[named[i]] == 0 then set_timer('l:' .. named[i], now) end
@@ -121,6 +122,7 @@ function lists.of(id)
   else
     local packed = call('HGET', STATE, 'u:' .. id) or '0 - 0 - 0'
     local version, hash, done, walker, walk_until = string.match(packed, '^(%d+) (%S+) (%d) (%S+) (%d+)$')
+    walker = walker == '-' and '' or walker
     l = {version = tonumber(version), hash = hash, done = tonumber(done), walker = walker, walk_until = tonumber(walk_until)}
   end
   known[id] = l
@@ -149,6 +151,16 @@ end
 
 function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == lists.KNOWN end
 
+-- Somebody sends a list: what is on it is not all known yet. Until when that is believed.
+function lists.walked_until()
+  local all, latest = lists.subscriptions(), 0
+  for i = 1, #all do
+    local l = lists.of(all[i])
+    if l.walker ~= '' then latest = max(latest, l.walk_until) end
+  end
+  return latest
+end
+
 -- All but one, if it is named.
 function lists.are_known(but)
   local all = lists.subscriptions()
@@ -161,7 +173,7 @@ end
 -- The one subscription that everybody has, if everything in the group is on its list.
 function lists.common()
   local all, is_forgotten = lists.subscriptions()
-  if #all == 1 and not is_forgotten and (all[1] == '-' or lists.is_known(all[1])) then return all[1] end
+  if #all == 1 and not is_forgotten and G.sweep == '' and (all[1] == '-' or lists.is_known(all[1])) then return all[1] end
 end
 
 function lists.members_of(id)
@@ -177,17 +189,39 @@ function lists.forget(id)
   call('HDEL', STATE, 'u:' .. id)
 end
 
+local NOTHING = 'e3b0c44298fc1c14' -- the hash of a list without names, as members compute it
+
 -- Somebody has deleted what we knew.
 function lists.are_lost()
   local all = lists.subscriptions(true)
   for i = 1, #all do
     local id = all[i]
-    if lists.of(id).done == lists.KNOWN and call('ZLEXCOUNT', DECLARED, '[' .. id .. ' ', '(' .. id .. '!') == 0 then return true end
+    local is_empty = call('ZLEXCOUNT', DECLARED, '[' .. id .. ' ', '(' .. id .. '!') == 0
+    if is_empty and lists.of(id).done == lists.KNOWN and lists.of(id).hash ~= NOTHING then return true end
   end
   return false
 end
 
-local function is_declared(id, name) return call('ZSCORE', DECLARED, id .. ' ' .. name) end
+-- What a list does not name any more leaves DECLARED after the records, or what a script had not removed before it died would be on no list.
+local struck, dropped = {}, {}
+lists.questions = 0 -- how often DECLARED was asked in this call
+
+function lists.drop(entry) dropped[#dropped + 1] = entry end
+
+function lists.strike(id, name)
+  struck[id .. ' ' .. name] = true
+  lists.drop(id .. ' ' .. name)
+end
+
+function lists.save_dropped()
+  call_with('ZREM', DECLARED, dropped)
+  dropped = {}
+end
+
+local function is_declared(id, name)
+  lists.questions = lists.questions + 1
+  return not struck[id .. ' ' .. name] and call('ZSCORE', DECLARED, id .. ' ' .. name)
+end
 
 -- Those of the subscriptions that name a resource.
 function lists.naming(name)

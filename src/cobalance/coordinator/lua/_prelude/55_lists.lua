@@ -44,43 +44,67 @@ function lists.remove(r)
   end
 end
 
-local dropped = {}
+-- So many questions cost as much as a move.
+lists.A_MOVE = 6
 
-local function remove_unnamed(name)
+local paid = 0
+
+function lists.pay()
+  while lists.questions - paid >= lists.A_MOVE do
+    paid = paid + lists.A_MOVE
+    G.budget = G.budget - 1
+  end
+end
+
+-- What is on no list is removed, and what is on one again comes back. Only while all lists are known.
+local function compare(name)
   local r = resource(name)
-  if r and not r.removing and #lists.naming(name) == 0 then lists.remove(r) end
+  if not r then return end
+  local is_named = #lists.naming(name) > 0
+  lists.questions = lists.questions + 1 -- for the record
+  if is_named and r.removing then
+    lists.restore(r)
+  elseif not is_named and not r.removing then
+    lists.remove(r)
+  end
+  lists.pay()
 end
 
--- What was claimed for a list that was never known, or was left to it, may be on none. True when all have been looked at.
-local function remove_all_unnamed(id, l)
-  local last = string.match(l.walker, '^>(.*)$')
-  local found = call('ZRANGEBYLEX', NAMES, last and '(' .. last or '-', '+', 'LIMIT', '0', int(max(G.budget, 1)))
-  for i = 1, #found do remove_unnamed(found[i]) end
-  if #found == 0 then return true end
-  l.walker = '>' .. found[#found]
-  lists.put(id, l)
-  return false
+-- What was claimed for a list that was never known, was left to it, or was dropped by two lists at a time, may be on none: all are looked at, as
+-- soon as all lists are known.
+function lists.sweep_later()
+  G.sweep = '>'
+  set_timer('u', now)
 end
 
--- The names of a list that nobody has any more, a page a call. True when none is left.
+-- As far as the budget goes; G.sweep is ">" and the resource looked at last. True when all have been.
+function lists.sweep()
+  local found = call('ZRANGEBYLEX', NAMES, G.sweep == '>' and '-' or '(' .. string.sub(G.sweep, 2), '+', 'LIMIT', '0', int(max(G.budget, 1)))
+  for i = 1, #found do
+    if i > 1 and G.budget <= 0 then return false end
+    compare(found[i])
+    G.sweep = '>' .. found[i]
+  end
+  if #found == 0 then G.sweep = '' end
+  return #found == 0
+end
+
+-- The names of a list that nobody has any more, as far as the budget goes. True when none is left.
 function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
-  if l.version > 0 then l.version, l.done, l.walker = 0, l.done == lists.KNOWN and lists.LEAVING or 0, '' end
-  lists.put(id, l)
+  if l.version > 0 then
+    if l.done ~= lists.KNOWN then lists.sweep_later() end
+    l.version, l.done, l.walker = 0, lists.LEAVING, ''
+    lists.put(id, l)
+  end
   for i = 1, #entries do
-    dropped[#dropped + 1] = entries[i]
-    remove_unnamed(last_word(entries[i]))
+    if i > 1 and G.budget <= 0 then return false end
+    lists.drop(entries[i])
+    compare(last_word(entries[i]))
   end
   if #entries > 0 then return false end
-  if l.done ~= lists.LEAVING and not remove_all_unnamed(id, l) then return false end
   lists.forget(id)
   return true
-end
-
--- After the records, or what a script had not removed before it died would be on no list.
-function lists.save_dropped()
-  call_with('ZREM', DECLARED, dropped)
-  dropped = {}
 end
 
 end

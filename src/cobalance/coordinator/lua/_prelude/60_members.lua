@@ -66,7 +66,9 @@ end
 function enter_grace(m, reason)
   journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
   reclass(m, function(it) it.status = 'graced' end)
-  m.reason, m.request = reason, last_request(m.id)
+  local before = member(m.reason)
+  local is_heir = before and before.status == 'graced' and before.reason == m.id -- still, of one whose things it has not got yet
+  m.reason, m.request = is_heir and before.id or reason, last_request(m.id)
   put_member(m)
   forget_request(m.id)
   unelect(m.id)

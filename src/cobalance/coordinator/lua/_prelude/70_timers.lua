@@ -72,13 +72,15 @@ function fire.h(id)
     return false
   end
   local heir = member(m.reason)
-  if heir and heir.status == 'active' then
-    if not (lists.common() or lists.is_known(heir.subscription)) then -- what it can work is not known yet
-      set_timer('h:' .. id, now + floor(G.heartbeat_ms / 4))
-      return false
-    end
-    if not empty(m, ' k', ' l', heir) then return false end
+  if not heir or heir.status ~= 'active' then -- it went before it could inherit: the grace goes on, for whoever comes next
+    if not heir or heir.status ~= 'graced' then call('HSET', MEMBERS, '=' .. m.instance, id) end
+    return true
   end
+  if not (lists.common() or lists.is_known(heir.subscription)) then -- what it can work is not known yet
+    set_timer('h:' .. id, now + floor(G.heartbeat_ms / 4))
+    return false
+  end
+  if not empty(m, ' k', ' l', heir) then return false end
   end_member(m, 'left', 'inherited')
   return true
 end
@@ -131,6 +133,15 @@ end
 function fire.x()
   if call('ZCARD', LOAD) > 0 then G.expires = 0 end
   return true
+end
+
+-- What is on no list.
+function fire.u()
+  if G.recovering > 0 then
+    set_timer('u', G.recovering)
+    return false
+  end
+  return G.sweep == '' or not lists.are_known() or lists.sweep()
 end
 
 -- The gathering of changes ends; the settling that follows acts on them.

@@ -16,12 +16,12 @@ local even = {}
 
 do -- as in 25_owned.lua
 
-local SEEN = 10 -- so many looks cost as much as a move
 local STUCK = 4503599627370496 -- 2^52; before it FREE holds versions, behind it the rounds in which nobody could work something
 
 -- Who of a subscription would be least loaded with one more, and how much; up to a load, if it is given.
 function even.least_loaded(id, count, load)
   save_loads()
+  lists.questions = lists.questions + 1
   local line = {}
   local found = call('ZRANGEBYLEX', MORE, '[' .. id .. ' ', '(' .. id .. (load or '') .. '!', 'LIMIT', '0', int(count))
   for i = 1, #found do
@@ -55,11 +55,10 @@ local function first_free()
   return call('ZRANGEBYSCORE', FREE, '-inf', '(' .. int(STUCK + G.round), 'LIMIT', '0', '1')[1]
 end
 
-local seen = 0
-
+-- A look costs as much as a question, and those that it asked.
 local function pay_for_looking()
-  seen = seen + 1
-  if seen % SEEN == 0 then G.budget = G.budget - 1 end
+  lists.questions = lists.questions + 1
+  lists.pay()
 end
 
 -- Nobody who could work it has a share: looked at again when that may have changed.
@@ -73,6 +72,7 @@ local function give(r)
   local best = best_of(lists.naming(r.name), giver)
   if not best then return lay_aside(r) end
   local on_trial = giver and tries_of(r) < 2
+  pay_for_looking()
   G.budget = G.budget - 1
   grant(r, member(best.id), on_trial and best.id ~= giver)
   if G.mode ~= 'eager' then G.changed = 1 end -- a revocation may be of no more use: the next call looks
@@ -154,7 +154,8 @@ end
 
 function even.out()
   if G.uneven == 0 or call('ZCARD', REVOKING) > 0 or first_free() then return end
-  if now < G.quiet_until then return set_timer('q', G.quiet_until) end
+  local quiet_until = max(G.quiet_until, lists.walked_until()) -- a list that is being sent would change what is found
+  if now < quiet_until then return set_timer('q', quiet_until) end
   if G.uneven == 1 then G.passed, G.scan = 0, '' end
   local moved = {}
   local is_over = look(moved)

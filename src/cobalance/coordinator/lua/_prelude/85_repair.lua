@@ -161,6 +161,7 @@ end
 local function end_repair(reason, seq)
   if not is_live(member(G.coordinator)) then G.coordinator = '' end
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
+  lists.sweep_later() -- a list may have been about to change
   lists.let_go_later()
   G.version, G.due, G.expires = seq, 0, 0
   local lines = torn_lines(seq)
