@@ -46,6 +46,54 @@ else:
     anyio.run(be_member, group, backend="{backend}")
 """
 
+OLD = """
+import sys
+import anyio
+from cobalance import ConsumerGroup, GroupSettings, Publisher, run
+from cobalance.rabbitmq import grow_topic
+
+topic, amqp_url = sys.argv[1:]
+
+async def handle(delivery):
+    if delivery.body == b"grow":
+        grow_topic(amqp_url, topic, 2)
+        with Publisher(amqp_url, topic) as publisher:
+            publisher.publish("k", b"end")
+    else:
+        print("began", flush=True)
+        {statement}
+
+async def be_member(group):
+    async with group:
+        await anyio.sleep_forever()
+
+group = ConsumerGroup(
+    "g",
+    topic,
+    handle,
+    amqp_url=amqp_url,
+    redis_url="memory://exit",
+    refresh_ms=100,
+    settings=GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000),
+)
+if "{way}" == "run":
+    run(group, backend="{backend}")
+else:
+    anyio.run(be_member, group, backend="{backend}")
+"""
+
+PUBLISHER = """
+import sys
+import anyio
+from cobalance import AsyncPublisher
+
+async def publish():
+    await AsyncPublisher(sys.argv[2], sys.argv[1]).publish("k", b"1")
+    {statement}
+
+anyio.run(publish, backend="{backend}")
+"""
+
 THREADS = """
 import sys
 from cobalance import BlockingGroup, GroupSettings
@@ -87,6 +135,28 @@ def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp
     program = CONSUMER.format(statement=statement, kind=kind, way=way, backend=backend)
     ended = end_of(tmp_path, program, topic.name, amqp_url)
     assert ended.stdout == "began\n"
+    assert ended.returncode in {EXITS[statement], -2}, ended.stderr
+    assert bodies_in(amqp_url, topic.queue_names[0]) == ["1"]
+
+
+@pytest.mark.parametrize("case", list(product(["asyncio", "trio"], ["run", "embedded"], EXITS)), ids="-".join)
+def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
+    case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path
+) -> None:
+    """The handler is given the message of a queue that the running member has found by itself."""
+    backend, way, statement = case
+    with channel(amqp_url) as it:
+        it.basic_publish("", topic.queue_names[0], b"grow")
+    ended = end_of(tmp_path, OLD.format(statement=statement, way=way, backend=backend), topic.name, amqp_url)
+    assert ended.stdout == "began\n", ended.stderr
+    assert ended.returncode in {EXITS[statement], -2}, ended.stderr
+
+
+@pytest.mark.parametrize("case", list(product(["asyncio", "trio"], EXITS)), ids="-".join)
+def test_so_may_a_task_that_has_published(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
+    """Though its publisher was never closed."""
+    backend, statement = case
+    ended = end_of(tmp_path, PUBLISHER.format(statement=statement, backend=backend), topic.name, amqp_url)
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
     assert bodies_in(amqp_url, topic.queue_names[0]) == ["1"]
 

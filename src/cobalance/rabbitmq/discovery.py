@@ -10,10 +10,10 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
-import anyio.to_thread
 
 from cobalance.declaration import digest
 from cobalance.errors import CobalanceError
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -59,7 +59,7 @@ class Discovery:
         while True:
             pause_ms = ELECTION_MS
             if self._is_head():
-                pause_ms = await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
+                pause_ms = await in_thread(self._look)
             await anyio.sleep(pause_ms / 1000)
 
     def _look(self) -> int:

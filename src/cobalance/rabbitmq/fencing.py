@@ -17,11 +17,11 @@ import time
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from cobalance.errors import CobalanceError
 from cobalance.journal import Journal
 from cobalance.rabbitmq.management import close_connection, connection_names
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from cobalance.coordinator.client import Coordinator
@@ -111,7 +111,8 @@ class Fencing:
             self._wanted = anyio.Event()
             pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
             while anyio.current_time() < until or self._fence.pending:
-                await anyio.to_thread.run_sync(self._sweep)
+                with anyio.CancelScope(shield=True):
+                    await in_thread(self._sweep)
                 with anyio.move_on_after(pause_s):
                     await self._wanted.wait()
                     break

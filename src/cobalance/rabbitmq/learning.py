@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from cobalance.errors import CobalanceError, QueueMissing, ServerError
 from cobalance.events import Abandoned, Drained
 from cobalance.rabbitmq.losses import FIRST_MS, LAST_MS
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class LearningWorker:
 
     async def _learn(self) -> bool:
         try:
-            make = await anyio.to_thread.run_sync(self._make, abandon_on_cancel=True)
+            make = await in_thread(self._make)
             self._worker = make()
         except (QueueMissing, ServerError) as error:  # it may come, or come back
             if not self._told:

@@ -2,6 +2,7 @@
 
 import logging
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, Unpack, get_args
 
@@ -18,6 +19,7 @@ from cobalance.rabbitmq.outlet import Outlet
 from cobalance.rabbitmq.overdue import Overdue
 from cobalance.rabbitmq.topic import Topic
 from cobalance.wakeup import Crossing, result_of
+from cobalance.worker_threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -213,11 +215,11 @@ class AsyncPublisher(_Publishing):
     async def aclose(self) -> None:
         """Waits for what is under way, then closes the connection."""
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._outlet.wait_until_quiet, self._timeout_ms)
-            await anyio.to_thread.run_sync(self._outlet.close)
+            await in_thread(partial(self._outlet.wait_until_quiet, self._timeout_ms))
+            await in_thread(self._outlet.close)
 
     async def _open(self) -> None:
-        await anyio.to_thread.run_sync(self._outlet.open, self._timeout_ms, abandon_on_cancel=True)
+        await in_thread(partial(self._outlet.open, self._timeout_ms))
 
     def _here(self) -> Crossing:
         """To the event loop that this is called in."""
