@@ -38,7 +38,8 @@ class BlockingTenure:
     committed: int | None
     """The committed offset at the beginning; ``None`` when there never was one."""
     _inner: Tenure = attrs.field(repr=False, eq=False)
-    _portal: BlockingPortal = attrs.field(repr=False, eq=False)
+    _group: Threaded = attrs.field(repr=False, eq=False)
+    _way_in: BlockingPortal = attrs.field(repr=False, eq=False)
 
     @property
     def active(self) -> bool:
@@ -57,11 +58,13 @@ class BlockingTenure:
 
     def wait_draining(self, timeout: float | None = None) -> bool:
         """Waits until no new work may begin; False when the time (s) is up first."""
-        return call_in(self._portal, _wait_draining, self._inner, timeout)
+        self._group.check_process()
+        return call_in(self._way_in, _wait_draining, self._inner, timeout)
 
     def commit(self, offset: int) -> None:
         """Stores an offset for good; see :meth:`cobalance.Group.commit`. Refused once this tenure is over."""
-        call_in(self._portal, self._inner.commit, offset)
+        self._group.check_process()
+        call_in(self._way_in, self._inner.commit, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
@@ -75,7 +78,7 @@ class BlockingMembership:
 
     def __init__(self, group: Threaded) -> None:
         self._group = group
-        self._portal: BlockingPortal
+        self._way_in: BlockingPortal
         self._stack = ExitStack()
         self._entered = self._started = False
 
@@ -94,9 +97,11 @@ class BlockingMembership:
         """Drains everything, hands it over, and ends what :meth:`start` has begun; any thread. Harmless where there is nothing to end.
 
         Raises:
-            UsageError: work or a callback calls this, and it would wait for them.
+            UsageError: work or a callback calls this, and it would wait for them; or a fork of the process that called :meth:`start`.
             Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
         """
+        if self._started:
+            self._group.check_process()
         self._group.refuse_in_own_thread()
         started, self._started = self._started, False
         if started:
@@ -107,19 +112,26 @@ class BlockingMembership:
             raise UsageError(ONCE)
         self._entered = True
         with ExitStack() as stack:
-            self._portal = stack.enter_context(EventLoopThread())
-            stack.enter_context(self._portal.wrap_async_context_manager(self._group))
+            self._way_in = stack.enter_context(EventLoopThread())
+            stack.enter_context(self._way_in.wrap_async_context_manager(self._group))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if self._group.is_copy:
+            return None
         self._group.refuse_in_own_thread()
         try:
             return self._stack.__exit__(kind, error, trace)
         except _Exit as exit_:
             raise exit_.raised from None
+
+    @property
+    def _portal(self) -> BlockingPortal:
+        self._group.check_process()
+        return self._way_in
 
     @property
     def name(self) -> str:
@@ -180,6 +192,7 @@ class BlockingMembership:
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
+        self._group.check_process()
         self._group.refuse_in_own_thread()
 
         async def leave() -> None:
@@ -200,10 +213,11 @@ class BlockingMembership:
         try:
             yield self._wrap(call_in(self._portal, role.take))
         finally:
-            self._portal.call(role.give)
+            if not self._group.is_copy:
+                self._portal.call(role.give)
 
     def _wrap(self, tenure: Tenure) -> BlockingTenure:
-        return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._portal)
+        return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._group, self._way_in)
 
     def _listener(self, listener: BlockingListener | None) -> Callable[[list[Tenure]], Awaitable[None]] | None:
         if listener is None:

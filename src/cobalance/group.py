@@ -93,7 +93,7 @@ class GroupOptions(PlainOptions, total=False):
 @hides(
     "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
 )  # the engine's
-@hides("abandon", "commit_tenure", "log_exceptions", "own", "settings_read")
+@hides("abandon", "check_process", "commit_tenure", "is_copy", "log_exceptions", "own", "settings_read")
 class Group(Pausing, StartStop):
     """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
 
@@ -128,6 +128,9 @@ class Group(Pausing, StartStop):
     Raises:
         CobalanceError: on entering, when the server cannot be used; the message says what to do.
     """
+
+    _process = 0
+    """In which it was entered."""
 
     def __init__(
         self,
@@ -183,7 +186,7 @@ class Group(Pausing, StartStop):
     async def __aenter__(self) -> Self:
         if self._entered:
             raise UsageError(ONCE)
-        self._entered = True
+        self._entered, self._process = True, os.getpid()
         self._patience = Patience(self.name, self._connect_timeout_s)
         self._coordinator = await self._patience.call(
             lambda: in_thread(self._connect, lambda made: self._close_transport(made.transport))
@@ -266,6 +269,18 @@ class Group(Pausing, StartStop):
         return False, None if first is error else first
 
     @property
+    def is_copy(self) -> bool:
+        """Whether this is a fork of the member's process: the membership, its threads and the connections stay with that."""
+        return self._process not in {0, os.getpid()}
+
+    def check_process(self) -> None:
+        """Raises UsageError in such a fork: nobody would answer."""
+        if self.is_copy:
+            raise UsageError(
+                f"group {self.name} was entered before the process was forked: make another one in each process"
+            )
+
+    @property
     def member(self) -> str:
         """This process's member id; it changes when the member has to join again."""
         return self._engine.session.member
@@ -277,6 +292,7 @@ class Group(Pausing, StartStop):
         Raises:
             UsageError: this member was given a list without a version, which is for good.
         """
+        self.check_process()
         if self._subscription != GROUPS_OWN:
             raise UsageError(
                 "this member's resources are what it was made with: give resources_version to change them later"
@@ -359,6 +375,7 @@ class Group(Pausing, StartStop):
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        self.check_process()
         check_integer("the offset to commit", offset, least=-1)  # which is before the first
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
@@ -410,6 +427,7 @@ class Group(Pausing, StartStop):
         Raises:
             UsageError: work or a callback awaits it, and it would wait for them.
         """
+        self.check_process()
         self._own_code.refuse_leaving()
         self._ask_leave(remain=remain)
         await self._left.wait()

@@ -230,6 +230,7 @@ class ConsumerGroup(Streaming):
             )
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker:
+        self.check_process()
         check_kind("what is acknowledged", delivery, Delivery)
         worker = self._workers.get(delivery.queue)
         if worker is None:

@@ -1,0 +1,87 @@
+"""What a fork of a process may do with the membership of its parent: nothing, and never waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.names import unique
+
+from cobalance import BlockingGroup
+from cobalance.settings import GroupSettings
+
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+@pytest.fixture
+def group() -> Iterator[BlockingGroup]:
+    """A member that runs in this process."""
+    name = unique("forked")
+    it = BlockingGroup(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS, resources_version=1)
+    it.start()
+    it.wait_held("r", timeout=20)
+    yield it
+    it.stop()
+
+
+def in_child(call: Callable[[], object]) -> str:
+    """What the call says in a fork of this process, or "hangs"."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(5)
+        said = "nothing"
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 -- told where it is waited for
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        return pipe.read() or "hangs"
+
+
+def lead(group: BlockingGroup) -> None:
+    """Takes a role."""
+    with group.leadership("r"):
+        pass
+
+
+CALLS: dict[str, Callable[[BlockingGroup], Any]] = {
+    "stop": BlockingGroup.stop,
+    "declare": lambda it: it.declare(["r", "s"], 2),
+    "leave": BlockingGroup.leave,
+    "pause": lambda it: it.pause("r"),
+    "resume": lambda it: it.resume("r"),
+    "commit": lambda it: it.commit("r", 1),
+    "describe": BlockingGroup.describe,
+    "wait_left": BlockingGroup.wait_left,
+    "wait_held": lambda it: it.wait_held("r"),
+    "leadership": lead,
+    "tenure.commit": lambda it: it.tenures["r"].commit(1),
+    "tenure.wait_draining": lambda it: it.tenures["r"].wait_draining(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fork_is_told_at_once_that_the_membership_is_not_its_own(group: BlockingGroup, call: str) -> None:
+    """And its parent's goes on."""
+    said = in_child(lambda: CALLS[call](group))
+    assert "UsageError: " in said
+    assert "before the process was forked" in said
+    group.commit("r", 1)
+
+
+def test_the_end_of_the_with_leaves_a_fork_alone(group: BlockingGroup) -> None:
+    """It ends, and nothing is left for it."""
+    assert in_child(lambda: group.__exit__(None, None, None)) == "nothing"
+    group.commit("r", 1)
