@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +88,44 @@ def test_the_end_of_the_with_leaves_a_fork_alone(group: BlockingGroup) -> None:
     """It ends, and nothing is left for it."""
     assert in_child(lambda: group.__exit__(None, None, None)) == "nothing"
     group.commit("r", 1)
+
+
+FORKING = """
+import os, signal, sys
+import anyio
+from cobalance import Group, GroupSettings
+
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+
+def fork():
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        {end}
+    return os.waitpid(child, 0)[1]
+
+async def main():
+    async with Group("g", ["r"], redis_url=sys.argv[1], settings=SETTINGS) as group:
+        (tenure,) = await group.wait_held("r")
+        print("child:", fork(), flush=True)
+        await tenure.commit(1)
+        await group.describe()
+        print("parent:", group.failed, tenure.active, flush=True)
+
+anyio.run(main, backend="{backend}")
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit(7)", "raise KeyError"])
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_fork_may_leave_through_the_async_with(
+    backend: str, end: str, kind: str, redis_url: str, tmp_path: Path
+) -> None:
+    """At once, and the membership goes on without it."""
+    (tmp_path / "program.py").write_text(FORKING.format(end=end, backend=backend))
+    command = [sys.executable, "program.py", redis_url if kind == "redis" else "memory://forked"]
+    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=40, check=False)
+    status = {"sys.exit(0)": 0, "sys.exit(7)": 7 << 8, "raise KeyError": 1 << 8}[end]
+    assert ended.stdout == f"child: {status}\nparent: None True\n", ended.stderr
+    assert ended.returncode == 0, ended.stderr

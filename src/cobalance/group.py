@@ -33,6 +33,7 @@ from cobalance.errors import (
 from cobalance.event_loop import Attendance
 from cobalance.events import ResourcesDeclared, StopAsked
 from cobalance.faces import hides
+from cobalance.forks import end_fork
 from cobalance.instance_file import InstanceFile
 from cobalance.limits import (
     check_callables,
@@ -129,9 +130,6 @@ class Group(Pausing, StartStop):
         CobalanceError: on entering, when the server cannot be used; the message says what to do.
     """
 
-    _process = 0
-    """In which it was entered."""
-
     def __init__(
         self,
         name: str,
@@ -225,6 +223,9 @@ class Group(Pausing, StartStop):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if self.is_copy:
+            end_fork(error)
+            return None
         self._own_code.refuse_leaving()
         try:
             with anyio.CancelScope(shield=True):
@@ -267,18 +268,6 @@ class Group(Pausing, StartStop):
         except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
             first = other
         return False, None if first is error else first
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether this is a fork of the member's process: the membership, its threads and the connections stay with that."""
-        return self._process not in {0, os.getpid()}
-
-    def check_process(self) -> None:
-        """Raises UsageError in such a fork: nobody would answer."""
-        if self.is_copy:
-            raise UsageError(
-                f"group {self.name} was entered before the process was forked: make another one in each process"
-            )
 
     @property
     def member(self) -> str:

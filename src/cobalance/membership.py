@@ -21,6 +21,7 @@ from cobalance.assignment import Assignment
 from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Sample
+from cobalance.forks import Forkable
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
@@ -52,10 +53,9 @@ LOST_MS = 1_000
 """What ``on_lost`` has at least, where nothing is to be drained."""
 
 
-class Membership(ABC):
+class Membership(Forkable, ABC):
     """Carries out what a session decides: :class:`cobalance.engine.Work`. :class:`cobalance.group.Group` opens and closes it."""
 
-    name: str
     own: MemberSettings
     log_exceptions: bool
     """Whether the log may have what exceptions of the program's code say."""
@@ -147,7 +147,7 @@ class Membership(ABC):
             await self._wakeup.wait()
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if ours.cancel_called or task is None:
+            if ours.cancel_called or task is None or self.is_copy:
                 raise
             task.uncancel()
             if not self._cancelled_outside:
