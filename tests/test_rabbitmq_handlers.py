@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
-from cobalance.errors import UsageError
+from cobalance.errors import UnexpectedResult, UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.consumer_group import ConsumerGroup
@@ -140,20 +140,42 @@ async def test_a_handler_that_returns_something_else_fails_its_message(
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         late = Retries(3, first_ms=600_000, last_ms=600_000)
-        with pytest.raises(UsageError, match="the handler returned"):
+        with pytest.raises(UnexpectedResult, match="return None"):
             async with here.member(topic, handler, retries=late, on_error="raise") as member:
                 await left(member)
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
-    assert f"message m1 of {topic.queue_names[0]} failed (UsageError: the handler returned" in caplog.text
+    assert f"message m1 of {topic.queue_names[0]} failed (UnexpectedResult: the handler returned" in caplog.text
 
 
 async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: Place) -> None:
-    """The list as a whole, and each of its messages by itself, is given up as the user chose."""
+    """It is given up as the user chose, from its first message on."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         async with here.member(topic, lambda _: 0, batch=Batch(2), on_error="halt"):
-            await until(lambda: here.resources()[topic.queue_names[0]].halted == "UsageError")
+            await until(lambda: here.resources()[topic.queue_names[0]].halted == "UnexpectedResult")
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
+
+
+@pytest.mark.parametrize("batch", [None, Batch(3)])
+async def test_an_unexpected_result_is_explained_once_and_never_tried_again(
+    here: Place, batch: Batch | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the handler did, such as writing a row, it does once a message; the remedy is in the log once, not once a message."""
+    calls: list[Any] = []
+
+    def handle(given: Any) -> int:
+        calls.extend(given if batch else [given])
+        return len(calls)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        async with here.member(topic, handle, batch=batch, retries=9, on_error="dead_letter"):
+            await until(lambda: caplog.text.count("to the dead-letter target") == 3)
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1", "2", "3"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert [it.body for it in calls] == [b"1", b"2", b"3"]
+    assert caplog.text.count("have it return None") == 1
+    assert caplog.text.count("UnexpectedResult, as above") == 2
 
 
 def generates(delivery: Delivery) -> Iterator[Delivery]:

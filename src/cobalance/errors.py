@@ -7,6 +7,7 @@
     │   ├── InvalidSettings         a setting is out of range, or contradicts another
     │   ├── GroupExists             the group to be created is there already
     │   ├── GroupActive             that takes a group without members
+    │   ├── UnexpectedResult        a handler returned something; its message has failed
     │   └── UnknownGroup            no such group in this Redis
     ├── MembershipError             this member cannot do that, or not any more
     │   ├── GroupFailed             the group refuses this member; the message says why
@@ -75,6 +76,10 @@ class GroupExists(UsageError):
 
 class GroupActive(UsageError):
     """What was asked for takes a group that has no members."""
+
+
+class UnexpectedResult(UsageError):
+    """A handler returned something other than None, which is a failure of its message that trying again cannot mend."""
 
 
 class UnknownGroup(UsageError):

@@ -67,7 +67,7 @@ class ConsumerGroup(Streaming):
     The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions. An
     ``async def`` runs on the event loop, a plain function in a thread of its own per partition; what it returns is awaited if it
     can be. When it is through, and has returned nothing, the message is acknowledged (in batches); any other value is a
-    :class:`UsageError` of that message, which is not tried again; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
+    :class:`UnexpectedResult`, a failure of that message that is not tried again in place; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
     :meth:`ack` or :meth:`reject`.
 
     An exception in the handler is a failure of its message, and so is a handler that runs for longer than ``max_processing_ms``. It is

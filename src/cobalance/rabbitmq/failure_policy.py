@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from cobalance.engine import monotonic_ms
-from cobalance.errors import CobalanceError, HandlerHung, UsageError
+from cobalance.errors import CobalanceError, HandlerHung, UnexpectedResult, UsageError
 from cobalance.events import Abandoned
 from cobalance.rabbitmq.dead_letter_sender import Reason
 from cobalance.rabbitmq.dead_letter_target import required_target
@@ -56,6 +56,7 @@ class FailurePolicy:
         self.key_of = retries.key_of
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
+        self._explained = ""  # what an unexpected result was last told with
 
     def hung(self) -> HandlerHung:
         """What a handler has failed with that was told to stop."""
@@ -84,6 +85,8 @@ class FailurePolicy:
             worker.put_down(len(parcel.deliveries))
             return await self._try_again(parcels, error, worker)
         if len(parcel.deliveries) > 1:
+            if isinstance(error, UnexpectedResult):
+                return await self._give_up_each(parcels, error, worker)
             worker.put_down(len(parcel.deliveries))
             self._log(logging.WARNING, parcel, error, "trying one by one")
             parcels.popleft()
@@ -103,6 +106,16 @@ class FailurePolicy:
             return await self._give_up(parcels, unknown, worker)
         self._log(logging.WARNING, parcel, error, f"trying again in {delay_ms:.0f} ms, while others go on")
         worker.parked.park(parcels.popleft(), monotonic_ms() + delay_ms)
+        return worker.goes_on
+
+    async def _give_up_each(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+        """One after another of a batch, and none of them is tried again."""
+        whole = parcels.popleft()
+        parcels.extendleft(Parcel((it,), whole.failures) for it in reversed(whole.deliveries))
+        for behind in reversed(range(len(whole.deliveries))):
+            if not await self._give_up(parcels, error, worker):
+                worker.put_down(behind)
+                return False
         return worker.goes_on
 
     async def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
@@ -242,9 +255,18 @@ class FailurePolicy:
         log.log(
             level,
             "group %s: %s failed%s (%s): %s",
-            *(self._group, parcel, times, self._what(error), what_follows),
+            *(self._group, parcel, times, self._once(error), what_follows),
             exc_info=error if self._log_exceptions and not isinstance(error, CobalanceError) else None,
         )
+
+    def _once(self, error: Exception) -> str:
+        """What is wrong with the handler itself, and so with each message, is explained once."""
+        words = self._what(error)
+        if isinstance(error, UnexpectedResult):
+            if words == self._explained:
+                return f"{_kind(error)}, as above"
+            self._explained = words
+        return words
 
     def _what(self, error: Exception) -> str:
         """Our own errors quote no messages; those of handlers may."""

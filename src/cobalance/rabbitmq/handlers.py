@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 
-from cobalance.errors import UsageError
+from cobalance.errors import UnexpectedResult, UsageError
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.worker import innermost
 
@@ -25,18 +25,20 @@ def check_handler(handler: object) -> None:
 
 
 def refuse_result(result: object) -> None:
-    """Raises UsageError unless the handler, having ended, returned nothing: anything else may be work that was never done, such as a
+    """Raises UnexpectedResult unless the handler, having ended, returned nothing: anything else may be work that was never done, such as a
     generator, a coroutine that nobody awaited, or a job handed to somebody else.
     """
     if result is None:
         return
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise UsageError(f"the handler returned a generator: {_WITHOUT_YIELD}")
+        raise UnexpectedResult(
+            f"the handler returned a generator, so its message failed: have it return None, and {_WITHOUT_YIELD}"
+        )
     if inspect.iscoroutine(result):
         result.close()
-    raise UsageError(
-        f"the handler returned {_kind(result)}, so its message is not taken for processed: await what it begins, raise an "
-        f"exception if it fails, and return nothing; a message that is finished later takes ack='manual'"
+    raise UnexpectedResult(
+        f"the handler returned {_kind(result)}, so its message is not taken for processed: have it return None (a lambda returns "
+        f"its value), await what it begins, and raise an exception if it fails; a message that is finished later takes ack='manual'"
     )
 
 
