@@ -42,6 +42,9 @@ class EventLoop(Protocol):
     def is_current(self) -> bool:
         """Whether this is called in it; on an event loop."""
 
+    def current_task(self) -> object:
+        """The task in which this is called."""
+
     def state(self) -> State:
         """Whether it runs; any thread. A loop that its tasks block is running."""
 
@@ -71,6 +74,10 @@ class Asyncio:
         except RuntimeError:  # trio's
             return False
 
+    def current_task(self) -> object:
+        """None in a callback."""
+        return asyncio.current_task()
+
     def state(self) -> State:
         """Programs may stop it and let it go on."""
         if self._loop.is_closed():
@@ -99,6 +106,12 @@ class Trio:
         import trio
 
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
+
+    def current_task(self) -> object:
+        """There always is one."""
+        import trio
+
+        return trio.lowlevel.current_task()
 
     def state(self) -> State:
         """Trio tells only who calls something in it."""

@@ -202,7 +202,7 @@ class Group(Pausing, StartStop):
                 await self._release_servers()
                 await in_thread(self._close)
             raise
-        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks, self._host = await anyio.create_task_group().__aenter__(), self._wakeup.loop.current_task()
         try:
             await self._enter_group()
         except BaseException:
@@ -266,7 +266,8 @@ class Group(Pausing, StartStop):
         except BaseExceptionGroup as group:
             first = _most_telling(group, error, self._first_error)
         except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
-            first = other
+            is_elsewhere = isinstance(other, RuntimeError) and self._wakeup.loop.current_task() is not self._host
+            first = (error or self._first_error or _left_elsewhere(self.name)) if is_elsewhere else other
         return False, None if first is error else first
 
     @property
@@ -512,6 +513,13 @@ def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str
     return (
         f"{in_words}. What counts is what the group has. To change that, for all members at once: cobalance group configure {group} "
         f"{options}; or let the program say the same, or nothing"
+    )
+
+
+def _left_elsewhere(group: str) -> UsageError:
+    return UsageError(
+        f"the `async with` of group {group} was left in another task than it was entered in, as fixtures and exit stacks do: "
+        f"await group.start() and group.stop() in its place, which any task may (the member has left all the same)"
     )
 
 
