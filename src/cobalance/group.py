@@ -52,6 +52,7 @@ from cobalance.settings import GroupSettings, MemberSettings, differences
 from cobalance.stay import ONCE, StartStop
 from cobalance.tenure import Tenure
 from cobalance.wakeup import Wakeup
+from cobalance.worker import AsyncWork
 from cobalance.worker_threads import in_thread
 
 log = logging.getLogger("cobalance")
@@ -155,7 +156,7 @@ class Group(Pausing, StartStop):
         check_kind("member", member, MemberSettings, optional=True)
         check_kind("log_exceptions", log_exceptions, bool)
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
-        super().__init__(work, on_assigned, on_revoked, on_lost)
+        super().__init__(None if work is None else AsyncWork(work), on_assigned, on_revoked, on_lost)
         self.log_exceptions, self._connect_timeout_s = log_exceptions, connect_timeout_s
         self.name = validate_name("group", name)
         self._key_prefix = validate_name("key prefix", key_prefix)

@@ -69,6 +69,28 @@ class FunctionWorker:
         return self._tenure.busy_since
 
 
+class AsyncWork:
+    """The program's ``work``, which has to be async: what would be called only to fail afterwards is not called, or once at most."""
+
+    def __init__(self, work: Callable[[Tenure], Awaitable[None]]) -> None:
+        self._work, self._is_plain = work, is_surely_plain(work)
+        self._check()
+
+    async def __call__(self, tenure: Tenure) -> None:
+        """Calls it."""
+        self._check()
+        call = self._work(tenure)
+        self._is_plain = not inspect.isawaitable(call)
+        self._check()
+        await call
+
+    def _check(self) -> None:
+        if self._is_plain:
+            raise UsageError(
+                "work is a plain function: make it async, or use BlockingGroup, which calls it in a thread of its own"
+            )
+
+
 async def outcome(call: Awaitable[T]) -> T:
     """What a call of the program's code returns.
 
@@ -101,6 +123,18 @@ def is_async(function: object) -> bool:
     """
     function = innermost(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def is_surely_plain(function: object) -> bool:
+    """Whether nothing that can be awaited will come of calling it: a generator, or one whose own annotation says that it returns nothing.
+    A wrapper has the annotations of what it wraps.
+    """
+    function = innermost(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return True
+    if is_async(function) or not inspect.isroutine(function) or hasattr(function, "__wrapped__"):
+        return False
+    return getattr(function, "__annotations__", {}).get("return", function) in (None, "None")
 
 
 def innermost(function: Any) -> Any:
