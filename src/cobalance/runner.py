@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.blocking import BlockingMembership
 from cobalance.errors import DrainTimedOut, UsageError
 from cobalance.event_loop import running_event_loop
+from cobalance.group import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anyio.abc import TaskStatus
-
-    from cobalance.group import Group
 
 
 def run(group: Group, *, backend: str = "asyncio") -> None:
@@ -32,11 +32,12 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
         backend: ``asyncio`` or ``trio``.
 
     Raises:
-        UsageError: this is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
+        UsageError: this is no group for event loops; or it is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
         DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
             first, and was given up.
         CobalanceError: see :class:`Group`.
     """
+    _check_group(group)
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
             "run() obeys SIGTERM and Ctrl-C, of which Python tells the main thread only: call it there, or use start() and stop() of a "
@@ -48,6 +49,17 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
             "an event loop runs here already: `await group.start()` in it, and `await group.stop()` at the end"
         )
     anyio.run(_serve, group, backend=backend)
+
+
+def _check_group(group: object) -> None:
+    if isinstance(group, BlockingMembership):
+        raise UsageError(
+            "a group for threads needs no run(): `with group: group.wait_left()`, or give run() a ConsumerGroup (or Group), whose "
+            "handler may be a plain function, too"
+        )
+    if not isinstance(group, Group):
+        what = f"the class {group.__name__}" if isinstance(group, type) else f"an object of type {type(group).__name__}"
+        raise UsageError(f"run() takes a ConsumerGroup or a Group, not {what}: make one, and give it that")
 
 
 async def _serve(group: Group) -> None:

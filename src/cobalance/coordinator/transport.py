@@ -101,8 +101,8 @@ class Transport(Protocol):
 
 
 _FORMS = (
-    "redis://[user:password@]host[:port][/db], rediss://… (with TLS), redis+sentinel://[user:password@]host,host/service[/db], "
-    "redis+cluster://[user:password@]host,host, unix:///path/to/socket[?db=0] or memory://NAME"
+    "redis://host[:port][/db], rediss://… (with TLS), redis+sentinel://host,host/service[/db], redis+cluster://host,host (each of them with "
+    "user:password@ before the hosts where there is a password), unix:///path/to/socket[?db=0] or memory://NAME"
 )
 
 

@@ -6,6 +6,7 @@ from typing import cast
 import attrs
 
 from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
+from cobalance.limits import check_kind
 from cobalance.rabbitmq.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.queue_sets import bind_set, mark_sets, own_set, sets_marker
 from cobalance.rabbitmq.queues import Queue
@@ -27,10 +28,16 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     With a `group`, also a queue set of its own, which gets all messages from then on beside the topic's own queues; returns that set,
     which is consumed as a topic, and is `topic.for_group(group)`. A topic with sets cannot be grown.
     """
+    _check_kinds(url, topic)
     if group is None:
         return _create_topic(url, topic)
     own = own_set(topic, group)
     return _create_set(url, _create_topic(url, topic), own)
+
+
+def _check_kinds(url: object, topic: object) -> None:
+    check_kind("url", url, str)
+    check_kind("topic", topic, Topic)
 
 
 def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
@@ -130,6 +137,7 @@ def verify_topic(url: str, topic: Topic) -> Topic:
     """Raises TopicMissing, QueueMissing, QueueMismatch or TopicMismatch unless the broker has exactly this topic, or has grown it.
     Returns the topic as it is.
     """
+    _check_kinds(url, topic)
     with connected(url) as admin:
         return verify(admin, topic)
 

@@ -16,7 +16,7 @@ from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.broker import learn_queue
 from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.consumer_options import Ack, ConsumerOptions
+from cobalance.rabbitmq.consumer_options import Ack, ConsumerOptions, check_known
 from cobalance.rabbitmq.dead_letter_sender import DeadLetterSender
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.rabbitmq.discovery import Discovery
@@ -165,6 +165,7 @@ class ConsumerGroup(Streaming):
         streams: StreamSettings | None = None,
         **group_options: Unpack[GroupOptions],
     ) -> None:
+        check_known(group_options)
         check_options({name: value for name, value in locals().items() if name != "name"})
         super().__init__(name, **group_options)
         self._amqp_url, self._management_url, self._refresh_ms = amqp_url, management_url, refresh_ms

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Literal
 
+import attrs
+
+from cobalance.errors import UsageError
 from cobalance.group import GroupOptions, PlainOptions
 from cobalance.rabbitmq.failure_policy import OnError, OnFailure
 from cobalance.rabbitmq.queues import Queue
@@ -12,6 +16,7 @@ from cobalance.rabbitmq.retries import Retries
 from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
 from cobalance.rabbitmq.stream_settings import StreamSettings
 from cobalance.rabbitmq.topic import Topic
+from cobalance.settings import GroupSettings, MemberSettings
 
 Part = Topic | Queue | str | BoundQueues | MatchingQueues
 ConsumerSource = Part | Iterable[Part]
@@ -40,3 +45,18 @@ class PlainConsumerOptions(PlainOptions, total=False):
 
 class ConsumerOptions(PlainConsumerOptions, GroupOptions, total=False):
     """The same with callbacks; see :class:`ConsumerGroup`."""
+
+
+def check_known(options: Iterable[str]) -> None:
+    """Raises UsageError for an option that plain groups do not have."""
+    for name in options:
+        if name not in GroupOptions.__optional_keys__:
+            raise UsageError(f"a consumer group has no option {name!r}{_instead_of(name)}")
+
+
+def _instead_of(name: str) -> str:
+    for option, kind in (("settings", GroupSettings), ("member", MemberSettings)):
+        if name in attrs.fields_dict(kind):
+            return f": give {option}={kind.__name__}({name}=...)"
+    close = get_close_matches(name, [*ConsumerOptions.__optional_keys__, "batch"], 1)
+    return f": did you mean {close[0]}?" if close else "; see help(ConsumerGroup)"

@@ -166,7 +166,7 @@ def _split(url: str) -> SplitResult:
         if is_sound and parts.scheme in {"", "http", "https"}:
             return parts
     raise UsageError(
-        "The management URL is not valid: it must begin with http:// or https://, as in http://user:password@host:15672, with every "
+        "The management URL is not valid: it must begin with http:// or https://, as in http://host:15672, with user:password@ before the host, and every "
         "special character of the user name and the password percent-encoded."
     )
 
@@ -196,6 +196,6 @@ def _decode(place: str, status: int, body: bytes) -> Any:
     answered = "what is no JSON" if status == http.HTTPStatus.OK else f"status {status}"
     what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
     raise Unreachable(
-        f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or set "
-        "COBALANCE_MANAGEMENT_URL to where it listens."
+        f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or give "
+        "management_url= (on the command line --management-url) with where it listens."
     )

@@ -88,7 +88,9 @@ def _prefix(name: str, value: object) -> None:
 def _management_url(name: str, value: object) -> None:
     check_kind(name, value, str, optional=True)
     if not str(value).startswith(("http://", "https://")):
-        raise UsageError(f"{name} is no URL of a web server: give http://user:password@host:15672, or None")
+        raise UsageError(
+            f"{name} is no URL of a web server: give http://host:15672, with user:password@ before the host, or None"
+        )
 
 
 CHECKS: dict[str, Check] = {

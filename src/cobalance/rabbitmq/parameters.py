@@ -94,8 +94,8 @@ def _split(url: str) -> SplitResult:
         if parts.scheme in DEFAULT_PORTS and parts.port != 0:
             return parts
     raise UsageError(
-        "The AMQP URL is not valid: expected amqp://user:password@host:port/vhost (or amqps://), or memory://NAME within one process, with every special character of "
-        "the user name, the password and the virtual host percent-encoded. Several hosts are separated by commas."
+        "The AMQP URL is not valid: expected amqp://host:port/vhost (or amqps://), with user:password@ before the host unless that is guest, or memory://NAME "
+        "within one process, with every special character of the user name, the password and the virtual host percent-encoded. Several hosts are separated by commas."
     )
 
 

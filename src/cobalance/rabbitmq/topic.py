@@ -57,6 +57,12 @@ class Topic:
     layout: int = attrs.field(default=1, kw_only=True)
     """1 when it was created, one more each time it was grown. Leave it out: it is read from RabbitMQ."""
 
+    def __attrs_post_init__(self) -> None:
+        if self.retention.arguments and self.queue_type != "stream":
+            raise UsageError(
+                f"retention is for queue_type='stream', and this topic is {self.queue_type}: leave it out."
+            )
+
     @property
     def prefix(self) -> str:
         """What the names of the layout's queues begin with."""
