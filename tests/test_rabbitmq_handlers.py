@@ -216,6 +216,9 @@ async def test_an_acknowledgement_that_cannot_be_is_refused_in_words(here: Place
                     settle(seen[0])
                 with pytest.raises(UsageError, match="give a Delivery"):
                     settle(None)  # type: ignore[arg-type]
+        for settle in (member.ack, member.reject):
+            with pytest.raises(UsageError, match=f"has left group '{here.group}', so .* comes again"):
+                settle(seen[0])
         stranger = ConsumerGroup("other", topic, handle, ack="manual")
         with pytest.raises(UsageError, match="is not of this group"):
             stranger.ack(seen[0])

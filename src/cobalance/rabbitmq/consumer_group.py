@@ -208,7 +208,11 @@ class ConsumerGroup(Streaming):
     # -- the user's side -----------------------------------------------------------------------------------------------
 
     def ack(self, delivery: Delivery) -> None:
-        """The message was processed (``ack="manual"``); from any thread, in any order within a partition."""
+        """The message was processed (``ack="manual"``); from any thread, in any order within a partition.
+
+        Raises:
+            UsageError: it was settled before, or this member has left.
+        """
         self._check_manual()
         with _told_in_words():
             self._worker_of(delivery).done(delivery)
@@ -233,6 +237,11 @@ class ConsumerGroup(Streaming):
     def _worker_of(self, delivery: Delivery) -> PartitionWorker:
         self.check_process()
         check_kind("what is acknowledged", delivery, Delivery)
+        if hasattr(self, "_left") and self._left.is_set():
+            raise UsageError(
+                f"this member has left group {self.name!r}, so a message that was not acknowledged before comes again: acknowledge "
+                f"while the group runs; a longer drain_timeout_ms gives more time to"
+            )
         worker = self._workers.get(delivery.queue)
         if worker is None:
             raise UsageError(f"a message of {delivery.queue!r} is not of this group: settle it where it was handed out")
