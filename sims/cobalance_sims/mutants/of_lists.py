@@ -32,8 +32,8 @@ LISTS: tuple[Mutant, ...] = (
     lua(
         "let-go-of-what-another-names",
         "55_lists",
-        "if r and not r.removing and #lists.naming(name) == 0 then lists.remove(r) end",
-        "if r and not r.removing then lists.remove(r) end",
+        "  local is_named = #lists.naming(name) > 0\n",
+        "  local is_named = false\n",
         "What the last old process named is taken from the new ones, who name it, too.",
         "deploy_drops@1..3",
     ),

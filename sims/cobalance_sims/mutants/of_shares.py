@@ -103,7 +103,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "lower-list-version",
         "set_resources",
-        "if VERSION < l.version then",
+        "if VERSION < l.version and (l.walker == '' or l.walker == CALLER or l.done == lists.KNOWN) then",
         "if false then",
         "Whoever declares last decides, so two lists of a rolling deploy alternate.",
         "2x2-relist",
@@ -135,7 +135,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "nothing-is-inherited",
         "70_timers",
-        "    if not empty(m, ' k', ' l', heir) then return false end\n",
+        "  if not empty(m, ' k', ' l', heir) then return false end\n",
         "",
         "Whoever returns under its instance id starts with nothing.",
         "redeploy_static@1..3",
