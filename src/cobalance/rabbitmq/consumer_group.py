@@ -58,7 +58,16 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 
 @hides(
-    "consumer", "end_soon", "handle", "is_sure", "offsets_known", "post", "share", "start_soon", "stream_consumer"
+    "consumer",
+    "end_soon",
+    "handle",
+    "is_sure",
+    "offsets_known",
+    "post",
+    "reply",
+    "share",
+    "start_soon",
+    "stream_consumer",
 )  # workers'
 @hides("batch", "connection", "unconnected_ms", "wait_connected")
 class ConsumerGroup(Streaming):
