@@ -335,17 +335,3 @@ def test_an_heir_that_dies_before_its_list_is_known_leaves_what_it_was_to_have(g
     group.run(2 * SETTINGS.heartbeat_interval_ms)
     group.drain()
     assert again.holds.keys() == had.keys()
-
-
-def test_a_lower_version_counts_again_once_nobody_sends_the_higher_one(group: Group) -> None:
-    """Or no list would be known any more, and nothing removed."""
-    a = group.join("a")
-    group.set_resources(a, ORDERS, version=1)
-    walker = group.join("walker")
-    walker.ask(SetResources(version=2, digest="two", after="", to="orders-001", names=("orders-000", "orders-001")))
-    assert group.set_resources(a, ORDERS, version=1) == "WAIT"
-    walker.silent = True
-    group.run(3 * SETTINGS.session_timeout_ms)
-    assert group.set_resources(a, ORDERS, version=1) == "DONE"
-    group.drain()
-    assert set(a.holds) == set(ORDERS)

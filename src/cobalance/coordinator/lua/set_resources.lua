@@ -129,7 +129,7 @@ end
 if status ~= 'OK' then return refusal(status) end
 subscription = member(CALLER).subscription
 l = lists.of(subscription)
-if VERSION < l.version and (l.walker == '' or l.walker == CALLER or l.done == lists.KNOWN) then
+if VERSION < l.version then
   results[1] = 'IGNORED'
 elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'
@@ -137,9 +137,9 @@ elseif VERSION == l.version and l.done == lists.KNOWN then
   results[1] = 'CURRENT'
 elseif VERSION == l.version and l.done == lists.ADDED and G.recovering > 0 then
   results[1] = 'RECOVERING'
-elseif VERSION <= l.version and is_walked_by_another() then
+elseif VERSION == l.version and is_walked_by_another() then
   results[1] = 'WAIT'
-else -- a higher version whose walker has died half-way is as good as none
+else
   results[1], results[2] = walk()
   lists.put(subscription, l)
   if results[1] == 'DONE' then lists.let_go_later() end
