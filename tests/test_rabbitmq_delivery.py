@@ -54,9 +54,9 @@ async def test_a_message_is_settled_once(amqp_url: str, settle: Callable[..., No
 
     with place(amqp_url) as it, new_topic(amqp_url) as topic:
         for ack, words in {"auto": ["give ack='manual'"] * 2, "manual": ["once"]}.items():
-            it.publish(topic, SECRET.decode())
             choices: dict[str, Any] = {"ack": ack}
             async with it.member(topic, handle, **choices) as group:
+                it.publish(topic, SECRET.decode())
                 with anyio.fail_after(WITHIN_S):
                     await done.wait()
             assert len(refusals) == len(words)

@@ -55,7 +55,7 @@ end
 
 -- The page is cut short where it names, or the group knows, more than this call may still move, or ask the lists about.
 local function apply_page()
-  local asked = lists.common() and 0 or #lists.subscriptions() / lists.A_MOVE
+  local asked = (#lists.subscriptions() - 1) / lists.A_MOVE
   local most, cut, count = max(floor(G.budget / (1 + asked)), 1), nil, #ARGV - NAMES_AT + 1
   if count > most then cut, count = ARGV[NAMES_AT + most - 1], most end
   local known = known_names(cut or TO, most + 1)
