@@ -142,7 +142,10 @@ elseif VERSION == l.version and is_walked_by_another() then
 else
   results[1], results[2] = walk()
   lists.put(subscription, l)
-  if results[1] == 'DONE' then lists.let_go_later() end
+  if results[1] == 'DONE' then
+    if G.list_version == 0 and lists.members_of('-') > 0 then lists.sweep_later() end -- what was left to them may be named now
+    lists.let_go_later()
+  end
 end
 remember()
 return reply('OK')

@@ -66,6 +66,9 @@ local function compare(name)
     lists.restore(r)
   elseif not is_named and not r.removing then
     lists.remove(r)
+  elseif (r.status == 'held' or r.status == 'granted') and is_live(member(r.owner)) and not lists.can_work(member(r.owner), name) then
+    G.budget = G.budget - 1 -- it was left to its holder, and is on a list now
+    revoke(r)
   end
   lists.pay()
 end
