@@ -335,3 +335,12 @@ def test_an_heir_that_dies_before_its_list_is_known_leaves_what_it_was_to_have(g
     group.run(2 * SETTINGS.heartbeat_interval_ms)
     group.drain()
     assert again.holds.keys() == had.keys()
+
+
+def test_a_list_without_names_is_not_taken_for_a_lost_one(group: Group) -> None:
+    """A repair that took it for lost would have everybody join again."""
+    a, b = member(group, "a", ORDERS), group.join("b", subscription=digest(()))
+    b.ask(SetResources(version=1, digest=digest(()), after="", to="", names=()))
+    group.drain()
+    group.coordinator.repair()
+    assert [it.heartbeat().status for it in (a, b)] == ["OK", "OK"]

@@ -9,8 +9,8 @@
 -- the field u:<subscription>: version hash done walker walk_until.
 
 -- What done says: 0 or one of these. Not all of it is known | all is | all was added while recovering, when nothing is removed | the walk
--- began then | it was known, and is let go of, so that a walk would begin anew.
-local lists = {KNOWN = 1, ADDED = 2, ADDS = 3, LEAVING = 4}
+-- began then.
+local lists = {KNOWN = 1, ADDED = 2, ADDS = 3}
 
 do -- as in 25_owned.lua
 
@@ -189,7 +189,7 @@ function lists.forget(id)
   call('HDEL', STATE, 'u:' .. id)
 end
 
-local NOTHING = 'e3b0c44298fc1c14' -- the hash of a list without names, as members compute it
+local NOTHING = 'e3b0c44298fc1c14' -- the hash of a list without names, as members compute it (declaration.py)
 
 -- Somebody has deleted what we knew.
 function lists.are_lost()

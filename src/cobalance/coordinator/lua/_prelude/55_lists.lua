@@ -97,7 +97,7 @@ function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
   if l.version > 0 then
     if l.done ~= lists.KNOWN then lists.sweep_later() end
-    l.version, l.done, l.walker = 0, lists.LEAVING, ''
+    l.version, l.done, l.walker = 0, 0, '' -- should somebody come back, the walk begins anew
     lists.put(id, l)
   end
   for i = 1, #entries do
