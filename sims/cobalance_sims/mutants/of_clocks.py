@@ -57,8 +57,8 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "deadlines-before-cancellations",
         "80_settle",
-        "  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end\n  force_overdue()\n",
-        "  force_overdue()\n  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end\n",
+        "  if has_quotas() then cancel_needless() else even.cancel(has_changed) end\n  force_overdue()\n",
+        "  force_overdue()\n  if has_quotas() then cancel_needless() else even.cancel(has_changed) end\n",
         "Something is taken by force in the moment in which its revocation became needless.",
         "never_draining@1..5",
         "tiny",

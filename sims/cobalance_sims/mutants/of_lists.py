@@ -91,7 +91,7 @@ EVENNESS: tuple[Mutant, ...] = (
     lua(
         "cancels-nothing-where-lists-differ",
         "80_settle",
-        "elseif has_changed then even.cancel() end",
+        "else even.cancel(has_changed) end",
         "end",
         "What was to go to somebody who is gone is drained all the same.",
         "deploy_canary@1..12",

@@ -10,7 +10,7 @@ local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], K
 local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
 local MORE, LESS, LOOSE, DECLARED = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 
-local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'subscriptions', 'heads', 'scan', 'sweep', 'pulse'}
+local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'subscriptions', 'heads', 'scan', 'judged', 'sweep', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
   'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
@@ -21,6 +21,7 @@ local NUMBERS = {
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
   'known_to',      -- while claims may yet prove that: the version at which the server was found to be another; else 0
   'uneven', -- 1 when loads are to be compared where no quota says how many, 2 while they are; 75_evenness.lua
+  'judge_again', -- 1 when revocations are to be looked at once more, whether they are of use
   'passed', -- how many of the most loaded have been looked at for that
   'round',  -- how often it has changed who can work what: what nobody could is looked at again
   'expires',       -- when Redis drops the group, on its own clock; 0 never

@@ -164,23 +164,47 @@ function even.out()
   if #moved > 0 then open_gathering() end
 end
 
--- Takes back revocations that have become of no use, the newest first.
-function even.cancel()
-  save_loads()
-  local ids = call('ZRANGEBYSCORE', REVOKING, '0', '+inf', 'LIMIT', '0', '10')
-  for i = 1, #ids do
-    local m = member(ids[i])
-    local newest, receivers = highest_owned(m.id, ' p', ' q', 10), receivers_from(m, 1)
-    for n = 1, #newest do
-      local name = last_word(newest[n])
-      if G.budget <= 0 then return end
-      pay_for_looking()
-      if lists.can_work(m, name) and not receiver_of(name, receivers) then
-        cancel(resource(name))
-        receivers = receivers_from(m, 1)
-      end
-    end
+-- The entry of OWNED behind one: the next revocation of the same member that may be taken back, or where those of the next member begin.
+local function behind(entry)
+  save_owned()
+  lists.questions = lists.questions + 3
+  local id = string.match(entry, '^%S*')
+  local next = call('ZSCORE', REVOKING, id) and call('ZRANGEBYLEX', OWNED, '(' .. entry, '(' .. id .. ' q', 'LIMIT', '0', '1')[1]
+  if next then return next end
+  next = call('ZRANGEBYLEX', OWNED, '(' .. id .. '!', '+', 'LIMIT', '0', '1')[1]
+  return next and string.match(next, '^%S+') .. ' p' or ''
+end
+
+-- Of use is what somebody would be better off with, who then counts as if it had it: what comes after may be of no more use to it.
+local function judge(m, name, promised)
+  if not lists.can_work(m, name) then return end
+  local receiver = receiver_of(name, receivers_from(m, 1 - (promised[m.id] or 0)))
+  if receiver then
+    promised[#promised + 1] = receiver
+    promised[receiver.id] = (promised[receiver.id] or 0) + 1
+    shift(receiver, 1)
+  else
+    G.budget, G.judge_again = G.budget - 1, 1
+    cancel(resource(name))
   end
+end
+
+-- Takes back revocations that have become of no use, until a round through all finds none. How far one has come stands in G.judged; the
+-- next call goes on.
+function even.cancel(has_changed)
+  if has_changed and G.judged ~= '' then G.judge_again = 1 end
+  if has_changed and G.judged == '' then G.judged = ' ' end
+  if call('ZCARD', REVOKING) == 0 then G.judged, G.judge_again = '', 0 end
+  local enough, promised = floor(G.budget / 2), {}
+  while G.judged ~= '' and G.budget > enough do
+    G.judged = behind(G.judged)
+    local id, name = string.match(G.judged, '^(%S+) p%d+ (.+)$')
+    if id then judge(member(id), name, promised) end
+    lists.pay()
+  end
+  for i = 1, #promised do shift(promised[i], -1) end
+  if G.judged == '' and G.judge_again == 1 then G.judged, G.judge_again = ' ', 0 end
+  if G.judged ~= '' then set_timer('q', now) end
 end
 
 end

@@ -220,7 +220,7 @@ function settle()
   if G.mode ~= 'eager' and G.barrier > 0 then set_barrier(0) end
   local has_changed = G.changed == 1
   if G.mode == 'eager' then pass_barrier() else G.changed = 0 end
-  if has_quotas() then cancel_needless() elseif has_changed then even.cancel() end
+  if has_quotas() then cancel_needless() else even.cancel(has_changed) end
   force_overdue()
   if G.mode == 'eager' then pass_barrier() end
   if has_quotas() then

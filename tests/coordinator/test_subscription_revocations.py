@@ -1,0 +1,56 @@
+"""What becomes of revocations where members can work different things, when they are of no more use."""
+
+from __future__ import annotations
+
+import pytest
+from tests.coordinator.driver import Group, Member, names
+from tests.coordinator.test_subscriptions import member
+
+MEMBERS = 30
+ORDERS = names(2 * MEMBERS, "orders-")
+
+
+@pytest.fixture
+def crowd(group: Group) -> list[Member]:
+    """Thirty members with two resources each, one of which can work something else, too."""
+    it = [member(group, f"m{number:02}", ORDERS) for number in range(MEMBERS - 1)]
+    it.append(member(group, "other", [*ORDERS, "other"]))
+    group.drain()
+    return it
+
+
+def tokens(members: list[Member]) -> dict[str, int]:
+    """Of what they hold."""
+    return {name: tenure.token for it in members for name, tenure in it.holds.items()}
+
+
+def test_all_revocations_of_no_more_use_are_cancelled(group: Group, crowd: list[Member]) -> None:
+    """However many members have one: somebody big comes, and goes at once."""
+    before = tokens(crowd)
+    big = member(group, "big", ORDERS, capacity=MEMBERS)
+    group.beat()
+    assert sum(bool(it.pending) for it in crowd) > 20
+    assert big.leave() == "LEFT"
+    group.tick()
+    group.beat()
+    assert not any(it.pending for it in crowd)
+    assert tokens(crowd) == before
+
+
+def test_a_revocation_for_somebody_who_got_other_work_is_cancelled(group: Group) -> None:
+    """Half of what one has was to go to a newcomer, who then has what a third one leaves behind: both end with as much, and nothing
+    that was asked back is given back to its giver.
+    """
+    mine, others = names(20, "a-"), names(8, "b-")
+    a, b = member(group, "a", mine), member(group, "b", others)
+    group.drain()
+    before = tokens([a])
+    c = member(group, "c", [*mine, *others])
+    group.beat()
+    assert len(a.pending) == 10
+    b.silent = True
+    group.run(4000, a, c)
+    assert len(c.holds) == 8
+    group.drain(a, c)
+    assert len(a.holds) == len(c.holds) == 14
+    assert all(before[name] == tenure.token for name, tenure in a.holds.items())
