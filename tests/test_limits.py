@@ -46,7 +46,7 @@ def test_offsets_that_cannot_be_stored(transport: MemoryTransport, offset: Any) 
         assert next(coordinator.resources()).committed == 2**53 - 1
 
 
-@pytest.mark.parametrize("version", [-1, 2**53, True])
+@pytest.mark.parametrize("version", [-1, 0, 2**53, True])
 def test_versions_that_cannot_be_compared(version: Any) -> None:
     """The same holds for the version of a resource list."""
     with pytest.raises(UsageError, match="resources_version"):

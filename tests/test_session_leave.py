@@ -5,7 +5,7 @@ import pytest
 from tests.harness import SETTINGS, Habits, Process, World, names
 
 from cobalance import events as ev
-from cobalance.coordinator.requests import Commit, Join, Leave
+from cobalance.coordinator.requests import Commit, Header, Join, Leave, Request
 from cobalance.session import Phase
 from cobalance.settings import MemberSettings
 
@@ -339,6 +339,18 @@ def test_stopping_a_double_ends_it_at_once() -> None:
     asked = world.now
     world.run_until(lambda: c.left)
     assert world.now - asked <= SETTINGS.session_timeout_ms // 3
+
+
+def test_who_names_something_else_than_a_group_has_room_for_is_refused_at_once() -> None:
+    """It never was a member either. Thirty-two name different things already."""
+    world = World()
+    for number in range(32):
+        join = Join(settings=SETTINGS, subscription=f"list-{number}")
+        assert world.coordinator.execute(Request(Header(f"m{number}", 1), join)).status == "OK"
+    late = world.start("late", names(4))
+    world.run_until(lambda: late.left)
+    assert late.problems == ["subscriptions"]
+    assert world.now <= SETTINGS.heartbeat_interval_ms
 
 
 def test_stopping_while_joining_again_leaves_no_ghost_either() -> None:

@@ -170,7 +170,7 @@ class Group(Pausing, StartStop):
         self._resources = None if resources is None else check_names("resource", resources)
         check_resources(self._resources or ())
         if resources_version is not None:
-            check_integer("resources_version", resources_version)
+            check_integer("resources_version", resources_version, least=1)
         self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport, self._version = redis_url, transport, resources_version
         self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
@@ -290,7 +290,7 @@ class Group(Pausing, StartStop):
             )
         names = check_names("resource", resources)
         check_resources(names)
-        check_integer("the resource list's version", version)
+        check_integer("the resource list's version", version, least=1)
         self._engine.post(ResourcesDeclared(version, names))
 
     async def wait_joined(self) -> None:

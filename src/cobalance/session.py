@@ -220,6 +220,8 @@ class Session:
             "declare the same, or use several groups"
         )
         self._out.append(act.Problem("subscriptions", message, fatal=True))
+        if not self.holdings.any_known():
+            self._finish()  # it is no member, so there is nothing to leave
 
     def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
         if not isinstance(payload, Join) or payload.last_page:  # a page of claims says nothing of those yet to come
