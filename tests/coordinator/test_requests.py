@@ -160,7 +160,7 @@ def test_another_protocol_is_refused_by_every_verb(backend: Backend) -> None:
     Group(backend)
     before = backend.dump()
     for verb in VERBS:
-        reply = backend.call(load(verb), group_keys("g"), ["2", "a", "1", "0", "0", "0", "x", "y", "z"])
+        reply = backend.call(load(verb), group_keys("g"), ["1", "a", "1", "0", "0", "0", "x", "y", "z"])
         assert isinstance(reply, list)
         assert reply[0] == b"PROTOCOL"
     assert backend.dump() == before
@@ -168,7 +168,7 @@ def test_another_protocol_is_refused_by_every_verb(backend: Backend) -> None:
 
 def test_the_client_names_the_mismatch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user reads that all members must run compatible versions."""
-    monkeypatch.setattr("cobalance.coordinator.requests.PROTOCOL", 2)
+    monkeypatch.setattr("cobalance.coordinator.requests.PROTOCOL", 1)
     with pytest.raises(ProtocolMismatch, match="compatible versions"):
         group.coordinator.execute(Request(Header("-", 0), Describe("state")))
 

@@ -8,7 +8,7 @@ import attrs
 
 from cobalance.settings import STORED_NAMES, GroupSettings
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 GROUPS_OWN = "-"
 """The subscription of members that leave the list to somebody else."""

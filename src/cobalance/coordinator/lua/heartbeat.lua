@@ -7,7 +7,7 @@
 local id, sub = ARGV[3], string.sub
 local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id, 'k:' .. id)
 local who = ARGV[1] .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins
-if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '1' and sub(s[1], 1, #who) == who then
+if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '2' and sub(s[1], 1, #who) == who then
   local skew, session, beat, coordinator, heads = string.match(s[1], '^(%d+) (%d+) (%d+) (%S+) (.*)$', #who + 1)
   local version, due, seen, cursor = s[2], (s[3] or 0) + 0, ARGV[6], ARGV[7]
   local has_heard = version == seen and version == cursor -- as long as the group is quiet

@@ -4,7 +4,7 @@
 -- call), 2 protocol, 3 member, 4 request, 5 highest incarnation the caller's process has heard of, 6 highest version it has seen,
 -- 7 cursor (how far the member has heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments
 -- follow.
-local PROTOCOL = '1'
+local PROTOCOL = '2'
 local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
 local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
