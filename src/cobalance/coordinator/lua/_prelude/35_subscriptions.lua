@@ -203,7 +203,7 @@ function lists.are_lost()
 end
 
 -- What a list does not name any more leaves DECLARED after the records, or what a script had not removed before it died would be on no list.
-local struck, dropped = {}, {}
+local struck, dropped, reasons, timers = {}, {}, {}, {}
 lists.questions = 0 -- how often DECLARED was asked in this call
 
 function lists.drop(entry) dropped[#dropped + 1] = entry end
@@ -215,7 +215,9 @@ end
 
 function lists.save_dropped()
   call_with('ZREM', DECLARED, dropped)
-  dropped = {}
+  call_with('HDEL', STATE, reasons)
+  call_with('ZREM', TIMERS, timers)
+  dropped, reasons, timers = {}, {}, {}
 end
 
 local function is_declared(id, name)
@@ -226,6 +228,11 @@ end
 -- Those of the subscriptions that name a resource.
 function lists.naming(name)
   local all, out, is_left_to_others = lists.subscriptions(), {}, false
+-- Why it was halted, and when that will not matter any more, of one that is on a list again.
+function lists.forget_removal(name)
+  reasons[#reasons + 1], timers[#timers + 1] = 'z:' .. name, 'o:' .. name
+end
+
   for i = 1, #all do
     if is_declared(all[i], name) then out[#out + 1] = all[i] end
     is_left_to_others = is_left_to_others or all[i] == '-' and G.list_version == 0

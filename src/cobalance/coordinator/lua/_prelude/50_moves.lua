@@ -13,17 +13,22 @@ local function count_total(delta)
   G.changed = 1
 end
 
--- A resource nobody has held in this incarnation of the list. Its caller puts it somewhere.
+-- A resource nobody has held in this incarnation of the list. Its caller puts it somewhere. And why it is halted, if it was
+-- when those who named it had gone.
 local function new_resource(name)
   call('ZADD', NAMES, '0', name)
-  call('ZREM', TIMERS, 'o:' .. name)
+  local why
+  if call('ZSCORE', TIMERS, 'o:' .. name) then
+    why = call('HGET', STATE, 'z:' .. name)
+    lists.forget_removal(name)
+  end
   count_total(1)
   local r = {
     name = name, status = 'free', owner = '-', token = 0, since = now, deadline = 0, rank = '2', removing = false,
     avoid = '-', ended = 0,
   }
   resource_cache[name] = r
-  return r
+  return r, why
 end
 
 -- What a live member has on record, as the sum of its tokens: it says the same of what it holds, or one of the two is of a history
@@ -109,6 +114,7 @@ end
 local function resume(r)
   detach(r)
   r.status, r.since = 'free', now
+  lists.forget_removal(r.name) -- a script may have died that brought it back
   put_resource(r)
   call('ZADD', FREE, int(G.version), r.name)
   journal('resumed', 'resource', r.name, 'token', int(r.token))
@@ -184,13 +190,16 @@ local function grant(r, m, pinned)
   tell(m.id, r.name)
 end
 
--- Its committed offset outlives it for a while: a resource removed by mistake resumes where it was.
+-- Its committed offset outlives it for a while: a resource removed by mistake resumes where it was. Why it was halted does if those who
+-- named it have only gone.
 local OFFSET_RETENTION_MS = 604800000
 
-local function delete(r)
+local function delete(r, is_left)
+  local why = is_left and r.status == 'halted' and string.match(r.avoid, '^halted:[^@]+$')
   detach(r)
   journal('removed', 'resource', r.name, 'token', int(r.token))
-  if call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
+  if why then call('HSET', STATE, 'z:' .. r.name, why) end
+  if why or call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
   call('ZREM', NAMES, r.name)
   drop_resource(r.name)
 end

@@ -4,9 +4,11 @@ do -- as in 25_owned.lua
 
 function lists.add(name)
   G.budget = G.budget - 1
-  put_resource(new_resource(name))
+  local r, why = new_resource(name)
+  put_resource(r)
   journal('added', 'resource', name)
   call('ZADD', FREE, int(G.version), name)
+  if why then halt(r, why) end
 end
 
 -- A pending one changes its place among its holder's, and whether it may be cancelled.
@@ -31,13 +33,14 @@ function lists.restore(r)
   count_total(1)
 end
 
-function lists.remove(r)
+-- Taken from a list, or left by all whose lists name it.
+function lists.remove(r, is_left)
   G.budget = G.budget - 1
   flag(r, true)
   count_total(-1)
   journal('removing', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
   if r.status == 'free' or r.status == 'halted' then
-    delete(r)
+    delete(r, is_left)
   elseif r.status ~= 'pending' then
     local m = member(r.owner)
     if is_live(m) then revoke(r) else end_tenure(r, 'expired', 'removed') end

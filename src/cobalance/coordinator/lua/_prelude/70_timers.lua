@@ -116,8 +116,9 @@ function fire.a(name)
   return now >= forgets_at
 end
 
--- The committed offset of a resource deleted long ago. Should the name come back, nobody may take it for a new one.
+-- The committed offset of a resource deleted long ago, and why it was halted. Should the name come back, nobody may take it for a new one.
 function fire.o(name)
+  if not resource(name) then lists.forget_removal(name) end
   if not resource(name) and call('HDEL', OFFSETS, name) == 1 then G.offsets_known, G.known_to = 0, 0 end
   return true
 end
