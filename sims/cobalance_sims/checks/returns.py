@@ -38,7 +38,7 @@ class S6Returns(Check):
         super().__init__(world)
         self._givers: dict[str, tuple[str | None, int]] = {}
         self._in_a_row = InARow(world.settings.session_timeout_ms, SOMEBODY_ELSES)
-        self._list_versions: dict[str, int] = {}
+        self._list_versions: dict[str, tuple[int, str, int]] = {}
         """By subscription."""
         self._losers: dict[tuple[str, str, int], int] = {}
         """Process, resource and token of whoever lost it to a better claim: since when."""
@@ -183,10 +183,20 @@ class S6Returns(Check):
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
         """Lists."""
         if isinstance(request.payload, SetResources):
-            version, newest = request.payload.version, self._list_versions.get(process.subscription, 0)
-            if version < newest and reply.results[0] != "IGNORED":
-                self.broken(f"list {version} of {process.name} is taken after list {newest}")
-            self._list_versions[process.subscription] = max(version, newest)
+            self._check_version(process, request.header.member, request.payload.version, reply.results[0])
+
+    def _check_version(self, process: Process, member: str, version: int, result: str) -> None:
+        """A lower version is taken only if nobody finished the higher one, and who began it has ended."""
+        begun, by, complete = self._list_versions.get(process.subscription, (0, "", 0))
+        is_walked = self.world.redis.ledger.members.get(by) in ("active", "leaving")
+        newest = max(begun, complete) if is_walked else complete
+        if version < newest and result != "IGNORED":
+            self.broken(f"list {version} of {process.name} is taken after list {newest}")
+        if result in ("DONE", "CURRENT"):
+            complete = max(complete, version)
+        if result == "NEXT":
+            begun, by = version, member
+        self._list_versions[process.subscription] = (begun, by, complete)
 
     def started(self, process: Process, action: act.Start) -> None:
         """Somebody begins."""

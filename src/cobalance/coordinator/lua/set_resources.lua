@@ -1,5 +1,5 @@
 -- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those missing are
--- added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent; a lower version is ignored. One
+-- added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent; a lower version is ignored, unless who began the higher one has ended half-way. One
 -- member walks through the list, from its beginning; the others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
@@ -113,7 +113,7 @@ local function walk()
     l.done = lists.ADDED
     return 'RECOVERING'
   end
-  l.done = lists.KNOWN
+  l.done, l.complete = lists.KNOWN, VERSION
   return 'DONE'
 end
 
@@ -129,7 +129,7 @@ end
 if status ~= 'OK' then return refusal(status) end
 subscription = member(CALLER).subscription
 l = lists.of(subscription)
-if VERSION < l.version then
+if lists.is_outdated(l, VERSION) then
   results[1] = 'IGNORED'
 elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'

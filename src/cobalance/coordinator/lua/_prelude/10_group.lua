@@ -13,7 +13,7 @@ local MORE, LESS, LOOSE, DECLARED = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'subscriptions', 'heads', 'scan', 'judged', 'sweep', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',
-  'list_version', 'list_done', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
+  'list_version', 'list_done', 'list_complete', 'walk_until', 'quiet_until', 'calm_at', 'burst', 'revoked', 'barrier', 'changed',
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length', 'idle_ms',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
   'began',   -- when the recovery under way began

@@ -6,7 +6,7 @@
 -- quotas say who should have how many (40_shares.lua); otherwise the lists are asked (75_evenness.lua).
 --
 -- A list is replaced by one of a higher version. How far that is, is the group's own in the scalars list_… and walk…, of any other in
--- the field u:<subscription>: version hash done walker walk_until.
+-- the field u:<subscription>: version hash done walker complete walk_until; complete is the highest version that was known as a whole.
 
 -- What done says: 0 or one of these. Not all of it is known | all is | all was added while recovering, when nothing is removed | the walk
 -- began then.
@@ -118,12 +118,18 @@ function lists.of(id)
   if known[id] then return known[id] end
   local l
   if id == '-' then
-    l = {version = G.list_version, hash = G.list_hash, done = G.list_done, walker = G.walker, walk_until = G.walk_until}
+    l = {
+      version = G.list_version, hash = G.list_hash, done = G.list_done, walker = G.walker, walk_until = G.walk_until,
+      complete = G.list_complete,
+    }
   else
-    local packed = call('HGET', STATE, 'u:' .. id) or '0 - 0 - 0'
-    local version, hash, done, walker, walk_until = string.match(packed, '^(%d+) (%S+) (%d) (%S+) (%d+)$')
+    local packed = call('HGET', STATE, 'u:' .. id) or '0 - 0 - 0 0'
+    local version, hash, done, walker, complete, walk_until = string.match(packed, '^(%d+) (%S+) (%d) (%S+) ?(%d*) (%d+)$')
     walker = walker == '-' and '' or walker
-    l = {version = tonumber(version), hash = hash, done = tonumber(done), walker = walker, walk_until = tonumber(walk_until)}
+    l = {
+      version = tonumber(version), hash = hash, done = tonumber(done), walker = walker, walk_until = tonumber(walk_until),
+      complete = tonumber(complete) or tonumber(version),
+    }
   end
   known[id] = l
   return l
@@ -133,9 +139,10 @@ function lists.put(id, l)
   known[id] = l
   if id == '-' then
     G.list_version, G.list_hash, G.list_done, G.walker, G.walk_until = l.version, l.hash, l.done, l.walker, l.walk_until
+    G.list_complete = l.complete
   else
     local walker = l.walker == '' and '-' or l.walker
-    keep('u:' .. id, int(l.version) .. ' ' .. l.hash .. ' ' .. int(l.done) .. ' ' .. walker .. ' ' .. int(l.walk_until))
+    keep('u:' .. id, int(l.version) .. ' ' .. l.hash .. ' ' .. int(l.done) .. ' ' .. walker .. ' ' .. int(l.complete) .. ' ' .. int(l.walk_until))
   end
 end
 
@@ -150,6 +157,12 @@ function lists.forget_walks()
 end
 
 function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == lists.KNOWN end
+
+-- Whether a version counts for less than another one: not if that one never was known as a whole, and who began it has ended.
+function lists.is_outdated(l, version)
+  local is_given_up = l.done ~= lists.KNOWN and l.walker ~= '' and not is_live(member(l.walker))
+  return version < (is_given_up and l.complete or l.version)
+end
 
 -- Somebody sends a list: what is on it is not all known yet. Until when that is believed.
 function lists.walked_until()
@@ -213,6 +226,11 @@ function lists.strike(id, name)
   lists.drop(id .. ' ' .. name)
 end
 
+-- Why it was halted, and when that will not matter any more, of one that is on a list again.
+function lists.forget_removal(name)
+  reasons[#reasons + 1], timers[#timers + 1] = 'z:' .. name, 'o:' .. name
+end
+
 function lists.save_dropped()
   call_with('ZREM', DECLARED, dropped)
   call_with('HDEL', STATE, reasons)
@@ -228,11 +246,6 @@ end
 -- Those of the subscriptions that name a resource.
 function lists.naming(name)
   local all, out, is_left_to_others = lists.subscriptions(), {}, false
--- Why it was halted, and when that will not matter any more, of one that is on a list again.
-function lists.forget_removal(name)
-  reasons[#reasons + 1], timers[#timers + 1] = 'z:' .. name, 'o:' .. name
-end
-
   for i = 1, #all do
     if is_declared(all[i], name) then out[#out + 1] = all[i] end
     is_left_to_others = is_left_to_others or all[i] == '-' and G.list_version == 0

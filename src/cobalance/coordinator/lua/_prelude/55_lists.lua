@@ -68,7 +68,7 @@ local function compare(name)
   if is_named and r.removing then
     lists.restore(r)
   elseif not is_named and not r.removing then
-    lists.remove(r)
+    lists.remove(r, true)
   elseif (r.status == 'held' or r.status == 'granted') and is_live(member(r.owner)) and not lists.can_work(member(r.owner), name) then
     G.budget = G.budget - 1 -- it was left to its holder, and is on a list now
     revoke(r)
@@ -100,7 +100,7 @@ function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
   if l.version > 0 then
     if l.done ~= lists.KNOWN then lists.sweep_later() end
-    l.version, l.done, l.walker = 0, 0, '' -- should somebody come back, the walk begins anew
+    l.version, l.complete, l.done, l.walker = 0, 0, 0, '' -- should somebody come back, the walk begins anew
     lists.put(id, l)
   end
   for i = 1, #entries do
