@@ -103,7 +103,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "lower-list-version",
         "set_resources",
-        "if VERSION < l.version then",
+        "if lists.is_outdated(l, VERSION) then",
         "if false then",
         "Whoever declares last decides, so two lists of a rolling deploy alternate.",
         "2x2-relist",
