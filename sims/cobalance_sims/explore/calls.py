@@ -95,9 +95,13 @@ def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -
 
 
 def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, assignment 7: a lower version of the resource list is ignored."""
+    """Design, assignment 7: a lower version of the resource list is ignored, unless the higher one was never complete and who began it
+    has ended.
+    """
     del now
-    payload, newest = request.payload, was.number("list_version")
+    walker = was.scalars.get("walker", "")
+    is_given_up = walker != "" and (walker not in was.members or not was.members[walker].is_live)
+    payload, newest = request.payload, was.number("list_complete" if is_given_up else "list_version")
     is_first = request.header.number > was.last_request(request.header.member)
     if is_first and isinstance(payload, SetResources) and payload.version < newest:
         taken = outcome.reply.results[0] != "IGNORED"
