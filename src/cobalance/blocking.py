@@ -16,6 +16,7 @@ from cobalance.tenure import Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from anyio.from_thread import BlockingPortal
@@ -78,8 +79,9 @@ class BlockingMembership:
 
     def __init__(self, group: Threaded) -> None:
         self._group = group
+        self._event_loop = EventLoopThread()
         self._way_in: BlockingPortal
-        self._stack = ExitStack()
+        self._stay: AbstractContextManager[Group]
         self._entered = self._started = False
 
     def start(self) -> None:
@@ -112,9 +114,10 @@ class BlockingMembership:
             raise UsageError(ONCE)
         self._entered = True
         with ExitStack() as stack:
-            self._way_in = stack.enter_context(EventLoopThread())
-            stack.enter_context(self._way_in.wrap_async_context_manager(self._group))
-            self._stack = stack.pop_all()
+            self._way_in = stack.enter_context(self._event_loop)
+            self._stay = self._way_in.wrap_async_context_manager(self._group)
+            self._stay.__enter__()
+            stack.pop_all()
         return self
 
     def __exit__(
@@ -124,7 +127,8 @@ class BlockingMembership:
             return None
         self._group.refuse_in_own_thread()
         try:
-            return self._stack.__exit__(kind, error, trace)
+            with self._event_loop.ending(cancel=kind is not None):
+                return self._stay.__exit__(kind, error, trace)
         except _Exit as exit_:
             raise exit_.raised from None
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import Any
 
 T = TypeVar("T")
@@ -28,8 +28,21 @@ class EventLoopThread:
         return self._portal
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(cancel=kind is not None)
+
+    @contextmanager
+    def ending(self, *, cancel: bool) -> Iterator[None]:
+        """Ends it after the block. Whoever is interrupted in there, as by a second Ctrl-C, waits for nothing any more."""
+        try:
+            yield
+        except Exception:
+            self._end(cancel=True)
+            raise
+        self._end(cancel=cancel)
+
+    def _end(self, *, cancel: bool) -> None:
         with suppress(RuntimeError):  # it has ended already
-            self._portal.call(self._portal.stop, kind is not None)
+            self._portal.call(self._portal.stop, cancel)
         self._thread.join()
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def run(group: Group, *, backend: str = "asyncio") -> None:
     """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
-    once, with exit code 130 or 143, as shells have it.
+    once, with exit code 130 or 143, as shells have it, also where a handler blocks the event loop.
 
     Signal handlers are installed here only, never by an embedded ``async with``.
 
@@ -101,11 +101,26 @@ def drain_timed_out(group: Group) -> DrainTimedOut:
 async def obey_signals(
     membership: anyio.CancelScope, say: Callable[[], None] = lambda: None, *, task_status: TaskStatus[None]
 ) -> None:
-    """The first signal ends the membership, at whatever point it is, and has `say` called; the second one ends the process."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    """The first signal ends the membership, at whatever point it is, and has `say` called; the second one ends the process, be its event
+    loop blocked.
+    """
+    loop, asked = running_event_loop(), False
+
+    def stop() -> None:
+        membership.cancel()
+        say()
+
+    def obey(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        loop.run_soon(stop)
+
+    before = {number: signal.signal(number, obey) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
         task_status.started()
-        async for number in signals:
-            if membership.cancel_called:
-                os._exit(128 + number)
-            membership.cancel()
-            say()
+        await anyio.sleep_forever()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
