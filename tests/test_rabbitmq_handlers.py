@@ -156,6 +156,25 @@ async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: P
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["1", "2"]
 
 
+async def test_by_default_it_halts_its_partition(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """No other member's handler, and no pause, makes it better; the log says how its partition goes on with one that is."""
+    calls: list[bytes] = []
+
+    def handle(delivery: Delivery) -> bool:
+        calls.append(delivery.body)
+        return True
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        queue = topic.queue_names[0]
+        async with here.member(topic, handle), here.member(topic, handle):
+            await until(lambda: here.resources()[queue].halted is not None)
+        assert here.resources()[queue].halted == "UnexpectedResult"
+        assert bodies_in(here.amqp_url, queue) == ["1", "2"]
+    assert calls == [b"1"]
+    assert f"cobalance group resume {here.group} {queue}" in caplog.text
+
+
 @pytest.mark.parametrize("batch", [None, Batch(3)])
 async def test_an_unexpected_result_is_explained_once_and_never_tried_again(
     here: Place, batch: Batch | None, caplog: pytest.LogCaptureFixture

@@ -83,7 +83,8 @@ class ConsumerGroup(Streaming):
     retried in place, so that order holds. After ``retries`` more failures, ``on_error`` decides:
 
     - ``"pause"``, the default: the partition is given up with the message first in it. Another member tries it; if that fails, too, it
-      waits in nobody's share, in pauses that double up to five minutes, and is tried again by itself.
+      waits in nobody's share, in pauses that double up to five minutes, and is tried again by itself. An :class:`UnexpectedResult`
+      halts the partition, since it gets no better by itself.
     - ``"dead_letter"``: the queue's dead-letter target gets the message, and the next one is begun.
     - ``"halt"``: nobody works the partition before ``cobalance group resume``.
     - ``"raise"``: the exception ends the ``async with``.

@@ -134,7 +134,8 @@ class FailurePolicy:
             self._say_kept(parcel, hindrance)
             error = hindrance
         worker.put_down(1)
-        if self._on_error == "halt":
+        # A handler returns what it returns: once more, elsewhere or later, would only have it do once more what it does.
+        if self._on_error == "halt" or isinstance(error, UnexpectedResult):
             worker.give_up(f"halted:{_kind(error)}")
             resume = f"cobalance group resume {self._group} {worker.queue.name}"
             self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")

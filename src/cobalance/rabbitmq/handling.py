@@ -8,8 +8,8 @@ in one visit to a thread; whatever has to be decided or waited for is decided an
         failed│  │after a pause, which the end of the tenure cuts short: then the parcel goes back to the queue
               ▼  │
             retries left? ──no──▶ a batch is opened, and its messages tried one at a time; a single message is given up:
-                                  its partition rests for a while (pause), it is dead-lettered, the partition is halted, or
-                                  the membership ends (raise)
+                                  its partition rests for a while (pause), it is dead-lettered, the partition is halted (also
+                                  with pause, where the handler returned something), or the membership ends (raise)
 """
 
 from __future__ import annotations
