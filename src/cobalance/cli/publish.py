@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,6 +16,9 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq import Publisher
 
 Message = tuple[str | bytes | None, bytes]
+
+MOST_RANGES = 20
+"""Of lines, in one command."""
 
 
 def publish(
@@ -29,14 +33,49 @@ def publish(
     ] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Publish a message, or each line of standard input: KEY, a tab, BODY; with --key the line is the body."""
+    """Publish a message, or each line of standard input: KEY, a tab, BODY; with --key the line is the body.
+
+    When it fails in the middle, it says which lines are still to be published.
+    """
     validate_name("topic", topic)
-    messages = [(key, body.encode())] if body is not None else _lines(key)
     with Publisher(amqp_url, topic, name="cobalance publish") as publisher:
-        outcomes = [publisher.publish(key_of, text, wait=False) for key_of, text in messages]
+        if body is not None:
+            publisher.publish(key, body.encode())
+            remark("published 1")
+        else:
+            remark(f"published {_publish(_lines(key), publisher)}")
+
+
+def _publish(lines: Iterable[Message], publisher: Publisher) -> int:
+    """How many there were. When that ends early, it says first which of them are out."""
+    outcomes: list[Future[int]] = []
+    try:
+        for key, text in lines:
+            outcomes.append(publisher.publish(key, text, wait=False))
         for outcome in outcomes:
             outcome.result()
-    remark(f"published {len(outcomes)}")
+    except BaseException:
+        failed = [number for number, outcome in enumerate(outcomes, 1) if outcome.exception() is not None]
+        remark(
+            f"lines confirmed: {len(outcomes) - len(failed)} of {len(outcomes)} sent. To publish the others: "
+            f"sed -n '{rest_of(failed, len(outcomes))}' FILE, piped into the same command"
+        )
+        raise
+    return len(outcomes)
+
+
+def rest_of(failed: Sequence[int], sent: int) -> str:
+    """Those lines, and what is behind the last one that was sent, as sed calls them."""
+    ranges: list[list[int]] = []
+    for number in [*failed, sent + 1]:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    *inner, (first, _) = ranges
+    if len(inner) > MOST_RANGES:  # then some lines are published twice
+        return f"{failed[0]},$p"
+    return "".join(f"{a}p;" if a == b else f"{a},{b}p;" for a, b in inner) + f"{first},$p"
 
 
 def _lines(key: str | None) -> Iterator[Message]:
