@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import pika
@@ -117,6 +118,43 @@ async def test_connections_that_are_lost_and_found(
             await anyio.to_thread.run_sync(rabbitmq.restart)
             await until(lambda: lines(caplog, "lost RabbitMQ"))
             await until(lambda: lines(caplog, "connected to RabbitMQ at", "again, after"))
+
+
+def troubles(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What is worth somebody's attention."""
+    return [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
+
+
+async def test_a_lost_rabbitmq_is_one_line_and_so_is_its_return(
+    private_redis: servers.OwnRedis, private_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many queues there are, and however often it was tried."""
+    with new_topic(private_rabbitmq.url, 6) as topic:
+        name = created(private_redis.url)
+        options: dict[str, Any] = {"amqp_url": private_rabbitmq.url, "redis_url": private_redis.url, "refresh_ms": 500}
+        async with ConsumerGroup(name, topic, nothing, **options) as group:
+            await group.wait_held(*topic.queue_names)
+            await anyio.to_thread.run_sync(private_rabbitmq.restart)
+            await until(lambda: lines(caplog, "connected to RabbitMQ at", "again, after"))
+            (told,) = troubles(caplog)
+            assert "lost RabbitMQ" in told
+            assert len(lines(caplog, "connected to RabbitMQ at", "again, after")) == 1
+
+
+async def test_a_lost_redis_is_one_line_and_so_is_its_return(
+    private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same, while the session lasts."""
+    async with Group(created(private_redis.url), [f"r{it}" for it in range(20)], redis_url=private_redis.url) as group:
+        await group.wait_held("r19")
+        await anyio.to_thread.run_sync(private_redis.save)
+        await anyio.to_thread.run_sync(private_redis.stop)
+        await until(lambda: lines(caplog, f"group {group.name}: ", "trying again"))
+        await anyio.to_thread.run_sync(private_redis.start)
+        await until(lambda: lines(caplog, "Redis answers again, after"))
+        (told,) = troubles(caplog)
+        assert "trying again" in told
+        assert len(lines(caplog, "Redis answers again, after")) == 1
 
 
 async def test_what_is_taken_by_force_is_warned_of(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:

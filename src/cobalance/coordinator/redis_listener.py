@@ -97,7 +97,8 @@ class RedisListener:
             except (redis_errors.RedisError, OSError) as error:
                 failures = 0 if session.is_open else failures
                 if failures == 0 and not self._closed.is_set():
-                    _log.warning("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
+                    # Where more than hints is lost, the calls tell.
+                    _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
             self._wait((), _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])

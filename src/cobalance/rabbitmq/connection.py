@@ -83,8 +83,9 @@ class BrokerConnection:
 
     @property
     def is_open(self) -> bool:
-        """Connected, as far as we know."""
-        return self._loop is not None
+        """Connected, as far as we know. Not any more for those who are told of the connection's end."""
+        pika = self._pika
+        return self._loop is not None and (pika is None or not pika.is_closed)
 
     @property
     def is_proven(self) -> bool:

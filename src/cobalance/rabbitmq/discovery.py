@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from cobalance.declaration import digest
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, Unreachable
 from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class Discovery:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
             if str(error) != self._trouble:
-                log.warning("group %s: its queues could not be looked for. %s", self._coordinator.group, error)
+                # Who cannot be reached has been lost by the group, too, which is told there.
+                level = logging.INFO if isinstance(error, Unreachable) else logging.WARNING
+                log.log(level, "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
             self._trouble = str(error)
             return self._refresh_ms
         self._trouble = ""

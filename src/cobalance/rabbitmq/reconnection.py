@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.engine import monotonic_ms
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, Unreachable
 from cobalance.event_log import seconds
 from cobalance.worker_threads import in_thread
 
@@ -45,7 +45,7 @@ class Reconnection:
         self._group, self._connection, self._confirm = group, connection, confirm
         self._ready = anyio.Event()
         self._losses = self._healed = 0
-        self._running = False
+        self._running, self._told = False, ""
         self._attempted = anyio.Event()  # Set unless an attempt is under way.
         self._attempted.set()
 
@@ -83,8 +83,15 @@ class Reconnection:
         self._ready.set()
         self._running = False
 
+    def _tell(self, error: CobalanceError) -> None:
+        """Once each; that it is lost was told already."""
+        if str(error) != self._told:
+            level = logging.INFO if isinstance(error, Unreachable) else logging.WARNING
+            log.log(level, "group %s: %s; trying again", self._group, error)
+        self._told = str(error)
+
     async def _connect(self) -> None:
-        delay_ms = FIRST_MS
+        delay_ms, self._told = FIRST_MS, ""
         while not self._connection.is_open:
             await anyio.sleep(delay_ms * _random.uniform(0.5, 1.0) / 1000)
             self._attempted = anyio.Event()
@@ -92,7 +99,7 @@ class Reconnection:
                 with anyio.CancelScope(shield=True):  # who leaves waits for it, and closes what it has opened
                     await in_thread(partial(self._connection.connect, CONNECT_TIMEOUT_MS))
             except CobalanceError as error:
-                log.warning("group %s: %s; trying again", self._group, error)
+                self._tell(error)
                 delay_ms = min(2 * delay_ms, LAST_MS)
             finally:
                 self._attempted.set()
