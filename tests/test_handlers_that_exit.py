@@ -95,8 +95,10 @@ anyio.run(publish, backend="{backend}")
 """
 
 THREADS = """
-import sys
+import logging, sys
 from cobalance import BlockingGroup, GroupSettings
+
+logging.basicConfig()
 
 def leave(_):
     print("began", flush=True)
@@ -168,4 +170,6 @@ def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: P
     ended = end_of(tmp_path, THREADS.format(statement=statement, callback=callback))
     assert ended.stdout.startswith("began\nwent on")
     assert "This portal is not running" not in ended.stderr
+    assert "_Exit" not in ended.stderr  # what held it
+    assert "ContainedExit" not in ended.stderr
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr

@@ -10,6 +10,7 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.group import Group
+from cobalance.own_code import ContainedExit, as_raised
 from cobalance.portal import EventLoopThread, call_in, within
 from cobalance.stay import ONCE
 from cobalance.tenure import Tenure
@@ -129,7 +130,7 @@ class BlockingMembership:
         try:
             with self._event_loop.ending(cancel=kind is not None):
                 return self._stay.__exit__(kind, error, trace)
-        except _Exit as exit_:
+        except ContainedExit as exit_:
             raise exit_.raised from None
 
     @property
@@ -156,7 +157,7 @@ class BlockingMembership:
     def failed(self) -> BaseException | None:
         """What has ended the membership, or is ending it; see :attr:`cobalance.Group.failed`."""
         failed = self._group.failed
-        return failed.raised if isinstance(failed, _Exit) else failed
+        return None if failed is None else as_raised(failed)
 
     @property
     def tenures(self) -> dict[str, BlockingTenure]:
@@ -233,21 +234,13 @@ class BlockingMembership:
         return call
 
 
-class _Exit(Exception):
-    """``sys.exit()`` in a thread of the program's. Raised as it is, it would end the event loop before anything is given back."""
-
-    def __init__(self, raised: SystemExit | KeyboardInterrupt) -> None:
-        super().__init__(type(raised).__name__)
-        self.raised = raised
-
-
 @contextmanager
 def exits_contained() -> Iterator[None]:
     """Around what waits for a thread of the program's."""
     try:
         yield
     except (SystemExit, KeyboardInterrupt) as error:
-        raise _Exit(error) from error
+        raise ContainedExit(error) from error
 
 
 class Threaded(Group):

@@ -45,7 +45,7 @@ from cobalance.limits import (
     check_resources,
 )
 from cobalance.names import validate_name
-from cobalance.own_code import OwnCode
+from cobalance.own_code import OwnCode, as_raised
 from cobalance.patience import Patience
 from cobalance.pausing import Pausing
 from cobalance.settings import GroupSettings, MemberSettings, differences
@@ -502,7 +502,8 @@ def _most_telling(
     chosen = interruption or next((it for it in (error, first) if it in group.exceptions), None) or group.exceptions[0]
     for other in group.exceptions:
         if other is not chosen:  # by its type only: messages may quote what is not ours to log
-            log.error("while leaving because of a %s, there was also a %s", type(chosen).__name__, type(other).__name__)
+            kinds = (type(as_raised(it)).__name__ for it in (chosen, other))
+            log.error("while leaving because of a %s, there was also a %s", *kinds)
     return chosen
 
 

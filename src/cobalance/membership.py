@@ -22,6 +22,7 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import GroupFailed
 from cobalance.events import Abandoned, CommitAsked, Drained, Sample
 from cobalance.forks import Forkable
+from cobalance.own_code import as_raised
 from cobalance.roster import Roster
 from cobalance.stopping import Stoppable, tell_again
 from cobalance.tenure import Tenure
@@ -331,7 +332,8 @@ class Membership(Forkable, ABC):
     def _log_end(self, error: BaseException) -> None:
         """With what it says only if that may be logged: it may quote anything."""
         if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
-            kind, trace = type(error).__name__, error if self.log_exceptions else None
+            raised = as_raised(error)
+            kind, trace = type(raised).__name__, raised if self.log_exceptions else None
             log.error("group %s: a %s in the program's code ends the membership", self.name, kind, exc_info=trace)
 
     def _conclude(self, it: Assignment) -> None:

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class ContainedExit(Exception):
+    """``sys.exit()`` in a thread of the program's. Raised as it is, it would end the event loop before anything is given back."""
+
+    def __init__(self, raised: SystemExit | KeyboardInterrupt) -> None:
+        super().__init__(type(raised).__name__)
+        self.raised = raised
+
+
+def as_raised(error: BaseException) -> BaseException:
+    """What the program's code raised."""
+    return error.raised if isinstance(error, ContainedExit) else error
+
+
 class OwnCode:
     """The tasks and threads of one group in which the program's work and callbacks run."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -19,6 +20,20 @@ FIRST_S, LAST_S = 0.1, 1.0
 """Waits between attempts double from the first to the last."""
 
 T = TypeVar("T")
+
+
+def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Callable[[Exception], bool]) -> T:
+    """The same without an event loop: what the first attempt returns that works. Blocks."""
+    until, delay_s = time.monotonic() + timeout_s, FIRST_S
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            left_s = until - time.monotonic()
+            if left_s <= 0 or not may_come_up(error):
+                raise
+        time.sleep(min(delay_s, left_s))
+        delay_s = min(2 * delay_s, LAST_S)
 
 
 class Patience:

@@ -78,6 +78,11 @@ def duration_option(name: str, words: str, such_as: str = "1500ms, 30s or 2m") -
     return Parameter(name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as {such_as}.")
 
 
+ConnectTimeout = Annotated[
+    int, duration_option("connect-timeout", "How long servers are waited for that cannot be reached yet.")
+]
+
+
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class RedisOptions:

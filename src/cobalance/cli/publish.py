@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl
+from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, ConnectTimeout
 from cobalance.cli.output import remark
-from cobalance.errors import UsageError
+from cobalance.errors import Unreachable, UsageError
 from cobalance.names import validate_name
+from cobalance.patience import with_patience
 from cobalance.rabbitmq import Publisher
 
 Message = tuple[str | bytes | None, bytes]
@@ -32,13 +34,19 @@ def publish(
         str | None, Parameter(help="Messages of a key keep their order. Without one, any partition.")
     ] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    connect_timeout: ConnectTimeout = 0,
 ) -> None:
     """Publish a message, or each line of standard input: KEY, a tab, BODY; with --key the line is the body.
 
     When it fails in the middle, it says which lines are still to be published.
     """
     validate_name("topic", topic)
-    with Publisher(amqp_url, topic, name="cobalance publish") as publisher:
+    with ExitStack() as stack:
+        publisher = with_patience(
+            lambda: stack.enter_context(Publisher(amqp_url, topic, name="cobalance publish")),
+            connect_timeout / 1000,
+            lambda error: isinstance(error, Unreachable),
+        )
         if body is not None:
             publisher.publish(key, body.encode())
             remark("published 1")

@@ -46,8 +46,10 @@ from cobalance.engine import monotonic_ms
 from cobalance.errors import Unreachable, UsageError
 from cobalance.faces import hides
 from cobalance.names import validate_name
+from cobalance.patience import with_patience
 from cobalance.rabbitmq.dropin_channel import Consumer, GroupChannel
-from cobalance.rabbitmq.lane_group import BackgroundMembership
+from cobalance.rabbitmq.failures import connect_failure
+from cobalance.rabbitmq.lane_group import BackgroundMembership, LaneGroup
 from cobalance.rabbitmq.lanes import Lane, Lanes, Message
 from cobalance.rabbitmq.options import check_amqp_url, check_options
 from cobalance.rabbitmq.parameters import connection_parameters, single_urls
@@ -95,6 +97,9 @@ class DropinOptions(TypedDict, total=False):
     require_guard: bool
     unconnected_ms: int | None
     streams: StreamSettings | None
+    key_prefix: str
+    log_exceptions: bool
+    connect_timeout_s: float
 
 
 @hides("add_consumer", "close_channel", "consumes", "inherited", "remove_consumer", "set_prefetch", "settle", "stop")
@@ -105,7 +110,8 @@ class GroupConnection:
         parameters: an AMQP URL, or pika's parameters. pika's TLS options cannot be taken over: give an ``amqps://`` URL instead.
         group: the name of the group; all processes that share the work name the same.
         redis_url: see :class:`cobalance.Group`.
-        options: further arguments of :class:`cobalance.ConsumerGroup`, such as ``settings`` and ``member``.
+        options: further arguments of :class:`cobalance.ConsumerGroup`, such as ``settings`` and ``member``. ``connect_timeout_s`` holds for
+            this connection, and for the membership when it begins.
 
     Raises:
         pika.exceptions.AMQPConnectionError: as pika does.
@@ -123,6 +129,7 @@ class GroupConnection:
         check_options({**options, "redis_url": redis_url})
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
+        LaneGroup(group, [], Lanes(self._wake), _nothing, **self._options)  # raises what is wrong with them
         self._membership: BackgroundMembership | None = None
         self._process = 0
         self._lanes = Lanes(self._wake)
@@ -134,10 +141,13 @@ class GroupConnection:
         self._calls: deque[Callable[[], object]] = deque()
         self._bell = threading.Event()
         self._served_at = 0.0
-        self._pika = pika.BlockingConnection(
+        places = (
             [connection_parameters(url, f"{group}/program", 60, 10_000) for url in single_urls(parameters)]
             if isinstance(parameters, str)
             else parameters
+        )
+        self._pika = with_patience(
+            lambda: pika.BlockingConnection(places), options.get("connect_timeout_s", 0), _may_come_up
         )
 
     def __repr__(self) -> str:
@@ -421,6 +431,11 @@ def _raise(error: BaseException | None) -> None:
         raise GroupUnreachable(str(error), outcome=error.outcome) from None
     if error is not None:
         raise error
+
+
+def _may_come_up(error: Exception) -> bool:
+    """Not where it answers, and refuses us."""
+    return isinstance(error, pika_errors.AMQPConnectionError) and isinstance(connect_failure(error, ""), Unreachable)
 
 
 def _nothing() -> None: ...

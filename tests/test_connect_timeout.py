@@ -1,0 +1,94 @@
+"""Programs that start before their servers: pika's with a group, and the commands. Entering a group is in ``test_start_stop``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pika import exceptions as pika_errors
+from tests.cli_process import cobalance, running
+from tests.consumers import bodies_in, new_topic
+from tests.faults.proxy import FaultProxy
+from tests.names import unique
+
+from cobalance import MemberSettings, servers
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.dropin import GroupConnection
+
+NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
+
+
+@pytest.fixture
+def late_url(rabbitmq_server: servers.RabbitMQServer) -> Iterator[str]:
+    """A RabbitMQ that comes up in a second."""
+    with FaultProxy(int(rabbitmq_server.url.rsplit(":", 1)[1].split("/")[0])) as proxy:
+        proxy.refuse()
+        timer = threading.Timer(1, proxy.heal)
+        timer.start()
+        yield proxy.through(rabbitmq_server.url)
+        timer.join()
+
+
+def test_a_pika_program_waits_for_rabbitmq(late_url: str) -> None:
+    """As long as it says, which is not at all by default."""
+    options: dict[str, Any] = {"group": "g", "redis_url": f"memory://{unique('late')}"}
+    with pytest.raises(pika_errors.AMQPConnectionError):
+        GroupConnection(late_url, **options)
+    with GroupConnection(late_url, **options, connect_timeout_s=30) as connection:
+        assert connection.is_open
+
+
+def test_it_does_not_wait_where_it_is_refused(amqp_url: str) -> None:
+    """A wrong password gets no better."""
+    wrong = amqp_url.replace("guest:guest", "guest:wrong")
+    with pytest.raises(pika_errors.ProbableAuthenticationError):
+        GroupConnection(wrong, group="g", connect_timeout_s=3_600)
+
+
+WRONG: list[dict[str, Any]] = [
+    {"no_such_option": 1},
+    {"session_timeout_ms": 1},
+    {"connect_timeout_s": "1"},
+    {"member": MemberSettings(instance_id="a{b}")},
+    {"prefetch": 0},
+]
+
+
+@pytest.mark.parametrize("options", WRONG, ids=str)
+def test_what_is_wrong_with_its_options_is_told_by_the_call(options: dict[str, Any]) -> None:
+    """And not where it begins to consume, or by nobody; no server is asked."""
+    with pytest.raises(UsageError):
+        GroupConnection(NOWHERE, group="g", **options)
+
+
+def test_a_command_that_publishes_waits(late_url: str, amqp_url: str) -> None:
+    """As a job that starts with everything else."""
+    with new_topic(amqp_url, 1) as topic:
+        late = {"COBALANCE_AMQP_URL": late_url}
+        ended = cobalance("publish", topic.name, "hello", "--connect-timeout", "30s", environment=late)
+        assert (ended.code, ended.err) == (0, "published 1\n")
+        assert bodies_in(amqp_url, topic.queue_names[0]) == ["hello"]
+
+
+def test_a_command_that_consumes_waits(late_url: str, amqp_url: str, redis_url: str, tmp_path: Path) -> None:
+    """And joins."""
+    (tmp_path / "shop.py").write_text("def handle(delivery): ...\n")
+    urls = {"COBALANCE_AMQP_URL": late_url, "COBALANCE_REDIS_URL": redis_url}
+    with new_topic(amqp_url, 1) as topic:
+        command = (
+            "consume",
+            topic.name,
+            "--group",
+            unique("late"),
+            "--handler",
+            "shop:handle",
+            "--connect-timeout",
+            "30s",
+        )
+        with running(*command, folder=tmp_path, environment=urls) as it:
+            it.wait_for("joined group")
+            assert it.end(signal.SIGINT).code == 0
