@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,16 +14,19 @@ from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.transport import Transport, check_redis_url, check_transport, open_transport
 from cobalance.description import GroupDescription
-from cobalance.errors import GroupActive, QueueMissing, UsageError
+from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal
 from cobalance.limits import check_names
 from cobalance.names import validate_name
 from cobalance.rabbitmq.options import check_options
+from cobalance.rabbitmq.reading_mark import forget
 from cobalance.rabbitmq.stream_extent import streams_among
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+log = logging.getLogger("cobalance")
 
 TRY_AGAIN_S = 0.2
 
@@ -39,7 +43,7 @@ class GroupAdmin:
 
     Args:
         redis_url: as for :class:`cobalance.Group`.
-        amqp_url: where the groups' queues are; only :meth:`lag`, :meth:`backlogs` and :meth:`plan_offsets` ask there.
+        amqp_url: where the groups' queues are; only :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets` and :meth:`delete` ask there.
         management_url: where RabbitMQ's management API is, as for :class:`cobalance.ConsumerGroup`. It is asked for what is in flight where
             no member answers.
         key_prefix: that of the groups.
@@ -94,7 +98,8 @@ class GroupAdmin:
 
     def delete(self, group: str, *, force: bool = False, on_waiting: Callable[[], object] = lambda: None) -> None:
         """Has Redis forget a group: its settings, its committed offsets, its journal. Its queues stay. Sessions of members that have
-        crashed are waited for.
+        crashed are waited for. What RabbitMQ remembers of the streams that the group has read goes, too, if it can be reached there and
+        ``force`` is not given; otherwise a group of that name begins at them as ``on_unknown_offset`` says.
 
         Args:
             force: whoever is a member. To members it is a loss of data: they go on with what they hold, join again at once and make
@@ -108,8 +113,14 @@ class GroupAdmin:
         coordinator = self._of(group)
         if force:
             coordinator.delete(force=True)
-        else:
-            _when_left(coordinator, coordinator.delete, on_waiting)
+            return
+        read = [row.name for row in coordinator.resources() if row.committed is not None]
+        _when_left(coordinator, coordinator.delete, on_waiting)
+        try:
+            if read:
+                forget(self._amqp_url, group, read)
+        except CobalanceError as error:  # its resources may be no streams
+            log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
     def list(self) -> tuple[str, ...]:
         """The names of all groups, sorted."""

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
-from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions, SettingOptions
+from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.errors import UnknownGroup
 
@@ -55,14 +55,15 @@ def delete(
     *,
     force: Annotated[bool, Parameter(negative="", help="Though it has members, which then make it anew.")] = False,
     redis: RedisOptions = THIS_REDIS,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Have Redis forget a group: its settings, its committed offsets, its journal. Its queues stay.
+    """Have Redis forget a group: its settings, its committed offsets, its journal; and RabbitMQ, which streams it has read. Its queues stay.
 
     Refused while anybody is a member; sessions of members that have crashed are waited for. With --force it is a loss of data to the
     members: they go on with what they hold, join again at once and make the group anew from that, with the settings and offsets
     they know; nobody is given what somebody else works. The offsets of what nobody held are lost. To be rid of it, stop its members.
     """
-    with redis.admin() as admin:
+    with redis.admin(amqp_url) as admin:
         present = len(admin.describe(name).members) if force else 0
         admin.delete(name, force=force, on_waiting=remark_waiting)
     if present:

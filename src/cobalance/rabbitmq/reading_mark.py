@@ -1,22 +1,27 @@
-"""What RabbitMQ knows of a group that has begun to read a stream: an exchange without bindings, which outlives Redis's data.
+"""What RabbitMQ knows of a group that has begun to read a stream: an exchange into which nobody publishes, and which outlives Redis's data.
 
 A committed offset that is missing in Redis was never there, or was lost. Where the mark is missing, too, the group is new to the stream. It is
-made before the first offset is committed, so whoever has read anything has left it.
+made before the first offset is committed, so whoever has read anything has left it. It goes with the stream, to which it is bound, and with the
+group, when that is deleted.
 """
 
 import hashlib
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 from pika import exceptions as pika_errors
 from pika.channel import Channel
 from pika.exchange_type import ExchangeType
 
+from cobalance.rabbitmq.admin import connected
 from cobalance.rabbitmq.connection import BrokerConnection
 from cobalance.rabbitmq.containment import contained, failure_of
 from cobalance.rabbitmq.failures import channel_lost, is_unavailable
 from cobalance.rabbitmq.pika_internals import bare_close
 
-REFUSED = frozenset({403, 404, 406})
+THERE_OTHERWISE = 406
+
+REFUSED = frozenset({403, 404, THERE_OTHERWISE})
 """Not allowed, not there, there as something else."""
 
 
@@ -28,6 +33,13 @@ def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[b
 def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
     """From now on it may have. False when the user may not configure exchanges of that name."""
     return _begin(_Declaration(connection, group, stream, passive=False))
+
+
+def forget(url: str, group: str, streams: Iterable[str]) -> None:
+    """Of a group that is no more. Blocks."""
+    with connected(url) as admin:
+        for stream in streams:
+            admin.delete_exchange(mark_name(group, stream))
 
 
 def mark_name(group: str, stream: str) -> str:
@@ -49,6 +61,7 @@ class _Declaration:
         self.answer: Future[bool] = Future()
         self.answer.set_running_or_notify_cancel()
         self._group, self._stream, self._passive = group, stream, passive
+        self._declared = False
 
     @contained
     def begin(self) -> None:
@@ -73,9 +86,16 @@ class _Declaration:
             ExchangeType("direct"),
             passive=self._passive,
             durable=True,
+            auto_delete=True,  # with the binding, which goes with the stream
             arguments={"x-cobalance-group": self._group, "x-cobalance-stream": self._stream},
-            callback=lambda _: self._found(channel),
+            callback=lambda _: self._found(channel) if self._passive else self._bind(channel),
         )
+
+    @contained
+    def _bind(self, channel: Channel) -> None:
+        """If the user may write to the stream; the mark counts in any case."""
+        self._declared, name = True, mark_name(self._group, self._stream)
+        channel.queue_bind(self._stream, name, routing_key="", callback=lambda _: self._found(channel))
 
     @contained
     def _found(self, channel: Channel) -> None:
@@ -84,9 +104,9 @@ class _Declaration:
 
     @contained
     def _closed(self, _: Channel, reason: Exception) -> None:
-        refused = isinstance(reason, pika_errors.ChannelClosedByBroker) and reason.reply_code in REFUSED
-        if refused and not is_unavailable(reason):
-            self._end(False)
+        code = reason.reply_code if isinstance(reason, pika_errors.ChannelClosedByBroker) else 0
+        if code in REFUSED and not is_unavailable(reason):
+            self._end(self._declared or code == THERE_OTHERWISE)
         else:
             self.broken(reason)
 

@@ -57,7 +57,8 @@ class StreamSettings:
     on_unknown_offset: UnknownOffset | None = attrs.field(default=None, validator=_valid_policy)
     """What to do when no offset is known though there may have been one: Redis has lost data since the group began to read, which RabbitMQ
     remembers (an exchange ``cobalance.read.…`` for each stream that a group reads; without the permission to declare it, only
-    ``cobalance group create`` says that a group is new), or a stream of the group was removed for more than a week, after which
+    ``cobalance group create`` says that a group is new; it goes with the stream, if the user may write to that, and with
+    ``cobalance group delete``), or a stream of the group was removed for more than a week, after which
     its offset is forgotten; and when messages that were not read are gone from the stream.
     ``"stop"`` halts the partition (OffsetUnknown) until an operator has said where to go on, ``"first"`` goes on at the oldest message
     there is. Not given, it is ``"first"`` if that is where to start, else ``"stop"``."""

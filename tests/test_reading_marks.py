@@ -1,0 +1,90 @@
+"""What RabbitMQ remembers of who has read a stream goes with the group, and with the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from pika import exceptions as pika_errors
+from tests.cli_process import cobalance
+from tests.consumers import Place, channel, place, until
+from tests.names import unique
+from tests.reading import Reading, committed, member
+from tests.streams import Stream, new_stream
+
+from cobalance.admin import GroupAdmin
+from cobalance.rabbitmq.reading_mark import mark_name
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def anyio_backend() -> str:
+    """One is enough."""
+    return "asyncio"
+
+
+@pytest.fixture
+def stream(amqp_url: str) -> Iterator[Stream]:
+    """Ten messages."""
+    with new_stream(amqp_url, 10) as made:
+        yield made
+
+
+@pytest.fixture
+def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
+    """Real servers, and a group that its first member makes."""
+    with place(amqp_url, redis_url) as it:
+        it.group = unique("marked")
+        it.coordinator = type(it.coordinator)(it.coordinator.transport, it.group)
+        yield it
+
+
+def is_marked(here: Place, stream: Stream) -> bool:
+    """Whether it is remembered."""
+    try:
+        with channel(here.amqp_url) as it:
+            it.exchange_declare(mark_name(here.group, stream.name), passive=True)
+    except pika_errors.ChannelClosedByBroker as error:
+        assert error.reply_code == 404  # noqa: PT017
+        return False
+    return True
+
+
+async def start_next(here: Place, stream: Stream) -> None:
+    """Reads from what comes next."""
+    async with member(here, stream, Reading(), start="next"):
+        await until(lambda: committed(here, stream) == 9)
+    assert is_marked(here, stream)
+
+
+@pytest.mark.parametrize("way", ["python", "shell"])
+async def test_a_deleted_group_is_forgotten(here: Place, stream: Stream, way: str) -> None:
+    """One of the same name is a new one, and just starts."""
+    await start_next(here, stream)
+    if way == "python":
+        with closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+            admin.delete(here.group)
+    else:
+        urls = {"COBALANCE_AMQP_URL": here.amqp_url, "COBALANCE_REDIS_URL": here.redis_url}
+        assert cobalance("group", "delete", here.group, environment=urls).code == 0
+    assert not is_marked(here, stream)
+    await start_next(here, stream)
+
+
+async def test_a_group_can_be_deleted_without_rabbitmq(here: Place, stream: Stream) -> None:
+    """Then it is remembered on."""
+    await start_next(here, stream)
+    with closing(GroupAdmin(here.redis_url, amqp_url="amqp://127.0.0.1:1")) as admin:
+        admin.delete(here.group)
+        assert here.group not in admin.list()
+    assert is_marked(here, stream)
+
+
+async def test_a_deleted_stream_takes_it_along(here: Place, stream: Stream) -> None:
+    """Whoever deletes it."""
+    await start_next(here, stream)
+    with channel(here.amqp_url) as it:
+        it.queue_delete(stream.name)
+    assert not is_marked(here, stream)
