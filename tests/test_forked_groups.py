@@ -116,6 +116,43 @@ anyio.run(main, backend="{backend}")
 """
 
 
+FALLING_OUT = """
+import os, signal, sys
+import anyio
+from cobalance import Group, GroupSettings
+
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+
+async def main():
+    async with Group("g", ["r"], redis_url=sys.argv[1], settings=SETTINGS) as group:
+        (tenure,) = await group.wait_held("r")
+        child = os.fork()
+        if child:
+            print("child:", await anyio.to_thread.run_sync(os.waitpid, child, 0), file=sys.stderr)
+            await tenure.commit(1)
+            await group.describe()
+            print("parent:", group.failed, tenure.active, flush=True)
+        else:
+            signal.alarm(10)
+    print("after the block", child != 0, flush=True)
+
+anyio.run(main, backend="{backend}")
+"""
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_fork_that_falls_out_of_the_async_with_ends(backend: str, kind: str, redis_url: str, tmp_path: Path) -> None:
+    """Its event loop is its parent's, so nothing can come after the block; it is told what to do."""
+    (tmp_path / "program.py").write_text(FALLING_OUT.format(backend=backend))
+    command = [sys.executable, "program.py", redis_url if kind == "redis" else "memory://forked"]
+    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=40, check=False)
+    assert ended.stdout == "parent: None True\nafter the block True\n", ended.stderr
+    assert "end the fork with os._exit()" in ended.stderr
+    assert f", {1 << 8})" in ended.stderr  # the child's status
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit(7)", "raise KeyError"])
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -30,8 +30,12 @@ class Forkable:
 
 def end_fork(error: BaseException | None) -> None:
     """Ends a fork by what would end it anyway, but at once: its event loop shares with the parent's what wakes them, so that closing the
-    one would deafen the other. What the loop cancels is left to it.
+    one would deafen the other, and using it hangs. So one that just goes on cannot. What the loop cancels is left to it.
     """
+    error = error or UsageError(
+        "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "
+        "in the block, or fork before the event loop begins"
+    )
     if not isinstance(error, Exception | SystemExit | KeyboardInterrupt):
         return
     code = error.code if isinstance(error, SystemExit) else error
