@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from cobalance.settings import GroupSettings
-from cobalance_sims import clock_scenarios, list_scenarios
+from cobalance_sims import admin_scenarios, clock_scenarios, list_scenarios
 from cobalance_sims import faults as f
 from cobalance_sims.habits import SLOW, STUBBORN, STUCK, UNSTOPPABLE, Habits
 from cobalance_sims.network import BAD, DEAF
@@ -359,6 +359,7 @@ _ALL = (
     ),
     *clock_scenarios.SCENARIOS,
     *list_scenarios.SCENARIOS,
+    *admin_scenarios.SCENARIOS,
     Scenario(
         name="join_storm",
         summary="forty processes join within seconds, and half of them go again",

@@ -12,6 +12,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.memory import MemoryTransport
 from cobalance.coordinator.memory_store import MemoryStore, Snapshot
+from cobalance.errors import GroupActive, UnknownGroup
 from cobalance.journal import JournalEntry
 from cobalance.settings import GroupSettings
 from cobalance_sims.ledger import Ledger
@@ -170,6 +171,24 @@ class RedisServer:
     def empty(self) -> None:
         """Everything is forgotten."""
         self.store.flush()
+        self._forget_all()
+
+    def delete(self, *, by_force: bool) -> bool:
+        """An administrator wants the group forgotten; whether it is."""
+        if not self.up or self.clock.now < self.thaws_at:
+            return False
+        try:
+            self.coordinator.delete(force=by_force)
+        except UnknownGroup:
+            return False
+        except GroupActive:
+            self._note_call()
+            self.read_journal()
+            return False
+        self._forget_all()
+        return True
+
+    def _forget_all(self) -> None:
         self.ledger, self._read_to = Ledger(), "0"
         self._recovery_ms = max(LISTENERS_MS, 3 * self.settings.session_timeout_ms)
         self._forgot()
