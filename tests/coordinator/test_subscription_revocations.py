@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
-from tests.coordinator.driver import Group, Member, names
+from tests.coordinator.backends import Backend
+from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.test_subscriptions import member
 
 MEMBERS = 30
@@ -54,3 +56,18 @@ def test_a_revocation_for_somebody_who_got_other_work_is_cancelled(group: Group)
     group.drain(a, c)
     assert len(a.holds) == len(c.holds) == 14
     assert all(before[name] == tenure.token for name, tenure in a.holds.items())
+
+
+def test_a_group_that_moves_one_a_call_comes_to_rest(backend: Backend) -> None:
+    """What is left to look at may not use up each call."""
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=1))
+    wanted = names(10, "orders-")
+    members = [member(group, "a", wanted), member(group, "b", [*wanted, "other"])]
+    group.drain()
+    before = tokens(members)
+    big = member(group, "big", wanted, capacity=10)
+    group.beat()
+    group.until_left(big)
+    group.tick()
+    group.drain()
+    assert tokens(members).keys() == before.keys()

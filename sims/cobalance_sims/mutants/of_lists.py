@@ -94,7 +94,7 @@ EVENNESS: tuple[Mutant, ...] = (
         "else even.cancel(has_changed) end",
         "end",
         "What was to go to somebody who is gone is drained all the same.",
-        "deploy_canary@1..12",
+        "deploy_canary@13..16",
     ),
 )
 

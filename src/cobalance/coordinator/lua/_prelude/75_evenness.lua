@@ -204,7 +204,6 @@ function even.cancel(has_changed)
   end
   for i = 1, #promised do shift(promised[i], -1) end
   if G.judged == '' and G.judge_again == 1 then G.judged, G.judge_again = ' ', 0 end
-  if G.judged ~= '' then set_timer('q', now) end
 end
 
 end

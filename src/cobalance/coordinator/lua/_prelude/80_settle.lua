@@ -220,6 +220,7 @@ function settle()
   if G.mode ~= 'eager' and G.barrier > 0 then set_barrier(0) end
   local has_changed = G.changed == 1
   if G.mode == 'eager' then pass_barrier() else G.changed = 0 end
+  if has_quotas() then G.judged, G.judge_again = '', 0 end
   if has_quotas() then cancel_needless() else even.cancel(has_changed) end
   force_overdue()
   if G.mode == 'eager' then pass_barrier() end
@@ -234,9 +235,9 @@ function settle()
   end
 end
 
--- When somebody must call again: at once if the budget ran out, else at the next timer or deadline.
+-- When somebody must call again: at once if the budget ran out, or revocations are still to be looked at, else at the next timer or deadline.
 function next_due()
-  if G.budget <= 0 then return 0 end
+  if G.budget <= 0 or G.judged ~= '' and G.recovering == 0 then return 0 end
   local timer = call('ZRANGE', TIMERS, '0', '0', 'WITHSCORES')
   local deadline = G.recovering > 0 and {} or call('ZRANGE', DEADLINES, '0', '0', 'WITHSCORES')
   return min(tonumber(timer[2] or '9007199254740991'), tonumber(deadline[2] or '9007199254740991'))
