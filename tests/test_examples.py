@@ -84,6 +84,17 @@ def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -
     assert in_order(handled[400:])
 
 
+def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:
+    """Two services share the requests of a client, which gets each reply once."""
+    create_group(redis_url, "square")
+    with no_topic(amqp_url, "square-requests"):
+        services = [run.start("request_reply.py", "serve") for _ in range(2)]
+        run.wait(run.start("request_reply.py"))
+        for service in services:
+            run.stop(service)
+        assert sorted(run.rest()) == sorted(f"{number} squared is {number**2}" for number in range(10))
+
+
 def test_graceful_shutdown(run: Programs, redis_url: str, amqp_url: str) -> None:
     """SIGTERM while handlers run (graceful_shutdown.py): what was begun is finished, what was not waits for the next process."""
     topic = Topic("slow-orders", 2)
