@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.cli_process import cobalance
-from tests.consumers import SETTINGS, Seen, channel, new_topic
+from tests.consumers import SETTINGS, Seen, channel, new_topic, until
 from tests.names import unique
 
 from cobalance import ConsumerGroup, Publisher, Topic
@@ -50,14 +50,16 @@ class Servers:
             transport.close()
         return self._names[name]
 
-    def member(self, name: str, source: Any, seen: Seen | None = None) -> ConsumerGroup:
+    def member(self, name: str, source: Any, seen: Seen | None = None, **options: Any) -> ConsumerGroup:
         """Still to be entered."""
 
         async def handle(delivery: Delivery) -> None:
             if seen is not None:
                 seen.note(delivery)
 
-        return ConsumerGroup(self.named(name), source, handle, amqp_url=self.amqp_url, redis_url=self.redis_url)
+        return ConsumerGroup(
+            self.named(name), source, handle, amqp_url=self.amqp_url, redis_url=self.redis_url, **options
+        )
 
 
 @pytest.fixture
@@ -85,6 +87,34 @@ async def test_the_second_group_on_a_topic_is_told(
         f"group {second}: group {first} works {', '.join(topic.queue_names)}, too, and has members"
     )
     assert f'create_topic(url, topic, group="{second}")' in warning
+
+
+async def test_so_is_the_first_group_a_little_later(
+    servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, too: its operators may be others."""
+    async with servers.member("billing", topic, refresh_ms=20) as billing:
+        await billing.wait_held(*topic.queue_names)
+        async with servers.member("audit", topic, refresh_ms=20) as audit:
+            await audit.wait_held(*topic.queue_names)
+            first, second = servers.named("billing"), servers.named("audit")
+            await until(lambda: any(it.startswith(f"group {first}: group {second} works") for it in warnings(caplog)))
+    assert len(warnings(caplog)) == 2
+
+
+async def test_queues_that_are_found_later_are_looked_at_too(
+    servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here those of a topic that is grown, while another group has the new queue by its name."""
+    async with servers.member("billing", topic, refresh_ms=20) as billing:
+        await billing.wait_held(*topic.queue_names)
+        grown = await anyio.to_thread.run_sync(lambda: grow_topic(servers.amqp_url, topic.name, 3))
+        third = grown.queue_names[2]
+        await billing.wait_held(third)
+        assert warnings(caplog) == []
+        async with servers.member("audit", [third], refresh_ms=20):
+            first = servers.named("billing")
+            await until(lambda: any(it.startswith(f"group {first}: ") and third in it for it in warnings(caplog)))
 
 
 async def test_what_the_warning_says_to_do_gives_both_all_messages(

@@ -27,7 +27,7 @@ from cobalance.rabbitmq.handling import Handling
 from cobalance.rabbitmq.in_flight import Room, Share
 from cobalance.rabbitmq.learning import LearningWorker
 from cobalance.rabbitmq.options import check_options, checked_source
-from cobalance.rabbitmq.other_groups import warnings_of
+from cobalance.rabbitmq.other_groups import LOOK_EVERY, OtherGroups
 from cobalance.rabbitmq.parameters import virtual_host
 from cobalance.rabbitmq.partition import PartitionConsumer
 from cobalance.rabbitmq.partition_worker import PartitionWorker
@@ -42,7 +42,7 @@ from cobalance.rabbitmq.subscription import Subscription
 from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from cobalance.events import Event
@@ -273,18 +273,22 @@ class ConsumerGroup(Streaming):
         self._replies = Replies(self.connection)
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._patience.call(self._reconnection.open)
-        await in_thread(self._warn_of_other_groups)
+        self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
+        await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
         # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
         self._subscription = self._subscribed.id
         self._resources = tuple(self._queues) if self._subscribed.is_certain else None
 
-    def _warn_of_other_groups(self) -> None:
-        names = sorted(queue.name for queue in self._queues.values() if not self._reads_as_stream(queue))
-        broker = f"{self.connection.cluster}/{virtual_host(self._amqp_url)}"
-        for warning in warnings_of(self._coordinator, broker, names):
-            log.warning("group %s: %s", self.name, warning)
+    def _queues_among(self, names: Iterable[str]) -> list[str]:
+        """Those that are no streams."""
+        return sorted(name for name in names if name in self._queues and not self._reads_as_stream(self._queues[name]))
+
+    async def _watch_other_groups(self) -> None:
+        with self._service_scope():
+            await self._others.watch(lambda: self._queues_among(self.tenures), LOOK_EVERY * self._refresh_ms)
 
     async def _enter_group(self) -> None:
+        self._tasks.start_soon(self._watch_other_groups)
         if self._subscribed.changes:
             self._tasks.start_soon(self._discover)
         if self._management_url is not None:

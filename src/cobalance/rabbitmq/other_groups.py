@@ -1,25 +1,35 @@
 """Whether another group works the same queues: then each of their messages goes to one of the two.
 
-Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there. Another
+Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there; and again now
+and then to what it holds, so that the group that was first hears of it, and queues found later are looked at. Another
 group is believed to be at work while it has a live member and the queue is among its resources; what is left of a group without members
 keeps nobody. A group in another Redis, under another key prefix or of an older version is not seen.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, cast
+
+import anyio
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import queues_key
 from cobalance.coordinator.transport import Script
 from cobalance.errors import CobalanceError, UnknownGroup
+from cobalance.worker_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+log = logging.getLogger("cobalance.rabbitmq")
 
 A_CALL = 200
+
+LOOK_EVERY = 6
+"""As rarely as that, compared with looking for queues."""
 
 MOST_NAMED = 3
 
@@ -39,11 +49,36 @@ return before
 )
 
 
-def find_others(ours: Coordinator, broker: str, queues: Sequence[str]) -> dict[str, list[str]]:
-    """Other group → the queues that it works, too. `broker` tells RabbitMQs apart that use one Redis."""
+class OtherGroups:
+    """Warns of each once. `broker` tells RabbitMQs apart that use one Redis."""
+
+    def __init__(self, ours: Coordinator, broker: str) -> None:
+        self._ours, self._broker = ours, broker
+        self._told: set[str] = set()
+
+    def warn(self, queues: Sequence[str]) -> None:
+        """Of those that work some of these. Says nothing where Redis does not let us look. Blocks."""
+        with suppress(CobalanceError):
+            for other, names in find_others(self._ours, self._broker, queues, self._told).items():
+                log.warning("group %s: %s", self._ours.group, _in_words(self._ours.group, other, names))
+                self._told.add(other)
+
+    async def watch(self, held: Callable[[], Sequence[str]], pause_ms: int) -> None:
+        """Looks again and again."""
+        while True:
+            await anyio.sleep(pause_ms / 1000)
+            queues = held()
+            if queues:
+                await in_thread(partial(self.warn, queues))
+
+
+def find_others(
+    ours: Coordinator, broker: str, queues: Sequence[str], besides: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """Other group → the queues that it works, too."""
     found: dict[str, list[str]] = {}
     for queue, other in _sign(ours, broker, queues):
-        if other not in {None, ours.group}:
+        if other not in {None, ours.group, *besides}:
             found.setdefault(str(other), []).append(queue)
     at_work = {
         other: _worked_by(Coordinator(ours.transport, other, key_prefix=ours.key_prefix), names)
@@ -67,15 +102,6 @@ def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
         if any(it.status in {"active", "leaving"} and it.expires_ms >= now_ms for it in other.members()):
             return sorted(set(queues) & {row.name for row in other.resources() if not row.removing})
     return []
-
-
-def warnings_of(ours: Coordinator, broker: str, queues: Sequence[str]) -> list[str]:
-    """One for each other group; none where Redis does not let us look."""
-    try:
-        others = find_others(ours, broker, queues)
-    except CobalanceError:
-        return []
-    return [_in_words(ours.group, other, names) for other, names in others.items()]
 
 
 def _in_words(group: str, other: str, queues: Sequence[str]) -> str:
