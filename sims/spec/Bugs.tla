@@ -14,12 +14,12 @@ EarlyGrant == \E r \in Resource, m \in Active :
     /\ Certain /\ Pending(r) /\ m # record[r].owner
     /\ issued' = [issued EXCEPT ![r] = @ + 1]
     /\ record' = [record EXCEPT ![r].status = "granted", ![r].owner = m, ![r].token = issued[r] + 1]
-    /\ UNCHANGED <<standing, session, recovering, known, backup, wanted, members, network>>
+    /\ UNCHANGED <<standing, session, recovering, known, backup, names, members, network>>
 
 (* A list without it makes Redis forget a resource that is held.  [Rebalanser: RRAdminRemoveResourceWithViolation,
    ResourceChangeForRAInvViolation: removing a resource must not clear its barrier.] *)
 RRAdminRemoveResourceWithViolation == \E r \in Resource :
-    /\ Certain /\ r \notin wanted /\ Active # {} /\ Listed(r)
+    /\ Certain /\ Able(r) = {} /\ Active # {} /\ Listed(r)
     /\ record' = [record EXCEPT ![r] = Absent]
     /\ UNCHANGED Unchanged
 
@@ -63,7 +63,7 @@ TokensFromRecord == \E r \in Resource, m \in Member :
     /\ MayBeGranted(r, m)
     /\ issued' = [issued EXCEPT ![r] = IF token > @ THEN token ELSE @]
     /\ record' = [record EXCEPT ![r].status = "granted", ![r].owner = m, ![r].token = token]
-    /\ UNCHANGED <<standing, session, recovering, known, backup, wanted, members, network>>
+    /\ UNCHANGED <<standing, session, recovering, known, backup, names, members, network>>
 
 (* Data lost, and everything is dealt at once: nobody is given the time to claim. *)
 NoRecovery ==
@@ -84,6 +84,25 @@ ReleaseUnchecked == \E q \in post :
     /\ record' = [record EXCEPT ![q.resource] = Freed(@)]
     /\ UNCHANGED <<standing, session, recovering, known, backup, outside, members, answer>>
 
+(* What is free goes to the least loaded, whether its code names it or not. *)
+GrantUnasked == \E r \in Resource, m \in Active :
+    /\ Certain /\ Free(r) /\ Listed(r) /\ MostUnder(m, Active)
+    /\ issued' = [issued EXCEPT ![r] = @ + 1]
+    /\ record' = [record EXCEPT ![r].status = "granted", ![r].owner = m, ![r].token = issued[r] + 1]
+    /\ UNCHANGED <<standing, session, recovering, known, backup, names, members, network>>
+
+(* A revocation is called off because its holder has room, though it does not name the resource any more. *)
+KeepUnasked == \E r \in Resource :
+    /\ Certain /\ Pending(r) /\ ~record[r].removing /\ record[r].owner \in Active /\ HasRoom(record[r].owner)
+    /\ record' = [record EXCEPT ![r].status = "held", ![r].deadline = Off]
+    /\ UNCHANGED Unchanged
+
+(* One list counts as everybody's: what it does not name is let go of, although others do. *)
+LetGoForOne == \E r \in Resource, m \in Active :
+    /\ Certain /\ r \notin names[m] /\ Listed(r)
+    /\ record' = [record EXCEPT ![r].removing = TRUE]
+    /\ UNCHANGED Unchanged
+
 Wrong ==
     \/ Mistake = "EarlyGrant" /\ EarlyGrant
     \/ Mistake = "RRAdminRemoveResourceWithViolation" /\ RRAdminRemoveResourceWithViolation
@@ -97,14 +116,23 @@ Wrong ==
     \/ Mistake = "NoRecovery" /\ NoRecovery
     \/ Mistake = "CommitUnchecked" /\ CommitUnchecked
     \/ Mistake = "ReleaseUnchecked" /\ ReleaseUnchecked
+    \/ Mistake = "GrantUnasked" /\ GrantUnasked
+    \/ Mistake = "KeepUnasked" /\ KeepUnasked
+    \/ Mistake = "LetGoForOne" /\ LetGoForOne
 Mistaken == SmallInit /\ [][SmallNext \/ Step(Wrong)]_all
 
 ----------------------------------------------------------------------------
-(* Two more, of which the promises about the end are meant to tell. *)
+(* Four more, of which the promises about the end are meant to tell. *)
 
 (* A session that is over is not ended: Redis settles everything but that. *)
 NoExpiry == Safe /\ Fairly /\ FairlyStops /\ WF_all(Settle /\ standing' = standing /\ UNCHANGED left)
 
 (* A holder's clock never stops it. *)
 NoAbort == Safe /\ Fairly /\ FairlySettles
+
+(* What nobody names any more is known for ever. *)
+NeverLetGo == Safe /\ Fairly /\ FairlyStops /\ WF_all(Settle /\ (\A r \in Resource : ~Remove(r)) /\ UNCHANGED left)
+
+(* What its holder does not name any more is never asked back, as long as another names it. *)
+NeverAskedBack == Safe /\ Fairly /\ FairlyStops /\ WF_all(Settle /\ (\A r \in Resource : ~Revoke(r)) /\ UNCHANGED left)
 =============================================================================

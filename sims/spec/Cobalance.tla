@@ -18,8 +18,8 @@
 (*                                                                         *)
 (* Left out: capacities, instance ids and their grace, eager mode, the     *)
 (* gathering of changes, which of several surplus resources is picked,     *)
-(* request numbers, pages of answers, brokers' guards, messages.  The      *)
-(* simulator has all of them.                                              *)
+(* request numbers, pages of lists and answers, brokers' guards, messages. *)
+(* The simulator has all of them.                                          *)
 (*                                                                         *)
 (* Small.tla makes it finite, Bugs.tla plants mistakes in it, and          *)
 (* Histories.tla compares it with what the simulator recorded.             *)
@@ -49,8 +49,9 @@ Claimed(m, r) ==
                !.removing = Certain /\ @,
                !.offset = IF mine.token > it.token \/ mine.offset > @ THEN mine.offset ELSE @]
 
-(* A process becomes a member, with claims if it was one.  What its former self has on record beyond them is freed. *)
-JoinWithClaims(m) ==
+(* A process becomes a member that names a list, with claims if it was one.  What its former self has on record beyond them is
+   freed. *)
+JoinWithClaims(m, list) ==
     /\ standing' = [standing EXCEPT ![m] = "active"]
     /\ session' = Renewed(m)
     /\ known' = known \cup {m}
@@ -60,13 +61,14 @@ JoinWithClaims(m) ==
     /\ process' = [process EXCEPT ![m] = IF @ = "joining" THEN "in" ELSE @]
     /\ tenure' = [tenure EXCEPT ![m] = [r \in Resource |-> IF Claims(m, r) THEN @[r] ELSE NoTenure]]
     /\ answer' = [answer EXCEPT ![m] = NoAnswer]
-    /\ UNCHANGED <<recovering, backup, outside, health, lease, post>>
+    /\ names' = [names EXCEPT ![m] = list]
+    /\ UNCHANGED <<recovering, backup, issued, health, lease, post>>
 
-Join(m) ==
+Join(m, list) ==
     /\ Reaches(m)
     /\ \/ process[m] = "joining"
        \/ process[m] \in {"in", "leaving"} /\ m \notin known     \* it was told to join again
-    /\ JoinWithClaims(m)
+    /\ JoinWithClaims(m, list)
 
 (* Any verb's answer, a heartbeat's for instance: revocations and grants that it carries count as told from now on. *)
 Told(it, m) ==
@@ -261,9 +263,9 @@ LoseData ==
     /\ post' = {}
     /\ UNCHANGED <<backup, outside, members, answer>>
 
-(* Somebody deploys another list. *)
-Change(list) ==
-    /\ wanted' = list /\ wanted' # wanted
+(* The list that some members have in common is replaced by another. *)
+Declare(some, list) ==
+    /\ names' = [m \in Member |-> IF m \in some THEN list ELSE names[m]]
     /\ UNCHANGED <<redis, issued, members, network>>
 
 (* Time passes, the same for everybody.  No running process sleeps through the end of its lease or of a deadline:
@@ -295,7 +297,7 @@ InitWith(all) ==
     /\ known = {}
     /\ backup = [record |-> record, standing |-> standing]
     /\ issued = [r \in Resource |-> 0]
-    /\ wanted = Resource
+    /\ names = [m \in Member |-> {}]
     /\ process = [m \in Member |-> all]
     /\ health = [m \in Member |-> "well"]
     /\ lease = [m \in Member |-> 0]

@@ -26,7 +26,7 @@ VARIABLES
     backup,      \* what a lagging replica, or yesterday's backup, would bring back
     (* What no loss of data undoes. *)
     issued,      \* the highest token of each resource: Redis's clock is above it
-    wanted,      \* the resource list that the processes declare
+    names,       \* of each member: what its code names, as it has declared last; joining, it declares anew
     (* What each process knows. *)
     process,     \* "out", "joining", "in" or "leaving"
     health,      \* "well", "frozen" (executes nothing) or "cut" (cannot reach Redis)
@@ -37,7 +37,7 @@ VARIABLES
     post         \* commits and releases: one may arrive late, its sender dead, or never
 
 redis   == <<record, standing, session, recovering, known, backup>>
-outside == <<issued, wanted>>
+outside == <<issued, names>>
 members == <<process, health, lease, tenure>>
 network == <<answer, post>>
 vars    == <<redis, outside, members, network>>
@@ -48,7 +48,7 @@ Down(clock, d) == IF clock > d THEN clock - d ELSE IF clock = Off THEN Off ELSE 
 (* A resource, as Redis has it on record.  The token is that of the present tenure, or of the last one. *)
 Absent == [status |-> "absent", owner |-> Nobody, token |-> 0, offset |-> 0,
            deadline |-> Off,           \* until it is moved by force; runs once an answer has carried the revocation
-           removing |-> FALSE,         \* the list no longer names it
+           removing |-> FALSE,         \* nobody names it any more
            avoid |-> Nobody]           \* who gave it up unfinished, and is not chosen again for a while
 
 (* A resource, as a member has it: worked, asked back and still worked, finished, or stopped unfinished. *)
@@ -60,13 +60,16 @@ Untold   == [asks |-> "nothing", token |-> 0, offset |-> 0, deadline |-> Off]
 NoAnswer == [lease |-> Off, told |-> [r \in Resource |-> Untold]]
 
 ----------------------------------------------------------------------------
-(* Who should keep how many: floor or ceiling of the exact share.  Whoever already keeps its ceiling may keep it. *)
+(* Who should keep how many, while everybody names everything: floor or ceiling of the exact share.  Whoever already
+   keeps its ceiling may keep it. *)
 
 Active    == {m \in Member : standing[m] = "active"}
+Able(r)   == {m \in Active : r \in names[m]}                  \* who may have it
 Listed(r) == record[r].status # "absent" /\ ~record[r].removing
 Free(r)   == record[r].status = "free"
 Pending(r) == record[r].status = "pending"
-Kept(m)   == Cardinality({r \in Resource : record[r].owner = m /\ record[r].status \in {"granted", "held"}})
+Kept(m)   == Cardinality({r \in Resource :
+                 record[r].owner = m /\ record[r].status \in {"granted", "held"} /\ ~record[r].removing})
 
 Total   == Cardinality({r \in Resource : Listed(r)})
 Floor   == Total \div Cardinality(Active)
@@ -78,6 +81,11 @@ HasSurplus(m) == \/ Kept(m) > Floor + (IF Extras > 0 THEN 1 ELSE 0)
 HasRoom(m)    == \/ Kept(m) < Floor
                  \/ Kept(m) = Floor /\ Above < Extras
 
+(* While members name different things: nothing that is better off with a lesser loaded one who names it. *)
+Alike == \A r \in Resource : Listed(r) => Able(r) = Active
+Lessens(r) == \E other \in Able(r) : Kept(record[r].owner) > Kept(other) + 1
+IsInVain(r) == \A other \in Able(r) : Kept(record[r].owner) <= Kept(other)      \* its revocation
+
 Certain == recovering = Off                                   \* nobody's holdings are in doubt
 Current(m, r, token) == record[r].owner = m /\ record[r].token = token /\ token > 0
 Freed(it) == [it EXCEPT !.status = "free", !.owner = Nobody, !.deadline = Off]
@@ -85,15 +93,15 @@ Freed(it) == [it EXCEPT !.status = "free", !.owner = Nobody, !.deadline = Off]
 ----------------------------------------------------------------------------
 (* Redis settles what is due.  While the group recovers, nothing is taken from anybody and nothing is given. *)
 
-(* The resource goes to whoever is most under its quota now, under a token that never was. *)
+(* The resource goes to whoever names it and is most under its quota now, under a token that never was. *)
 MostUnder(m, among) == m \in among /\ \A other \in among : Kept(m) <= Kept(other)
 
 MayBeGranted(r, m) ==
-    /\ Certain /\ Free(r) /\ Listed(r) /\ m \in Active
+    /\ Certain /\ Free(r) /\ Listed(r) /\ m \in Able(r)
     /\ LET giver == record[r].avoid IN
-       IF giver # Nobody /\ standing[giver] # "none" /\ Active # {giver}
-       THEN MostUnder(m, Active \ {giver})                    \* over its quota, if need be
-       ELSE MostUnder(m, Active) /\ (HasRoom(m) \/ giver = m)
+       IF giver # Nobody /\ standing[giver] # "none" /\ Able(r) # {giver}
+       THEN MostUnder(m, Able(r) \ {giver})                   \* over its quota, if need be
+       ELSE MostUnder(m, Able(r)) /\ (~Alike \/ HasRoom(m) \/ giver = m)
 
 Avoiding(r, m) == LET giver == record[r].avoid IN
     IF giver # Nobody /\ giver # m /\ standing[giver] # "none" THEN giver ELSE Nobody
@@ -103,15 +111,15 @@ Grant(r, m) ==
     /\ issued' = [issued EXCEPT ![r] = @ + 1]
     /\ record' = [record EXCEPT ![r].status = "granted", ![r].owner = m, ![r].token = issued[r] + 1,
                                 ![r].avoid = Avoiding(r, m)]
-    /\ UNCHANGED <<standing, session, recovering, known, backup, wanted, members, network>>
+    /\ UNCHANGED <<standing, session, recovering, known, backup, names, members, network>>
 
-(* Whether it must go: its holder has too many, is leaving, or the list has dropped it. *)
+(* Whether it must go: nobody names it any more, its holder does not or is leaving, or has too many. *)
 IsSurplus(r) ==
     LET owner == record[r].owner IN
     /\ Certain /\ record[r].status \in {"granted", "held"}
-    /\ \/ standing[owner] = "leaving"
-       \/ record[r].removing
-       \/ standing[owner] = "active" /\ HasSurplus(owner) /\ record[r].avoid = Nobody
+    /\ \/ record[r].removing
+       \/ owner \notin Able(r)
+       \/ owner \in Able(r) /\ record[r].avoid = Nobody /\ IF Alike THEN HasSurplus(owner) ELSE Lessens(r)
 
 Revoke(r) ==
     /\ IsSurplus(r) /\ record[r].status = "held"
@@ -127,7 +135,7 @@ Withdraw(r) ==
 (* A revocation that is no longer surplus is cancelled: same holder, same token. *)
 MayBeKept(r) ==
     /\ Certain /\ Pending(r) /\ ~record[r].removing
-    /\ record[r].owner \in Active /\ HasRoom(record[r].owner)
+    /\ record[r].owner \in Able(r) /\ IF Alike THEN HasRoom(record[r].owner) ELSE IsInVain(r)
 
 Cancel(r) ==
     /\ MayBeKept(r)
@@ -159,16 +167,16 @@ Forgive(r) ==
     /\ record' = [record EXCEPT ![r].avoid = Nobody]
     /\ UNCHANGED <<standing, session, recovering, known, backup, outside, members, network>>
 
-(* The list changes, by whichever member declares it.  One that is held is revoked first, and one that comes back
-   in the meantime keeps its holder, its deadline, its token and its offset. *)
+(* What somebody names is known, and what nobody names is let go of: revoked first, if it is held.  What comes back in the
+   meantime keeps its holder, its deadline, its token and its offset. *)
 Add(r) ==
-    /\ r \in wanted /\ Active # {} /\ ~Listed(r)
+    /\ Able(r) # {} /\ ~Listed(r)
     /\ record' = [record EXCEPT ![r].removing = FALSE,
                                 ![r].status = IF @ = "absent" THEN "free" ELSE @]
     /\ UNCHANGED <<standing, session, recovering, known, backup, outside, members, network>>
 
 Remove(r) ==
-    /\ Certain /\ r \notin wanted /\ Active # {} /\ Listed(r)
+    /\ Certain /\ Active # {} /\ Able(r) = {} /\ Listed(r)
     /\ record' = [record EXCEPT ![r].removing = TRUE]
     /\ UNCHANGED <<standing, session, recovering, known, backup, outside, members, network>>
 

@@ -37,7 +37,7 @@ MaySend(e) == tenure[e.m][e.r].token = e.t /\ Runs(e.m) => tenure[e.m][e.r].phas
 Request(e, verb, offset) == [verb |-> verb, member |-> e.m, resource |-> e.r, token |-> e.t, offset |-> offset]
 
 OnRedis(e) ==
-    \/ e.is = "join" /\ JoinWithClaims(e.m)
+    \/ e.is = "join" /\ JoinWithClaims(e.m, e.all)
     \/ e.is = "tell" /\ Tell(e.m)
     \/ e.is = "leave" /\ Leave(e.m)
     \/ e.is = "left" /\ Left(e.m)
@@ -75,7 +75,7 @@ OnProcess(e) ==
 
 Follow(e) ==
     \/ e.is = "pass" /\ Pass(e.ms)
-    \/ e.is = "list" /\ wanted' = e.all /\ UNCHANGED <<redis, issued, members, network>>
+    \/ e.is = "list" /\ Declare(e.some, e.all)
     \/ OnRedis(e) \/ OnProcess(e)
 
 HistoryInit == Init /\ which \in DOMAIN Recorded /\ at = 1

@@ -1,7 +1,7 @@
 ------------------------------ MODULE Promises ------------------------------
 (***************************************************************************)
-(* What Cobalance promises, by the names of the design (S1 to S6, L1 to    *)
-(* L3) and, in brackets, by those of others for the same thing.            *)
+(* What Cobalance promises, by the names of the design (S1 to S6, S8, L1   *)
+(* to L3) and, in brackets, by those of others for the same thing.         *)
 (***************************************************************************)
 EXTENDS Cobalance
 
@@ -17,11 +17,11 @@ RAInvariant == \A r \in Resource : Cardinality({m \in Member : Works(m, r)}) < 2
 S2 == RAInvariant
 
 (* S5: whatever is owned is owned by a member [KIP-848: ValidPartitionEpoch]; whatever is free can be given to
-   somebody, as long as anybody could have it. *)
+   somebody, as long as anybody names it. *)
 S5 == \A r \in Resource :
         /\ record[r].owner # Nobody <=> record[r].status \in {"granted", "held", "pending"}
         /\ record[r].owner # Nobody => standing[record[r].owner] # "none"
-        /\ Certain /\ Free(r) /\ Listed(r) /\ Active # {} => \E m \in Active : MayBeGranted(r, m)
+        /\ Certain /\ Free(r) /\ Listed(r) /\ Able(r) # {} => \E m \in Active : MayBeGranted(r, m)
 
 (* A rebalance is complete when there is nothing left to do for Redis, nothing to be told, nothing to be let go. *)
 HasHeard(m, r) == LET it == tenure[m][r] IN
@@ -32,16 +32,20 @@ RebalancingComplete ==
     /\ \A m \in Member : standing[m] # "none" => IsMember(m) /\ Reaches(m) /\ \A r \in Resource : HasHeard(m, r)
     /\ \A r \in Resource :
         /\ ~Pending(r) /\ record[r].avoid = Nobody /\ ~record[r].removing
-        /\ r \in wanted <=> record[r].status # "absent"
+        /\ Active # {} => (Able(r) # {} <=> record[r].status # "absent")
+        /\ record[r].owner \in Active => record[r].owner \in Able(r)
         /\ ~IsSurplus(r) /\ \A m \in Member : ~MayBeGranted(r, m)
 
-(* Rebalanser's other invariants.  In scope is what the list names. *)
-AllInScopeResourcesAllocated == \A r \in wanted : record[r].owner \in Active
-AllInScopeResourcesAccessed  == \A r \in wanted : \E m \in Member : Works(m, r)
+(* Rebalanser's other invariants.  In scope is what somebody names; uneven is what would be less so, had another that names
+   it one of them. *)
+InScope == {r \in Resource : Able(r) # {}}
+AllInScopeResourcesAllocated == \A r \in InScope : record[r].owner \in Active
+AllInScopeResourcesAccessed  == \A r \in InScope : \E m \in Member : Works(m, r)
 NoUnallocatedResourcesOnRbComplete ==
     RebalancingComplete /\ Active # {} => AllInScopeResourcesAllocated /\ AllInScopeResourcesAccessed
 NoImbalancedAllocations ==
-    RebalancingComplete => \A one, other \in Active : Kept(one) - Kept(other) <= 1
+    RebalancingComplete => \A r \in Resource : record[r].owner \in Active =>
+        \A other \in Able(r) : Kept(record[r].owner) - Kept(other) <= 1
 
 NodeTypes ==
     /\ process \in [Member -> {"out", "joining", "in", "leaving"}]
@@ -84,6 +88,14 @@ S6 == [][\A r \in Resource :
     LET owner == record[r].owner IN
     /\ record[r].status = "held" /\ record'[r].status = "pending" => IsSurplus(r)
     /\ owner # Nobody /\ record'[r].owner # owner => HasLetGo(owner, r) \/ known' # known]_vars
+
+(* S8: nobody is granted, nor left, what its code does not name, and what somebody names is not let go of.  A backup may
+   bring back what was being let go of then. *)
+S8 == [][\A r \in Resource :
+    LET before == record[r].status  after == record'[r].status IN
+    /\ before # "granted" /\ after = "granted" => r \in names[record'[r].owner]
+    /\ before = "pending" /\ after = "held" => r \in names'[record'[r].owner] \/ known' # known
+    /\ ~record[r].removing /\ record'[r].removing => Able(r) = {} \/ known' = {}]_vars
 
 (* Promises about the end, under the fairness that a model gives (Small.tla). *)
 

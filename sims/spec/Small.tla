@@ -10,6 +10,7 @@ EXTENDS Promises
 CONSTANTS
     Trouble,     \* how many disturbances there are altogether
     Kinds,       \* which of them
+    Lists,       \* what a process that joins may name
     Reasons,     \* why unfinished work is given up: "abandon", "fenced" or both
     Prompt       \* whether every script settles all that is due, as it does while there is little to move
 
@@ -28,7 +29,8 @@ Disturbance ==
         \/ "late" \in Kinds /\ ~Reaches(m) /\ Tell(m)
     \/ "lose" \in Kinds /\ LoseData
     \/ "remember" \in Kinds /\ Remember
-    \/ "list" \in Kinds /\ \E list \in SUBSET Resource : Change(list)
+    \/ "list" \in Kinds /\ \E some \in SUBSET Active, list \in SUBSET Resource :
+                            (\E m \in some : names[m] # list) /\ Declare(some, list)
 
 (* A member asks when it is time, or when a hint came that there is something to hear. *)
 HasNews(m) == \E r \in Resource :
@@ -64,14 +66,15 @@ Arrives == \E q \in post : Arrive(q)
 IsDue == \E r \in Resource :
     \/ IsSurplus(r) \/ MayBeKept(r)
     \/ \E m \in Member : MayBeGranted(r, m)
-    \/ Active # {} /\ r \in wanted /\ ~Listed(r)
-    \/ Active # {} /\ Certain /\ r \notin wanted /\ Listed(r)
+    \/ Able(r) # {} /\ ~Listed(r)
+    \/ Active # {} /\ Certain /\ Able(r) = {} /\ Listed(r)
     \/ Certain /\ Free(r) /\ record[r].removing
 
 (* Everything else that just goes on. *)
 Others ==
     \/ Ticks \/ Arrives
-    \/ \E m \in Member : \/ Join(m) \/ Asks(m) \/ Hear(m) \/ Lose(m) \/ Leaves(m)
+    \/ \E m \in Member, list \in Lists : Join(m, list)
+    \/ \E m \in Member : \/ Asks(m) \/ Hear(m) \/ Lose(m) \/ Leaves(m)
                          \/ Releases(m) \/ Commits(m) \/ Drains(m) \/ Stops(m)
                          \/ Thaw(m) \/ Mend(m)
 
@@ -92,7 +95,7 @@ Fairly ==
     /\ WF_all(Ticks /\ UNCHANGED left)
     /\ WF_all(Arrives /\ UNCHANGED left)
     /\ \A m \in Member :
-        /\ WF_all(Join(m) /\ UNCHANGED left)
+        /\ WF_all((\E list \in Lists : Join(m, list)) /\ UNCHANGED left)
         /\ WF_all(Asks(m) /\ UNCHANGED left)
         /\ WF_all(Hear(m) /\ UNCHANGED left)
         /\ WF_all(Lose(m) /\ UNCHANGED left)

@@ -17,7 +17,9 @@ from cobalance_sims.spec.tlc import DOCUMENT, Tlc, Verdict
 
 MODELS: dict[str, str] = {
     "Delays": "2 members, 1 resource, one disturbance, answers that are believed a tick later",
-    "Lists": "2 members, 1 resource, two disturbances: changing lists, crashes, freezes, cuts",
+    "Lists": "2 members, 1 resource, two disturbances: changing lists of one or both, crashes, freezes, cuts",
+    "Deploy": "2 members, 2 resources, of which they name one or both, one disturbance: a leave, a crash, another list, data lost",
+    "Endings": "2 members, 1 resource, which one or the other or both name, and name no more: L1, L2, L3",
     "Backups": "2 members, 1 resource, Redis comes back older",
     "Avoidance": "2 members, 1 resource, two disturbances: work that breaks, crashes, freezes",
     "Commits": "2 members, 1 resource, one disturbance, offsets, late commits and releases",

@@ -106,6 +106,26 @@ def uneven_grant(events: list[Event]) -> bool:
     return False
 
 
+def granted_unasked(events: list[Event]) -> bool:
+    """A grant goes to a member whose list does not name it."""
+    lists: dict[str, set[str]] = {}
+    for event in events:
+        _learn(lists, event)
+        others = [it for it, names in lists.items() if event["is"] == "grant" and names and event["r"] not in names]
+        if others:
+            event["m"] = others[0]
+            return True
+    return False
+
+
+def _learn(lists: dict[str, set[str]], event: Event) -> None:
+    """What members name."""
+    if event["is"] == "join":
+        lists[event["m"]] = event["all"]
+    elif event["is"] == "list":
+        lists |= dict.fromkeys(event["some"] & set(lists), event["all"])
+
+
 def works_past_the_lease(events: list[Event]) -> bool:
     """A process that works something is not answered for longer than its lease, and goes on."""
     for at in _find(events, "has"):
@@ -124,6 +144,7 @@ CORRUPTIONS: dict[str, Corruption] = {
     "revoked without surplus": revoked_without_surplus,
     "committed under a former token": commit_of_a_former_token,
     "granted to who has more": uneven_grant,
+    "granted to who does not name it": granted_unasked,
     "worked past the lease": works_past_the_lease,
 }
 """By name."""

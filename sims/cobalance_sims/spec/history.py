@@ -17,10 +17,11 @@ Event = dict[str, Any]
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pass": ("ms",),
-    "list": ("all",),
+    "list": ("some", "all"),
+    "join": ("m", "all"),
     "lose data": (),
     "recover": (),
-    **dict.fromkeys(("join", "tell", "leave", "left", "expire"), ("m",)),
+    **dict.fromkeys(("tell", "leave", "left", "expire"), ("m",)),
     **dict.fromkeys(("start", "hear", "lose", "stop", "crash", "freeze", "thaw"), ("m",)),
     **dict.fromkeys(("grant", "revoke", "withdraw", "cancel", "force", "refuse"), ("r", "m", "t")),
     **dict.fromkeys(("add", "remove", "delete"), ("r",)),
@@ -50,7 +51,8 @@ class History:
     @property
     def resources(self) -> set[str]:
         """What is shared."""
-        return {name for event in self.events if event["is"] == "list" for name in event["all"]}
+        lists = (event["all"] for event in self.events if event["is"] == "list")
+        return set().union(*lists)
 
 
 def module(histories: Iterable[History]) -> str:

@@ -6,7 +6,7 @@ import re
 
 import attrs
 
-ABOUT_STEPS = ("S3", "S4", "S6", "TokensRise")
+ABOUT_STEPS = ("S3", "S4", "S6", "S8", "TokensRise")
 ABOUT_THE_END = ("L1", "L2", "L3")
 
 
@@ -104,6 +104,25 @@ MISTAKES = (
         changes=(("Kinds", '{"stop", "cut"}'), ("Trouble", "2")),
     ),
     Mistake(
+        name="GrantUnasked",
+        summary="what is free goes to the least loaded, whether its code names it or not",
+        breaks="S8",
+        model="Endings",
+        changes=(("Kinds", "{}"),),
+    ),
+    Mistake(
+        name="KeepUnasked",
+        summary="a revocation is called off, although its holder does not name the resource any more",
+        breaks="S8",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
+        name="LetGoForOne",
+        summary="what one list does not name is let go of, although others name it",
+        breaks="S8",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
         name="NoAbort",
         summary="a holder's clock never stops it",
         breaks="L2",
@@ -116,6 +135,18 @@ MISTAKES = (
         breaks="L3",
         model="Liveness",
         changes=(("Kinds", '{"crash"}'),),
+    ),
+    Mistake(
+        name="NeverLetGo",
+        summary="what nobody names any more is known for ever",
+        breaks="L1",
+        model="Endings",
+    ),
+    Mistake(
+        name="NeverAskedBack",
+        summary="what its holder does not name any more is left to it, although another names it",
+        breaks="L1",
+        model="Endings",
     ),
 )
 

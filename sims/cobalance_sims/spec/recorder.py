@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from cobalance.coordinator.requests import Commit, Leave
+from cobalance.coordinator.requests import Commit, Leave, SetResources
 from cobalance_sims.run import Run
+from cobalance_sims.spec.declared import Declared
 from cobalance_sims.spec.history import Event, History
 from cobalance_sims.spec.sightings import Sighting
 from cobalance_sims.watch import Watch
@@ -49,7 +50,7 @@ class Recorder(Watch):
         self._world = world
         self.events: list[Event] = []
         self._at = 0
-        self._names: tuple[str, ...] = ()
+        self._declared = Declared()
         self._script: list[JournalEntry] = []
         self._counted: dict[str, dict[int, int]] = {}
         self._last: dict[str, int] = {}
@@ -77,9 +78,6 @@ class Recorder(Watch):
 
     def look(self) -> int:
         """What has changed with the processes since the last look; how many events there are."""
-        if self._world.resources != self._names:
-            self._names = self._world.resources
-            self._add("list", all=set(self._names))
         for process in self._world.processes.values():
             self._look_at(process)
         return len(self.events)
@@ -110,6 +108,7 @@ class Recorder(Watch):
         """
         if known_from >= 0:
             raise ValueError("histories with stale backups are not recorded")
+        self._declared = Declared()
         self._add("lose data")
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
@@ -118,13 +117,36 @@ class Recorder(Watch):
         if reply.status == "OK" and isinstance(request.payload, Commit) and self._is_first(request):
             self._commit(process, request.payload, reply)
         joined = {entry.member for entry in entries if entry.kind == "joined"}
+        changed = self._learn(process, request, reply)
         for entry in entries:
+            if entry.resource in changed and (entry.kind in LISTED or entry.kind == "revoking"):
+                changed = self._list(process)
             self._entry(entry, joined)
+        if changed:
+            self._list(process)
+        self._forget()
         if entries:
             self._add("record", all=self._ledger())
         has_left = isinstance(request.payload, Leave) and "LEFT" in reply.results
         if reply.status == "OK" and not has_left:
             self._add("tell", m=process.name)
+
+    def _learn(self, process: Process, request: Request, reply: CoordinatorReply) -> set[str]:
+        it = request.payload
+        if reply.status != "OK" or not isinstance(it, SetResources) or not self._is_first(request):
+            return set()
+        return self._declared.learn(process.subscription, it, reply)
+
+    def _list(self, process: Process) -> set[str]:
+        """The list that it has in common with others is another; nothing remains to be told of that."""
+        same = {it.name for it in self._world.processes.values() if it.subscription == process.subscription}
+        self._add("list", some=same, all=self._declared.of(process.subscription))
+        return set()
+
+    def _forget(self) -> None:
+        there = [self._world.of_member(member) for member in self._world.redis.ledger.members]
+        if there:
+            self._declared.keep({process.subscription for process in there if process})
 
     def _is_first(self, request: Request) -> bool:
         """A repeat is answered as the first time."""
@@ -146,7 +168,8 @@ class Recorder(Watch):
         if entry.resource is not None:
             self._resource_entry(entry, entry.resource, process)
         elif entry.kind == "joined":
-            self._add("join", m=process)
+            subscription = self._world.processes[process].subscription
+            self._add("join", m=process, all=self._declared.of(subscription))
         elif entry.kind == "leaving" or (entry.kind in ("left", "expired_member") and not is_of_join):
             self._add({"leaving": "leave", "expired_member": "expire"}.get(entry.kind, "left"), m=process)
         elif entry.kind == "recovered":

@@ -90,6 +90,32 @@ STORIES: tuple[Scenario, ...] = (
         ),
         habits=Habits(drain_ms=(500, 2_000)),
     ),
+    Scenario(
+        name="deploy_adds_and_drops",
+        summary="a rolling deploy adds a resource, the next one drops two others; a process crashes in between",
+        plan=(
+            At(3_000, f.Redeploy(every_ms=2_000, wants=f.names(4))),
+            At(9_000, f.Crash(), jitter_ms=1_000),
+            At(11_000, f.Redeploy(every_ms=2_000, wants=f.names(2, 2))),
+            COMMITS,
+        ),
+        wants=f.names(3),
+        members=3,
+    ),
+    Scenario(
+        name="deploy_tries",
+        summary="one process tries out other resources under slow handlers, one names a few only; they leave again",
+        plan=(
+            At(2_000, f.Join(wants=f.names(2, 2))),
+            At(4_000, f.Join(wants=f.names(1))),
+            Every(4_000, f.Leave(), start_ms=6_000, jitter_ms=1_500),
+            At(9_000, f.Join(wants=f.names(2, 1))),
+            COMMITS,
+        ),
+        habits=Habits(drain_ms=(500, 2_000)),
+        wants=f.names(3),
+        members=2,
+    ),
     *(
         attrs.evolve(SCENARIOS[name], partitions=False, settings=QUICKENED)
         for name in ("rolling_deploy", "leave_during_drain")
