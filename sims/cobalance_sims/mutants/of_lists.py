@@ -63,6 +63,26 @@ LISTS: tuple[Mutant, ...] = (
     ),
 )
 
+SWEEP: tuple[Mutant, ...] = (
+    lua(
+        "struck-is-still-named",
+        "35_subscriptions",
+        "  struck[id .. ' ' .. name] = true\n",
+        "",
+        "What a list has just dropped counts as named by it, and is not let go of.",
+        "deploy_to_lists@1..6",
+    ),
+    lua(
+        "dropped-stays-declared",
+        "35_subscriptions",
+        "  call_with('ZREM', DECLARED, dropped)\n",
+        "",
+        "A list never forgets a name: what it dropped is given to its members again.",
+        "deploy_to_lists@1..6",
+        "deploy_deleted@1..3",
+    ),
+)
+
 EVENNESS: tuple[Mutant, ...] = (
     lua(
         "moves-for-nothing",
@@ -98,4 +118,4 @@ EVENNESS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = LISTS + EVENNESS
+MUTANTS = LISTS + SWEEP + EVENNESS

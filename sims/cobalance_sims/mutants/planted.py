@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cobalance_sims.mutants import (
     of_clocks,
+    of_deletion,
     of_handover,
     of_leases,
     of_lists,
@@ -22,4 +23,5 @@ MUTANTS = (
     *of_tenures.MUTANTS,
     *of_repairs.MUTANTS,
     *of_lists.MUTANTS,
+    *of_deletion.MUTANTS,
 )
