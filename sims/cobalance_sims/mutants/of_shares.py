@@ -92,7 +92,7 @@ BUDGETS: tuple[Mutant, ...] = (
     lua(
         "rest-is-forgotten",
         "80_settle",
-        "if G.budget <= 0 then return 0 end",
+        "if G.budget <= 0 or G.judged ~= '' and G.recovering == 0 then return 0 end",
         "",
         "What one call had no budget for waits until something else is due.",
         "2x2-narrow",
