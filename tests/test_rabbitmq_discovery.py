@@ -55,7 +55,7 @@ async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
         found.set()
 
     flaky: Any = Flaky(Unreachable("gone"), UnknownGroup("empty"))
-    discovery = Discovery(flaky, flaky, refresh_ms=1, is_head=lambda: True, declare=declare)
+    discovery = Discovery(flaky, flaky, refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=declare)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(discovery.run)
         with anyio.fail_after(10):

@@ -308,6 +308,7 @@ class ConsumerGroup(Streaming):
                 self._coordinator,
                 refresh_ms=self._refresh_ms,
                 is_head=lambda: self._engine.session.is_head,
+                is_connected=lambda: self.connection.is_open,
                 declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
             ).run()
 

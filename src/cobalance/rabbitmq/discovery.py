@@ -48,9 +48,11 @@ class Discovery:
         *,
         refresh_ms: int,
         is_head: Callable[[], bool],
+        is_connected: Callable[[], bool],
         declare: Callable[[tuple[str, ...], int], None],
     ) -> None:
         self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
+        self._is_connected = is_connected
         self._is_head, self._declare = is_head, declare
         self._trouble = ""
 
@@ -76,8 +78,9 @@ class Discovery:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
             if str(error) != self._trouble:
-                # Who cannot be reached has been lost by the group, too, which is told there.
-                level = logging.INFO if isinstance(error, Unreachable) else logging.WARNING
+                # What the group itself has lost, it tells.
+                is_told = isinstance(error, Unreachable) and not self._is_connected()
+                level = logging.INFO if is_told else logging.WARNING
                 log.log(level, "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
             self._trouble = str(error)
             return self._refresh_ms
