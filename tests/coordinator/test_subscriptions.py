@@ -234,6 +234,21 @@ def test_what_was_brought_back_for_a_list_that_nobody_declared_again_is_let_go_o
     assert group.holders() == dict.fromkeys(ORDERS, "a2")
 
 
+def test_what_was_brought_back_is_let_go_of_however_much_comes_before_it(group: Group) -> None:
+    """More names than one call may look at are on lists."""
+    many = names(300, "orders-")
+    a, b = member(group, "a", many), member(group, "b", REFUNDS)
+    group.drain()
+    group.lose_data()
+    a2 = a.rejoin("a2", subscription=digest(many))
+    b2 = b.rejoin("b2", subscription=digest(REFUNDS))
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    group.set_resources(a2, many, version=1)
+    group.until_left(b2)
+    group.drain()
+    assert group.holders() == dict.fromkeys(many, "a2")
+
+
 def test_what_is_dropped_while_another_has_not_said_what_it_names(group: Group) -> None:
     """It dies before it does."""
     a = group.join("a")
