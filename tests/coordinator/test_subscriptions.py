@@ -249,6 +249,19 @@ def test_what_was_brought_back_is_let_go_of_however_much_comes_before_it(group: 
     assert group.holders() == dict.fromkeys(many, "a2")
 
 
+def test_what_was_left_to_somebody_is_asked_back_when_it_comes_on_a_list(group: Group) -> None:
+    """Redis forgets, and who leaves it to the group's own list has brought back what another names, before there is such a list."""
+    a = group.join("a")
+    group.set_resources(a, ("x",))
+    group.drain()
+    group.lose_data()
+    a2 = a.rejoin("a2")
+    group.run(SETTINGS.session_timeout_ms + 1000)
+    b = member(group, "b", ["x", "y"])
+    group.drain()
+    assert held(a2, b) == [set(), {"x", "y"}]
+
+
 def test_what_is_dropped_while_another_has_not_said_what_it_names(group: Group) -> None:
     """It dies before it does."""
     a = group.join("a")
