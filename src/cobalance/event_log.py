@@ -28,8 +28,8 @@ MOST_NAMES = 8
 LONGEST_NAME = 60
 
 _STOPPED: dict[act.AbortReason, str] = {
-    "lost": "lost {}: they are somebody else's, whatever ran was stopped",
-    "deadline": "forced to let go of {}: their time to be handed over is up, whatever ran is stopped",
+    "lost": "lost {}: they are somebody else's, whatever runs is told to stop",
+    "deadline": "forced to let go of {}: their time to be handed over is up, whatever runs is told to stop",
     "fenced": "stops {}: its session may have ended",
     "left": "stops {}",
 }

@@ -31,7 +31,7 @@ from cobalance.worker import FunctionWorker, Worker, is_async, outcome
 from cobalance.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -117,14 +117,14 @@ class Membership(Forkable, ABC):
         with self._service_scope():
             return await self._threads.run(self._own_code.in_thread(do))
 
-    async def _call_listener(self, listener: Listener, tenures: list[Tenure]) -> None:
+    async def _call_listener(self, listener: Listener, tenures: list[Tenure], block: Stoppable) -> None:
         """On the event loop, or, a plain function, in a thread; what that returns is awaited if it can be."""
         if is_async(listener):
             call = listener(tenures)
         else:
             call = await self._in_thread(lambda: listener(tenures))
         if inspect.isawaitable(call):
-            await outcome(call)
+            await outcome(block.call(call))
 
     async def _dispatch(self) -> None:
         with self._service_scope() as ours:
@@ -240,13 +240,13 @@ class Membership(Forkable, ABC):
 
     async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
         """It counts as work on each of them, and is cancelled when all of them have to be let go."""
-        call = Stoppable()
+        call = Stoppable(name="on_assigned")
         with call.running():
             self._telling[call] = batch
             for it in batch:
                 it.waiting_since = monotonic_ms()
             try:
-                await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None])
+                await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None], call)
             finally:
                 del self._telling[call]
                 for it in batch:
@@ -270,7 +270,20 @@ class Membership(Forkable, ABC):
     async def _insist(self) -> None:
         told, self._told = self._told, []
         with anyio.CancelScope(shield=True):
-            await tell_again(told)
+            await tell_again(told, self._forsake)
+
+    def _forsake(self, deaf: Sequence[Stoppable]) -> None:
+        """Nobody waits for ever for what swallows its cancellation: a second after the membership is over it is closed."""
+        told = [it for it in deaf if not it.forsaken]
+        if not told or not self._left.is_set():
+            return
+        for it in told:
+            it.forsaken = True
+        log.error(
+            "group %s: code that was cancelled goes on (%s), though the membership is over: it is ended where it waits, or, if it shields "
+            "that, waited for; let asyncio.CancelledError (trio.Cancelled) out of handlers, work and callbacks",
+            *(self.name, ", ".join(sorted(it.name for it in told)[:5])),
+        )
 
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
@@ -294,11 +307,11 @@ class Membership(Forkable, ABC):
                 await self._tell_lost(self._on_lost, it.tenure)
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
-        call = Stoppable()
-        self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS))
+        call = Stoppable(name="on_lost")
+        self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
         try:
             with call.running():
-                await self._call_listener(listener, [tenure])
+                await self._call_listener(listener, [tenure], call)
         except BaseException as error:
             self._note_error(error)
             raise
@@ -314,7 +327,7 @@ class Membership(Forkable, ABC):
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
         if self._on_revoked is not None:
-            await self._call_listener(self._on_revoked, [tenure])
+            await self._call_listener(self._on_revoked, [tenure], tenure.work)
         return await outcome(worker.finish())
 
     @property

@@ -2,30 +2,46 @@
 
 An event loop cancels what runs in a cancelled scope each time round, until it has ended. Code that catches that and goes on would
 be cancelled thousands of times a second, and leave the loop to nobody else: so it is told for a few rounds, and then again each second.
+An event loop cannot be left while it runs. So in the end it is not told any more, but closed where it waits, and never resumed.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import types
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+
+T = TypeVar("T")
 
 ROUNDS = 10
 """As many awaits in a row are cancelled, which is more than a cleanup has."""
 
 AGAIN_S = 1.0
 
+Despair: TypeAlias = "Callable[[Sequence[Stoppable]], None]"
+"""Is told which do not listen."""
+
+
+def _hopes(_: Sequence[Stoppable]) -> None: ...
+
 
 class Stoppable:
-    """A block of the program's code, and the scope that it runs in."""
+    """A block of the program's code, and the scope that it runs in.
 
-    def __init__(self, scope: anyio.CancelScope | None = None) -> None:
-        self.scope = scope or anyio.CancelScope()
+    Args:
+        name: for people.
+    """
+
+    def __init__(self, scope: anyio.CancelScope | None = None, name: str = "") -> None:
+        self.scope, self.name = scope or anyio.CancelScope(), name
+        self.forsaken = False
+        """Whoever is told once more is told nothing, and closed."""
         self._quiet = anyio.CancelScope()
         self._ended = anyio.Event()
 
@@ -55,17 +71,21 @@ class Stoppable:
         """While that is so, it does not notice that it was cancelled."""
         self._quiet.shield = on
 
-    async def stop(self, after_ms: float = 0) -> None:
+    async def call(self, code: Awaitable[T]) -> T:
+        """What the program's code returns, unless it is closed first."""
+        return await _closable(_coroutine(code), self)
+
+    async def stop(self, after_ms: float = 0, despair: Despair = _hopes) -> None:
         """Stops it unless it has ended by then; returns when it has."""
         with anyio.move_on_after(after_ms / 1000):
             await self.wait_ended()
         if not self.ended:
             self.scope.cancel()
-            await tell_again([self])
+            await tell_again([self], despair)
 
 
-async def tell_again(cancelled: Sequence[Stoppable]) -> None:
-    """Tells those that go on once more each second; returns when all have ended."""
+async def tell_again(cancelled: Sequence[Stoppable], despair: Despair = _hopes) -> None:
+    """Tells those that go on once more each second, with `despair` called before that; returns when all have ended."""
     while cancelled := [it for it in cancelled if not it.ended]:
         try:
             for _ in range(ROUNDS):
@@ -76,5 +96,44 @@ async def tell_again(cancelled: Sequence[Stoppable]) -> None:
         with anyio.move_on_after(AGAIN_S):
             for it in cancelled:
                 await it.wait_ended()
+        if deaf := [it for it in cancelled if not it.ended]:
+            despair(deaf)
         for it in cancelled:
             it.leave_alone(False)
+
+
+async def _coroutine(code: Awaitable[T]) -> T:
+    return await code
+
+
+@types.coroutine
+def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[Any, Any, T]:
+    """Hands on what the event loop and the code say to each other, up to the cancellation that is not to be swallowed."""
+    try:
+        waits_for = code.send(None)
+        while True:
+            try:
+                answer = yield waits_for
+                if stoppable.forsaken and isinstance(getattr(answer, "error", None), BaseException):
+                    raise answer.error  # trio's way to throw it
+            except GeneratorExit:
+                code.close()
+                raise
+            except BaseException as error:
+                if stoppable.forsaken:
+                    _close(code)
+                    raise
+                waits_for = code.throw(error)
+            else:
+                waits_for = code.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _close(code: Coroutine[Any, Any, object]) -> None:
+    """Once for each ``async with`` that it is in, and as often as it swallows that, within limits."""
+    for _ in range(ROUNDS):
+        with suppress(BaseException):
+            code.close()
+            return

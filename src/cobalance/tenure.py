@@ -73,7 +73,7 @@ class Tenure:
     _busy: Busy = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self.work, self._busy = Stoppable(self.scope), Busy()
+        self.work, self._busy = Stoppable(self.scope, self.resource), Busy()
 
     @classmethod
     def fake(

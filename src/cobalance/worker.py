@@ -50,7 +50,7 @@ class FunctionWorker:
         """
         asking = self._tenure.asking
         if self._work is not None:
-            await self._work(self._tenure)
+            await self._tenure.work.call(self._work(self._tenure))
         await asking.wait()
         await self._tenure.wait_unused()
 

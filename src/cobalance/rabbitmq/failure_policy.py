@@ -80,7 +80,7 @@ class FailurePolicy:
         worker.watch.idle()
         for delivery in parcel.deliveries:
             delivery.forget_reply()
-        await self._tell(parcel, error)
+        await self._tell(parcel, error, worker)
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
             return await self._try_again(parcels, error, worker)
@@ -166,23 +166,23 @@ class FailurePolicy:
             *(self._group, parcel, hindrance),
         )
 
-    async def _tell(self, parcel: Parcel, error: Exception) -> None:
+    async def _tell(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
         """Tells the program, which has as long as a handler."""
         if self._on_failure is None:
             return
         try:
             with anyio.move_on_after(self._most_ms / 1000):
                 for delivery in parcel.deliveries:
-                    await outcome(self._call(delivery, error))
+                    await outcome(self._call(delivery, error, worker))
         except Exception as failure:
             trace = failure if self._log_exceptions else None
             log.error("group %s: on_failure failed (%s)", self._group, self._what(failure), exc_info=trace)
 
-    async def _call(self, delivery: Delivery, error: Exception) -> None:
+    async def _call(self, delivery: Delivery, error: Exception, worker: PartitionWorker) -> None:
         call = partial(self._on_failure, delivery, error)
         result = call() if is_async(self._on_failure) else await in_thread(call)
         if inspect.isawaitable(result):
-            await result
+            await worker.tenure.work.call(result)
 
     # -- when it does not end --------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class FailurePolicy:
             return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
-        worker.partitions.start_soon(lambda: self._tell(parcel, error))
+        worker.partitions.start_soon(lambda: self._tell(parcel, error, worker))
         if self._on_error == "raise":
             worker.partitions.end_soon(error)
         elif self._on_error == "halt":  # what is being aborted is released as halted
@@ -247,7 +247,7 @@ class FailurePolicy:
         parcel = Parcel((delivery,))
         self._say_kept(parcel, hindrance)
         worker.left(delivery, kept=f"failed:{_kind(hindrance)}")
-        worker.partitions.start_soon(lambda: self._tell(parcel, hindrance))
+        worker.partitions.start_soon(lambda: self._tell(parcel, hindrance, worker))
 
     # -- words -----------------------------------------------------------------------------------------------------------
 

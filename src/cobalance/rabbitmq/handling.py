@@ -162,7 +162,7 @@ class Handling:
     ) -> Exception | None:
         """Waits for the end of the handler's call; takes its parcel off, or returns what it raised."""
         try:
-            refuse_result(await call)
+            refuse_result(await worker.tenure.work.call(call))
             if attempt.scope.cancel_called:  # whatever it made of that
                 return self._policy.hung()
         except asyncio.CancelledError as error:

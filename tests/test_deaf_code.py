@@ -1,0 +1,107 @@
+"""Async code of the program's that swallows its cancellation, as `except` without a name does: the member leaves even so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import anyio
+import pytest
+from tests.names import unique
+
+from cobalance import ConsumerGroup, Delivery, Group, GroupSettings, MemberSettings, Publisher, Tenure, Topic
+from cobalance.group import PlainOptions
+from cobalance.rabbitmq import create_topic
+from cobalance.runner import drain_timed_out
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
+OWN = MemberSettings(drain_timeout_ms=300)
+WITHIN_S = 20
+FOR_EVER_S = 1_000
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both event loops."""
+    return str(request.param)
+
+
+class Sleeper:
+    """Goes on sleeping, whatever it is told.
+
+    Args:
+        swallows: what it catches.
+    """
+
+    def __init__(self, swallows: type[BaseException]) -> None:
+        self._swallows, self.began = swallows, anyio.Event()
+
+    async def sleep(self, _: object) -> None:
+        """For ever."""
+        self.began.set()
+        while True:
+            with suppress(self._swallows):
+                await anyio.sleep(FOR_EVER_S)
+
+
+def cancellation() -> Sleeper:
+    """As `except asyncio.CancelledError`, or `except trio.Cancelled`."""
+    return Sleeper(anyio.get_cancelled_exc_class())
+
+
+def options(place: str) -> PlainOptions:
+    """Of a member that is quick to give up."""
+    return {"redis_url": f"memory://{place}", "settings": SETTINGS, "member": OWN}
+
+
+async def leaves(group: Group, began: Callable[[], Awaitable[object]]) -> None:
+    """Enters it, waits until the code runs, and leaves."""
+    with anyio.fail_after(WITHIN_S):
+        async with group:
+            await began()
+
+
+# Python has a word of its own for who swallows everything.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("swallows", ["cancellation", "everything"])
+async def test_a_member_leaves_though_its_handler_swallows_cancellation(
+    swallows: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition is given up after the drain timeout, the log names it, and the block ends."""
+    place = unique("deaf")
+    url = f"memory://{place}"
+    topic = create_topic(url, Topic(place, partitions=1))
+    with Publisher(url, topic) as publisher:
+        publisher.publish("k", b"1")
+    handler = Sleeper(BaseException) if swallows == "everything" else cancellation()
+
+    async def handle(delivery: Delivery) -> None:
+        await handler.sleep(delivery)
+
+    group = ConsumerGroup("g", topic, handle, amqp_url=url, **options(place))
+    with caplog.at_level(logging.ERROR):
+        await leaves(group, handler.began.wait)
+    assert group.given_up == (topic.queue_names[0],)
+    assert "drain_timeout_ms" in str(drain_timed_out(group))
+    (said,) = [it.getMessage() for it in caplog.records if it.levelno == logging.ERROR]
+    assert f"goes on ({topic.queue_names[0]})" in said
+
+
+@pytest.mark.parametrize("callback", ["work", "on_assigned", "on_revoked", "on_lost"])
+async def test_a_member_leaves_though_its_work_or_callback_swallows_cancellation(callback: str) -> None:
+    """Whichever of the program's functions it is."""
+    deaf = cancellation()
+
+    async def hang(tenure: object) -> None:
+        await deaf.sleep(tenure)
+
+    async def work(_: Tenure) -> None:
+        await anyio.sleep_forever()
+
+    functions = {"work": work, callback: hang} if callback == "on_lost" else {callback: hang}
+    group = Group("g", ["r"], **functions, **options(unique("deaf")))
+    await leaves(group, group.wait_held if callback in {"on_revoked", "on_lost"} else deaf.began.wait)
+    assert group.given_up == ("r",)
