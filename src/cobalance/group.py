@@ -337,7 +337,9 @@ class Group(Pausing, StartStop):
         Raises:
             NotHeld: the membership is over, so that it will hold nothing any more.
             GroupFailed: the group refuses this member; the message says why.
+            UsageError: this member's list is for good, and has no such resource.
         """
+        self._refuse_unnamed(resources)
         while True:
             self._raise_failure()
             if self._left.is_set():
@@ -348,6 +350,17 @@ class Group(Pausing, StartStop):
             if held and not resources:
                 return list(held.values())
             await self._changed.wait()
+
+    def _refuse_unnamed(self, resources: Iterable[str]) -> None:
+        """What others declare, or a version orders, or somebody looks for (its subscription begins with ~), may be named later."""
+        if self._resources is None or self._subscription.startswith((GROUPS_OWN, "~")):
+            return
+        unnamed = sorted(set(resources).difference(self._resources))
+        if unnamed:
+            raise UsageError(
+                f"this member of group {self.name} was not given {', '.join(map(repr, unnamed))}, so it will never hold that: it was given "
+                f"{', '.join(map(repr, sorted(self._resources)[:5]))}{', …' if len(self._resources) > 5 else ''}"
+            )
 
     async def commit(self, resource: str, offset: int) -> None:
         """Stores an offset that outlives the tenure.

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 
 ONCE = "a group can be entered once: make another one"
+ELSEWHERE = (
+    "start() was awaited in another event loop than this one, and only there the group can be left: await stop() in that one (on asyncio, "
+    "`asyncio.run_coroutine_threadsafe(group.stop(), loop).result()` from another thread), or use a BlockingConsumerGroup (or "
+    "BlockingGroup), whose start() and stop() need none"
+)
 
 
 class Stay:
@@ -29,10 +34,11 @@ class Stay:
         self._entered, self._asked, self._over = anyio.Event(), anyio.Event(), anyio.Event()
         self._error: BaseException | None = None
         self._task: object = None
+        self._loop = running_event_loop()
 
     async def begin(self) -> None:
         """Returns once it is entered; raises what that raises."""
-        self._task = running_event_loop().start_task(self._live)
+        self._task = self._loop.start_task(self._live)
         try:
             await self._entered.wait()
         except BaseException:
@@ -44,6 +50,8 @@ class Stay:
 
     async def end(self) -> None:
         """Returns once it is left; raises what that raises, or what had ended it before, the first time."""
+        if not (self._over.is_set() or self._loop.is_current()):
+            raise UsageError(ELSEWHERE)
         self._asked.set()
         await self._over.wait()
         self._raise_error()
@@ -93,7 +101,8 @@ class StartStop(AbstractAsyncContextManager[Any]):
         nothing to end.
 
         Raises:
-            UsageError: the group is entered by ``async with``, or work or a callback calls this, and it would wait for them.
+            UsageError: the group is entered by ``async with``, or :meth:`start` was awaited in another event loop; or work or a callback
+                calls this, and it would wait for them.
             Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
         """
         if self._stay is not None:

@@ -1,0 +1,96 @@
+"""What could only wait for ever is refused, with what to do instead."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from tests.names import unique
+
+from cobalance import BlockingGroup, Group, GroupSettings
+from cobalance.errors import UsageError
+
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+WITHIN_S = 10
+
+
+def make(*names: str, version: int | None = None) -> Group:
+    """A member of a group of its own; without names, somebody else declares them."""
+    url = f"memory://{unique('waits')}"
+    return Group("g", names or None, redis_url=url, settings=SETTINGS, resources_version=version)
+
+
+@pytest.fixture
+def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """One that runs in another thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_stop_is_refused_in_another_event_loop(other_loop: asyncio.AbstractEventLoop) -> None:
+    """It says where to await it, and that works."""
+    group = make("a")
+    asyncio.run_coroutine_threadsafe(group.start(), other_loop).result(WITHIN_S)
+
+    async def stop() -> None:
+        with anyio.fail_after(WITHIN_S):
+            await group.stop()
+
+    with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
+        asyncio.run(stop())
+    asyncio.run_coroutine_threadsafe(group.stop(), other_loop).result(WITHIN_S)
+    asyncio.run(stop())  # once more does no harm
+
+
+def test_stop_is_refused_once_the_event_loop_of_start_does_not_run() -> None:
+    """As in a program that calls `run_until_complete` of one loop and of another."""
+    group, loop = make("a"), asyncio.new_event_loop()
+    loop.run_until_complete(group.start())
+
+    async def stop() -> None:
+        with anyio.fail_after(WITHIN_S):
+            await group.stop()
+
+    with pytest.raises(UsageError, match="another event loop"):
+        asyncio.run(stop())
+    loop.run_until_complete(group.stop())
+    loop.close()
+
+
+@pytest.mark.anyio
+async def test_what_a_member_was_not_given_is_not_waited_for() -> None:
+    """As a misspelt role: it will never hold that."""
+    async with make("leader", "spare") as group:
+        with anyio.fail_after(WITHIN_S):
+            with pytest.raises(UsageError, match=r"not given 'laeder'.* was given 'leader', 'spare'"):
+                async with group.leadership("laeder"):
+                    pass
+            with pytest.raises(UsageError, match="not given 'b'"):
+                await group.wait_held("leader", "b")
+            await group.wait_held("leader", "spare")
+
+
+@pytest.mark.anyio
+async def test_what_may_be_named_later_is_waited_for() -> None:
+    """A list with a version may be followed by another one."""
+    async with make("a", version=1) as group:
+        group.declare(["a", "b"], 2)
+        with anyio.fail_after(WITHIN_S):
+            await group.wait_held("b")
+
+
+def test_a_program_with_threads_hears_of_it_too() -> None:
+    """Without waiting for its timeout."""
+    with (
+        BlockingGroup("g", ["a"], redis_url=f"memory://{unique('waits')}", settings=SETTINGS) as group,
+        pytest.raises(UsageError, match="not given 'z'"),
+    ):
+        group.wait_held("z", timeout=WITHIN_S)
