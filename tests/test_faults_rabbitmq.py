@@ -273,7 +273,9 @@ async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(
                 await until_closed(group.connection)
                 await eventually(lambda: all(it._consumer is None for it in group._workers.values()))
         assert not group.given_up
-        await eventually(lambda: not [it for it in set(threading.enumerate()) - before if it.name != "cobalance-worker"])
+        await eventually(
+            lambda: not [it for it in set(threading.enumerate()) - before if it.name != "cobalance-worker"]
+        )
 
 
 class Stumbling(BrokerConnection):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import anyio
@@ -62,3 +63,41 @@ async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
             await found.wait()
         tasks.cancel_scope.cancel()
     assert declared[0] == (("q",), 5)
+
+
+class Slow(Flaky):
+    """Still looks when its connection is closed, which is an error to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looking, self.closed, self.ended = threading.Event(), threading.Event(), threading.Event()
+
+    def look(self, *_: object) -> Look:
+        """Until then."""
+        self.looking.set()
+        self.closed.wait(10)
+        threading.Timer(0, self._tell_end, [threading.current_thread()]).start()
+        raise Unreachable("closed")
+
+    def _tell_end(self, looking: threading.Thread) -> None:
+        looking.join()
+        self.ended.set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_member_that_leaves_in_the_middle_of_a_look_says_nothing_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its connections are closed then, by itself: no trouble that anybody has to hear of."""
+    slow: Any = Slow()
+    discovery = Discovery(
+        slow, slow, refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=lambda *_: None
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.run)
+        assert await anyio.to_thread.run_sync(slow.looking.wait, 10)
+        tasks.cancel_scope.cancel()
+    slow.closed.set()
+    assert await anyio.to_thread.run_sync(slow.ended.wait, 10)
+    assert not caplog.records

@@ -55,14 +55,18 @@ class Discovery:
         self._is_connected = is_connected
         self._is_head, self._declare = is_head, declare
         self._trouble = ""
+        self._over = False
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        while True:
-            pause_ms = ELECTION_MS
-            if self._is_head():
-                pause_ms = await in_thread(self._look)
-            await anyio.sleep(pause_ms / 1000)
+        try:
+            while True:
+                pause_ms = ELECTION_MS
+                if self._is_head():
+                    pause_ms = await in_thread(self._look)
+                await anyio.sleep(pause_ms / 1000)
+        finally:
+            self._over = True
 
     def _look(self) -> int:
         """Looks once; returns when to look again, in ms."""
@@ -77,7 +81,9 @@ class Discovery:
             if look.resources is not None:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
-            if str(error) != self._trouble:
+            if (
+                str(error) != self._trouble and not self._over
+            ):  # else its connections were closed in the middle of a look
                 # What the group itself has lost, it tells.
                 is_told = isinstance(error, Unreachable) and not self._is_connected()
                 level = logging.INFO if is_told else logging.WARNING
