@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from cobalance import BlockingConsumerGroup, ConsumerGroup, Retention, Topic, create_topic, run
+from cobalance import (
+    BlockingConsumerGroup,
+    BlockingGroup,
+    ConsumerGroup,
+    Group,
+    Retention,
+    Tenure,
+    Topic,
+    create_topic,
+    run,
+)
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.rabbitmq import list_topics, verify_topic
 
@@ -69,6 +79,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "keyword": (lambda: consumer(needs_x), "cannot be called with a delivery alone"),
     "unbound": (lambda: consumer(Service.on), "cannot be called with a delivery alone"),
     "class": (lambda: consumer(Service), "cannot be called with a delivery alone"),
+    "work of none": (lambda: Group("g", ["a"], work=lambda: None), "work cannot be called with a tenure alone"),  # type: ignore[arg-type, misc]
+    "blocking work of none": (
+        lambda: BlockingGroup("g", ["a"], work=none),  # type: ignore[arg-type]
+        "work cannot be called with a tenure alone",
+    ),
+    "callback of none": (lambda: consumer(on_lost=none), "on_lost cannot be called with a list of tenures alone"),
+    "unknown backend": (lambda: run(consumer(), backend="curio"), "backend is 'curio': give one of 'asyncio', 'trio'"),
+    "tenure without a loop": (Tenure.fake, r"no event loop runs here: call it in an async function"),
 }
 
 

@@ -5,6 +5,7 @@ Names have their own bound (names.py), topics theirs (rabbitmq/topic.py), and se
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from cobalance.errors import UsageError
 from cobalance.names import validate_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 MAX_RESOURCES = 100_000
 """Per group: all of them have to be claimed within one session timeout when Redis has lost its data, and a claim takes it up to
@@ -70,9 +71,27 @@ def check_kind(what: str, value: object, kind: type, *, optional: bool = False) 
 
 
 def check_callables(**functions: object) -> None:
-    """The same of several, by the names they have."""
+    """Raises UsageError unless each, by the names they have, is a function that takes one argument, or is not given."""
     for what, function in functions.items():
         check_callable(what, function)
+        if callable(function):
+            check_parameters(what, function, "a list of tenures" if what.startswith("on_") else "a tenure")
+
+
+def check_parameters(what: str, function: Callable[..., object], argument: str) -> None:
+    """Raises UsageError for a function that cannot be called with this argument alone."""
+    try:
+        # Not what a decorator wraps: it may give arguments of its own.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # that of a built-in may not be known
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise UsageError(
+            f"{what} cannot be called with {argument} alone ({error}): give a function of one parameter, or a method of an "
+            f"object; functools.partial binds further ones"
+        ) from None
 
 
 def check_callable(what: str, value: object) -> None:

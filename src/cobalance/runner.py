@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
 
+BACKENDS = ("asyncio", "trio")
+
+
 def run(group: Group, *, backend: str = "asyncio") -> None:
     """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
     once, with exit code 130 or 143, as shells have it, also where a handler blocks the event loop.
@@ -32,12 +35,14 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
         backend: ``asyncio`` or ``trio``.
 
     Raises:
-        UsageError: this is no group for event loops; or it is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
+        UsageError: this is no group for event loops, or no such backend; or it is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
         DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
             first, and was given up.
         CobalanceError: see :class:`Group`.
     """
     _check_group(group)
+    if backend not in BACKENDS:
+        raise UsageError(f"backend is {backend!r}: give one of {', '.join(map(repr, BACKENDS))}")
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
             "run() obeys SIGTERM and Ctrl-C, of which Python tells the main thread only: call it there, or use start() and stop() of a "

@@ -11,7 +11,8 @@ import anyio
 import attrs
 
 from cobalance.coordinator.requests import Effort
-from cobalance.errors import OffsetRegressed
+from cobalance.errors import OffsetRegressed, UsageError
+from cobalance.event_loop import running_event_loop
 from cobalance.faces import hides
 from cobalance.stopping import Stoppable
 
@@ -79,7 +80,18 @@ class Tenure:
     def fake(
         cls, resource: str = "fake", token: int = 1, committed: int | None = None, *, commits: list[int] | None = None
     ) -> Self:
-        """One for tests of work functions, without a server. What is committed is appended to ``commits``; ``cobalance.testing.ask_back`` ends it."""
+        """One for tests of work functions, without a server. What is committed is appended to ``commits``; ``cobalance.testing.ask_back`` ends it.
+
+        Raises:
+            UsageError: no event loop runs here.
+        """
+        try:
+            running_event_loop()
+        except RuntimeError:
+            raise UsageError(
+                "Tenure.fake() is for async work, and no event loop runs here: call it in an async function, such as the one that the test "
+                "gives to asyncio.run()"
+            ) from None
         return cls(resource, token, committed, _Commits([] if commits is None else commits))
 
     @property

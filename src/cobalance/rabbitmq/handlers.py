@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from cobalance.errors import UnexpectedResult, UsageError
+from cobalance.limits import check_parameters
 from cobalance.rabbitmq.delivery import Delivery
 from cobalance.worker import innermost
 
@@ -22,22 +23,7 @@ def check_handler(handler: object) -> None:
     for function in (innermost(handler), type(innermost(handler)).__call__):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(f"the handler is a generator: {_WITHOUT_YIELD}")
-    _check_parameters(handler)
-
-
-def _check_parameters(handler: Callable[..., object]) -> None:
-    try:
-        # Not what a decorator wraps: it may give arguments of its own.
-        signature = inspect.signature(handler, follow_wrapped=False)
-    except (TypeError, ValueError):  # that of a built-in may not be known
-        return
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise UsageError(
-            f"the handler cannot be called with a delivery alone ({error}): give a function of one parameter, or a method of an "
-            f"object; functools.partial binds further ones"
-        ) from None
+    check_parameters("the handler", handler, "a delivery")
 
 
 def refuse_result(result: object) -> None:
