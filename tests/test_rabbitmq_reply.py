@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import pika
@@ -17,6 +18,7 @@ from cobalance.rabbitmq import Delivery, Publisher, Topic
 from cobalance.rabbitmq.batches import Batch
 from cobalance.rabbitmq.broker import ready_messages
 from cobalance.rabbitmq.retries import Retries
+from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -235,3 +237,61 @@ async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place,
     assert len(set(tokens)) == 1
     assert here.journal("abandoned") == []
     assert set(answers(here, replies)) == {("1", "c-1")}
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["while the group runs", "after its end"])
+async def test_a_reply_after_the_handler_has_returned_is_refused(here: Place, replies: str, is_over: bool) -> None:
+    """The request is acknowledged by then, so that nobody would ever send it: a pool or a task that answers takes ack="manual"."""
+    seen: list[Delivery] = []
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1", "2")
+        async with here.member(topic, seen.append):
+            await until(lambda: len(seen) == 2)
+            if not is_over:  # The second is begun when the first has been settled.
+                refused(seen[0])
+        if is_over:
+            refused(seen[1])
+        assert not seen[0]._drafts._replies  # Nothing is kept of it, however long its consumer lives.
+    assert answers(here, replies) == []
+
+
+def refused(delivery: Delivery) -> None:
+    """It says what to do."""
+    with pytest.raises(UsageError, match=r"too late.*ack='manual'"):
+        delivery.reply("late")
+
+
+async def test_another_thread_replies_and_acknowledges(here: Place, replies: str) -> None:
+    """With ack="manual" any time before that is right, and none after."""
+    with ThreadPoolExecutor(2) as pool, new_topic(here.amqp_url) as topic:
+        jobs: list[Future[None]] = []
+
+        def answer(delivery: Delivery) -> None:
+            delivery.reply(delivery.body)
+            member.ack(delivery)
+            with pytest.raises(UsageError, match="too late"):
+                delivery.reply("again")
+
+        member = here.member(topic, lambda delivery: jobs.append(pool.submit(answer, delivery)), ack="manual")
+        ask(here, topic, replies, "1", "2")
+        async with member:
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies] == 2)
+        await until_worked(here, topic)
+    assert [job.exception() for job in jobs] == [None, None]
+    assert sorted(body for body, _ in answers(here, replies)) == ["1", "2"]
+
+
+async def test_a_reply_to_what_was_taken_away_is_refused(here: Place, replies: str) -> None:
+    """It was not acknowledged (ack="manual") before its member left: somebody else answers it."""
+    seen: list[Delivery] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1")
+        async with here.member(topic, handle, ack="manual", member=MemberSettings(drain_timeout_ms=100)):
+            await until(lambda: seen)
+        with pytest.raises(UsageError, match="too late"):
+            seen[0].reply("one")

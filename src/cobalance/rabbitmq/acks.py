@@ -133,8 +133,12 @@ class AckTracker:
     def _is_due(self) -> bool:
         return self._finished - self._committed >= self.every
 
+    def is_open(self, tag: int) -> bool:
+        """The message was handed out, and nothing was said of its end."""
+        return self.settled < tag <= self.delivered and tag not in self._ahead and tag not in self._given_up
+
     def _check(self, tag: int) -> None:
-        if not self.settled < tag <= self.delivered or tag in self._ahead or tag in self._given_up:
+        if not self.is_open(tag):
             raise ValueError(f"delivery {tag} was settled before, or never handed out")
 
     def _settle(self, tag: int) -> None:

@@ -7,7 +7,7 @@ import attrs
 from pika.spec import Basic, BasicProperties
 
 from cobalance.rabbitmq.encoding import Body
-from cobalance.rabbitmq.replies import Reply
+from cobalance.rabbitmq.replies import Drafts, Reply
 from cobalance.rabbitmq.topic import Topic
 
 ROUTING_KEY, EXCHANGE = "x-cobalance-routing-key", "x-cobalance-exchange"
@@ -32,8 +32,8 @@ class Delivery:
     """pika's own view of the delivery, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
-    _replies: dict[int, Reply] = attrs.field(factory=dict, repr=False)
-    """Of its consumer, by delivery tag, until they are sent."""
+    _drafts: Drafts = attrs.field(factory=Drafts, repr=False)
+    """Replies of its consumer, until they are sent."""
 
     @classmethod
     def fake(
@@ -66,14 +66,17 @@ class Delivery:
         nothing, and of several replies the last one is sent. If the queue is gone, nobody waits any more: that is logged, and the request
         is acknowledged.
 
+        What another thread or task is to answer later takes ``ack="manual"``: there it replies first, and acknowledges then.
+
         Raises:
-            UsageError: the message has no ``reply_to``, or the reply is nothing that AMQP can hold.
+            UsageError: the message has no ``reply_to``, or the reply is nothing that AMQP can hold; or it comes too late, since the
+                handler has returned, or the message was acknowledged or taken away.
         """
-        self._replies[self.delivery_tag] = Reply.make(self.properties, body, headers, content_type)
+        self._drafts.put(self.delivery_tag, Reply.make(self.properties, body, headers, content_type))
 
     def forget_reply(self) -> None:
         """Its handler has failed."""
-        self._replies.pop(self.delivery_tag, None)
+        self._drafts.take(self.delivery_tag)
 
     @property
     def queue(self) -> str:

@@ -31,7 +31,7 @@ from cobalance.rabbitmq.delivery import Delivery, Tenure
 from cobalance.rabbitmq.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
 from cobalance.rabbitmq.pika_internals import Unreadable, bare_close
 from cobalance.rabbitmq.queues import Guard, Queue
-from cobalance.rabbitmq.replies import Reply
+from cobalance.rabbitmq.replies import Drafts, Reply
 
 FIRST_RETRY_MS = 10.0
 LAST_RETRY_MS = 1_000.0
@@ -91,8 +91,6 @@ class PartitionConsumer:
         self.queue, self.tenure = queue, Tenure(queue.name, token)
         self.state = State.IDLE
         self.consume_arguments: dict[str, str | int] = {}
-        self.replies: dict[int, Reply] = {}
-        """To requests that are not acknowledged, by delivery tag."""
         self.drained: Future[None] = Future()
         """Done when, after `drain`, everything handed out is finished."""
         self.closed: Future[Progress] = Future()
@@ -104,6 +102,7 @@ class PartitionConsumer:
         self._prefetch, self._ack_interval_ms = prefetch, ack_interval_ms
         self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
         self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
+        self._drafts = Drafts(self._lock, self._may_answer)
         self._buffer: deque[Delivery] = deque()
         self._arrivals = Arrivals()
         self._armed = False
@@ -170,9 +169,20 @@ class PartitionConsumer:
             self._acks.give_back(count)
         self._report_drained()
 
-    def done(self, delivery: Delivery) -> None:
-        """The message was processed: acknowledge it, together with its elders."""
-        self._settle(delivery, self._acks.done)
+    def done(self, delivery: Delivery) -> Reply | None:
+        """The message was processed: acknowledge it, together with its elders; unless a reply to it is to be sent before, which is returned."""
+        replies: list[Reply] = []
+
+        def settle(tag: int) -> bool:
+            reply = self._drafts.take(tag)
+            if reply is None:
+                return self._acks.done(tag)
+            replies.append(reply)
+            self._acks.leave(tag)
+            return False
+
+        self._settle(delivery, settle)
+        return replies[0] if replies else None
 
     def reject(self, delivery: Delivery) -> None:
         """RabbitMQ's own, unconfirmed: the queue's dead-letter target gets the message, or nobody where there is none."""
@@ -249,12 +259,18 @@ class PartitionConsumer:
         with self._lock:
             due = bool(settle(delivery.delivery_tag)) and not self._draining and not self._flush_due
             self._flush_due = self._flush_due or due
+            self._drafts.take(delivery.delivery_tag)
         if due:
             self._connection.submit(self._flush)
         if self._draining:
             self._report_drained()
         elif self._unreadable is not None:
             self._connection.submit(self._stop_at_unreadable)
+
+    def _may_answer(self, tag: int) -> bool:
+        """Nothing of what we let go. Of a channel that was lost a handler may be running, whose message comes again, to be answered then."""
+        let_go = self.closed.done() and self.closed.exception() is None
+        return self._acks.is_open(tag) and not let_go
 
     def _report_drained(self) -> None:
         with self._lock:
@@ -309,7 +325,7 @@ class PartitionConsumer:
 
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
-        delivery = Delivery(self.tenure, method, properties, body, self.replies)
+        delivery = Delivery(self.tenure, method, properties, body, self._drafts)
         with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
             if self._draining or self._unreadable is not None:
                 return

@@ -383,12 +383,10 @@ class PartitionWorker:
         consumer = self._consumer
         if consumer is None or consumer.tenure is not delivery.tenure:
             return
-        reply = consumer.replies.pop(delivery.delivery_tag, None)
+        reply = consumer.done(delivery)
         if reply is None:
-            consumer.done(delivery)
             self.share.leave(1)
         else:
-            consumer.leave(delivery)
             self.partitions.reply(reply).add_done_callback(lambda it: self._replied(delivery, it))
 
     def _replied(self, delivery: Delivery, sent: Future[bool]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from pika.spec import Basic, BasicProperties
@@ -15,8 +16,8 @@ from cobalance.rabbitmq.encoding import Body, Encoded, encode_body, encode_prope
 from cobalance.rabbitmq.failures import loss_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from pika.channel import Channel
     from pika.frame import Method
@@ -55,6 +56,32 @@ class Reply:
             delivery_mode=2,
         )
         return cls(request.reply_to, mark, encode_properties(properties, headers), encode_body(body))
+
+
+class Drafts:
+    """Replies to the requests of one consumer that are not settled, by delivery tag; none is kept beyond that. `takes` says whether one
+    can still be sent, and is asked under the lock, with which the consumer settles.
+    """
+
+    def __init__(
+        self, lock: AbstractContextManager[Any] | None = None, takes: Callable[[int], bool] = lambda _: True
+    ) -> None:
+        self._lock, self._takes = lock or threading.Lock(), takes
+        self._replies: dict[int, Reply] = {}
+
+    def put(self, tag: int, reply: Reply) -> None:
+        """In place of an earlier one. Any thread."""
+        with self._lock:
+            if not self._takes(tag):
+                raise UsageError(
+                    "this reply comes too late and is not sent: its request was acknowledged, which happens when the handler returns, or "
+                    "given up or taken away. Reply before that; or give ack='manual', and where the work is done, reply and then ack()"
+                )
+            self._replies[tag] = reply
+
+    def take(self, tag: int) -> Reply | None:
+        """What is to be sent; it is not kept any longer."""
+        return self._replies.pop(tag, None)
 
 
 class Replies:
