@@ -1,5 +1,6 @@
 """The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
 
+import atexit
 import logging
 import os
 import threading
@@ -41,7 +42,7 @@ class Outlet:
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # Ends the attempts that are under way.
-        self._was_open, self._process = False, 0
+        self._was_open, self._closed, self._process = False, False, 0
         self._lock = (
             threading.Lock()
         )  # Guards what follows and what messages say of themselves; never held while calling out.
@@ -67,6 +68,11 @@ class Outlet:
         """Whether a fork has made it, of one that is connected: a copy has no I/O thread, and its connection is the original's."""
         return self._process not in {0, os.getpid()}
 
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise UsageError("this publisher is closed: publish within its `with`, or make another one")
+        self._check_process()
+
     def _check_process(self) -> None:
         if self.is_copy:
             raise UsageError(
@@ -76,8 +82,13 @@ class Outlet:
     @property
     def ready(self) -> bool:
         """Connected, as far as we know."""
-        self._check_process()
+        self._check_usable()
         return self._channel is not None and self._channel.is_open
+
+    def enter(self, timeout_ms: int) -> None:
+        """As `open`; and if it was closed, it is not any more."""
+        self._closed = False
+        self.open(timeout_ms)
 
     def open(self, timeout_ms: int) -> None:
         """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks.
@@ -119,6 +130,8 @@ class Outlet:
             failure = self._unreachable(NO_ANSWER)
         if failure is not None:
             raise failure
+        if not self._was_open:
+            atexit.register(self._end_with_program)
         self._was_open, self._process = True, os.getpid()
 
     def _find_topic(self, timeout_ms: int) -> Topic:
@@ -170,11 +183,29 @@ class Outlet:
         """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
         if self.is_copy:
             return
+        atexit.unregister(self._end_with_program)
+        self._closed = True
         self._closing.set()
         with self._connecting:
             self._connection.close()
             self._closing.clear()
-            self._process = 0
+            self._was_open, self._process = False, 0
+
+    def _end_with_program(self) -> None:
+        """Nobody has closed it. The I/O thread would end in mid-sentence, and nobody would hear of it."""
+        if self.is_copy:
+            return
+        self._closed = True  # or a thread that goes on publishing would keep the program from ending
+        self.wait_until_quiet(self._timeout_ms)
+        lost, failure = self._unsettled, self.failures.take()
+        self.close()
+        if lost:
+            logger.error(
+                "the publisher of topic %s was not closed, and the program ends: of %d messages it is unknown whether RabbitMQ has them",
+                *(self.topic.name, lost),
+            )
+        if failure is not None:
+            logger.error("%s", failure)
 
     # Everything below runs on the I/O thread.
 

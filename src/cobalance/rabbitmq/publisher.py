@@ -62,6 +62,10 @@ class Publisher(_Publishing):
 
     Leaving it, or `flush`, raises when messages have failed at whose futures nobody has looked;
     with `unseen_failures="log"` they are logged instead. It does not outlive a fork: each process makes its own.
+
+    Without a `with`, it connects at the first call, and `close` ends it. One that nobody closes is ended with the program, which waits
+    up to the timeout for what is under way, and logs what is lost, as an error. One that was closed refuses to publish, until it is
+    entered again.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Publisher(_Publishing):
         self._unseen_failures: Unseen = unseen_failures
 
     def __enter__(self) -> Self:
-        self._outlet.open(self._timeout_ms)
+        self._outlet.enter(self._timeout_ms)
         return self
 
     def __exit__(
@@ -175,7 +179,7 @@ class AsyncPublisher(_Publishing):
     _crossing: Crossing | None = None
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        await in_thread(partial(self._outlet.enter, self._timeout_ms))
         return self
 
     async def __aexit__(

@@ -1,0 +1,66 @@
+"""A publisher after its end, and one that nobody ends: what was published is sent, or refused, or said to be lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.consumers import new_topic
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import AsyncPublisher, Publisher
+from cobalance.rabbitmq.broker import ready_messages
+
+PROGRAM = """
+import sys
+from cobalance.rabbitmq import Publisher
+
+publisher = Publisher(sys.argv[1], sys.argv[2], timeout_ms=int(sys.argv[4]))
+{}
+for number in range(int(sys.argv[3])):
+    publisher.publish("a", str(number), wait=False)
+"""
+
+NEVER_ENTERED, ENTERED = "", "publisher.__enter__()"
+BLOCKED = "publisher.__enter__(); publisher._outlet._connection.blocked = True"
+
+
+def run(url: str, topic: str, begin: str, count: int, timeout_ms: int = 30_000) -> str:
+    """The program ends well, without having closed anything; what it has written to its standard error."""
+    command = [sys.executable, "-c", PROGRAM.format(begin), url, topic, str(count), str(timeout_ms)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return ended.stderr
+
+
+@pytest.mark.parametrize("begin", [NEVER_ENTERED, ENTERED], ids=["never entered", "never left"])
+def test_what_was_published_is_there_when_the_program_has_ended(amqp_url: str, begin: str) -> None:
+    """Though nobody has waited for anything, or closed the publisher."""
+    with new_topic(amqp_url) as topic:
+        assert run(amqp_url, topic.name, begin, 2_000) == ""
+        assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 2_000}
+
+
+def test_what_cannot_be_sent_before_the_program_ends_is_said(amqp_url: str) -> None:
+    """RabbitMQ takes nothing for longer than the timeout."""
+    with new_topic(amqp_url) as topic:
+        said = run(amqp_url, topic.name, BLOCKED, 5, timeout_ms=300)
+    assert f"the publisher of topic {topic.name} was not closed" in said
+    assert "5 messages" in said
+
+
+@pytest.mark.anyio
+async def test_a_publisher_that_was_closed_publishes_nothing(amqp_url: str) -> None:
+    """It would connect again behind its owner's back, and nobody would close it."""
+    with new_topic(amqp_url) as topic:
+        with Publisher(amqp_url, topic) as publisher:
+            publisher.publish("a", b"1")
+        async with AsyncPublisher(amqp_url, topic) as tasks:
+            await tasks.publish("a", b"2")
+        with pytest.raises(UsageError, match="is closed"):
+            publisher.publish("a", b"3", wait=False)
+        with pytest.raises(UsageError, match="is closed"):
+            await tasks.publish("a", b"4")
+        with publisher:  # Entered anew, it is as new.
+            publisher.publish("a", b"5")
+        assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 3}
