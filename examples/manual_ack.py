@@ -1,6 +1,7 @@
 """Messages are stored ten at a time, and acknowledged once they are: the handler only collects them.
 
-Whatever the order of the calls to ``ack``, RabbitMQ hears of a message when all older ones of its partition are done, too.
+Whatever the order of the calls to ``ack``, RabbitMQ hears of a message when all older ones of its partition are done, too, or when the
+partition is handed over.
 """
 
 import os

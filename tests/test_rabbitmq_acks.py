@@ -34,6 +34,20 @@ def test_a_gap_holds_back_what_finished_behind_it() -> None:
     assert tracker.flush() == Flush((), 3)
 
 
+def test_at_a_close_only_what_is_unfinished_is_left() -> None:
+    """What finished behind a gap has been held back until then; rejected messages are gone, and are not acknowledged."""
+    tracker = delivered(6)
+    for tag in (2, 5):
+        tracker.done(tag)
+    tracker.reject(4)
+    tracker.leave(3)
+    tracker.keep(3)
+    assert tracker.flush() == Flush((4,), None)
+    tracker.ahead = True
+    assert tracker.flush() == Flush((), None, (2, 5))
+    assert tracker.progress == Progress(5, 3)
+
+
 def test_a_flush_is_due_every_so_many() -> None:
     """The count starts again with each flush."""
     tracker = delivered(6, every=3)

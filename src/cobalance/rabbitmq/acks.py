@@ -6,7 +6,7 @@ older one wait in a set. Only the gapless prefix is acknowledged, by one frame f
 would redeliver from the first unfinished message on, and order would hold.
 
 Where messages may wait for another try while others overtake them (`ahead`), those are acknowledged one by one: only what waits would come
-again, in its order.
+again, in its order. So are, at the end of a tenure, those that the user has acknowledged himself, in whatever order.
 """
 
 import attrs
@@ -35,7 +35,8 @@ class AckTracker:
     """Deliveries in order, completions in any order, acknowledgements for the gapless prefix only, unless `ahead`. Pure; not thread-safe."""
 
     def __init__(self, every: int = 50, *, ahead: bool = False) -> None:
-        self.every, self._acks_ahead = every, ahead
+        self.every, self.ahead = every, ahead
+        """How many make a flush due; and whether what finished ahead of an older message is acknowledged, too."""
         self.delivered = 0
         self.settled = 0
         self._committed = 0
@@ -120,14 +121,14 @@ class AckTracker:
         """What to send now; it counts as sent."""
         rejects, self._rejects = tuple(self._rejects), []
         ack = self._ackable if self._ackable > self._acked else None
-        singles = tuple(sorted(self._ahead - self._rejected)) if self._acks_ahead else ()
+        singles = tuple(sorted(self._ahead - self._rejected)) if self.ahead else ()
         self._rejected.update(singles)
         self._acked, self._committed = self._ackable, self._finished
         return Flush(rejects, ack, singles)
 
     @property
     def _finished(self) -> int:
-        return self.settled + (len(self._ahead) if self._acks_ahead else 0)
+        return self.settled + (len(self._ahead) if self.ahead else 0)
 
     @property
     def _is_due(self) -> bool:

@@ -220,6 +220,10 @@ class ConsumerGroup(Streaming):
     def ack(self, delivery: Delivery) -> None:
         """The message was processed (``ack="manual"``); from any thread, in any order within a partition.
 
+        RabbitMQ is told once everything before it in its partition is settled, or when the partition is let go. So whoever is next is
+        given what was not acknowledged, and no more, in its order; after a crash or a lost connection, what came behind that, too. Of a
+        stream, one offset is committed: all behind the first message that was not acknowledged comes again.
+
         Raises:
             UsageError: it was settled before, or this member has left.
         """
@@ -414,6 +418,7 @@ class ConsumerGroup(Streaming):
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,
             acks_ahead=self._retries.parks,
+            acks_ahead_at_close=self._manual,
         )
 
     def reply(self, reply: Reply) -> Future[bool]:

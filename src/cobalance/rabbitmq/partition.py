@@ -85,6 +85,7 @@ class PartitionConsumer:
         ack_interval_ms: float = 50.0,
         require_guard: bool = True,
         acks_ahead: bool = False,
+        acks_ahead_at_close: bool = False,
     ) -> None:
         if require_guard and queue.guard is Guard.NONE:
             raise unguarded(queue)
@@ -101,6 +102,7 @@ class PartitionConsumer:
         # An ack that waits for more messages than the broker will send would wait for its timer each time.
         self._prefetch, self._ack_interval_ms = prefetch, ack_interval_ms
         self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
+        self._acks_ahead_at_close = acks_ahead_at_close
         self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
         self._drafts = Drafts(self._lock, self._may_answer)
         self._buffer: deque[Delivery] = deque()
@@ -383,6 +385,7 @@ class PartitionConsumer:
         if self.state in {State.IDLE, State.WAITING}:
             self._end(None)
         elif self.state in {State.OPENING, State.CONSUMING}:
+            self._acks.ahead = self._acks.ahead or self._acks_ahead_at_close
             self._flush()
             self.state = State.CLOSING
             self._close_channel()
