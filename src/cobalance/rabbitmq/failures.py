@@ -81,6 +81,13 @@ def loss_reason(error: BaseException) -> str:
     return _cause(_words(error))
 
 
+def too_large(error: BaseException) -> tuple[int, int] | None:
+    """The size of the message over which RabbitMQ has closed a channel, and the largest that it takes; None when it was for something else."""
+    text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
+    found = re.search(r"message size (\d+) is larger than .*?max size (\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
     """Why a channel is gone; None when we closed it ourselves."""
     if isinstance(error, pika_errors.ChannelClosedByClient):

@@ -15,7 +15,7 @@ from pika.spec import Basic, BasicProperties
 from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
 from cobalance.rabbitmq.broker import check_topic, find_topic
 from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.failures import loss_reason
+from cobalance.rabbitmq.failures import loss_reason, too_large
 from cobalance.rabbitmq.outbox import Confirms, Message, Window, refused, unconfirmed
 from cobalance.rabbitmq.outcomes import Failures
 from cobalance.rabbitmq.rerouting import Returned, newer_layout
@@ -53,7 +53,7 @@ class Outlet:
         self._confirms = Confirms()
         self._held: deque[Message] = deque()
         self._returned_messages = Returned()
-        self._looking = False
+        self._looking = self._reopening = False
         self._timeout_ms = 30_000
 
     @property
@@ -83,7 +83,7 @@ class Outlet:
     def ready(self) -> bool:
         """Connected, as far as we know."""
         self._check_usable()
-        return self._channel is not None and self._channel.is_open
+        return self._reopening or (self._channel is not None and self._channel.is_open)
 
     def enter(self, timeout_ms: int) -> None:
         """As `open`; and if it was closed, it is not any more."""
@@ -215,9 +215,17 @@ class Outlet:
             if not opened.done():
                 opened.set_result(self._unreachable(reason))
 
+        def closed(error: Exception) -> None:
+            if (sizes := too_large(error)) is None:
+                ended(loss_reason(error))
+            else:
+                self._connection.remove_end_listener(ended)
+                self._open_behind(*sizes)
+
         def ready(_: object) -> None:
-            self._channel, self._confirms = channel, Confirms()
+            self._channel, self._confirms, self._reopening = channel, Confirms(), False
             opened.set_result(None)
+            self._write_held()
 
         def confirm(channel: Channel) -> None:
             channel.add_on_return_callback(self._returned)
@@ -227,12 +235,30 @@ class Outlet:
         if opened.done():  # The connection is gone already.
             return
         channel = self._connection.open_channel(confirm)
-        channel.add_on_close_callback(lambda _, error: ended(loss_reason(error)))
+        channel.add_on_close_callback(lambda _, error: closed(error))
+
+    def _open_behind(self, size: int, most: int) -> None:
+        """Another channel, behind a message that was too large: of what was sent later RabbitMQ has taken nothing, and it is sent again."""
+        self._reopening, self._looking = True, False
+        sent = self._confirms.abandon()
+        place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
+        for message in sent[:place]:
+            self._settle(message, unconfirmed(message, "its channel was closed over another one"))
+        for message in sent[place : place + 1]:
+            self._settle(
+                message,
+                refused(message, f"its body takes {size:,} bytes, more than the {most:,} of its max_message_size"),
+            )
+        again = [*(message for message, _ in self._returned_messages.take()), *sent[place + 1 :]]
+        self._held.extendleft(reversed(again))
+        self._open_channel(Future())
 
     def _write(self, message: Message) -> None:
         if message.settled:
             return
-        if self._channel is None or not self._channel.is_open:
+        if self._reopening:
+            self._held.append(message)
+        elif self._channel is None or not self._channel.is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
         elif self._connection.blocked or self._held or self._returned_messages:
             self._held.append(message)
@@ -306,7 +332,7 @@ class Outlet:
         self._confirms.returned(properties.cluster_id or properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:
-        self._channel, self._looking = None, False
+        self._channel, self._looking, self._reopening = None, False, False
         held, self._held = self._held, deque()
         for message in self._confirms.abandon():
             self._settle(message, unconfirmed(message, reason))
