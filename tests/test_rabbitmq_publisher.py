@@ -332,6 +332,7 @@ WRONG_PROPERTIES: dict[str, Any] = {
     "too high": ({"priority": 256}, "priority is 256: give a whole number from 0 to 255"),
     "negative": ({"expiration_ms": -1}, "expiration_ms is -1"),
     "seconds": ({"timestamp": 1_700_000_000}, "timestamp is an object of type int: give a datetime"),
+    "no time zone": ({"timestamp": datetime(2026, 1, 1)}, "no time zone: give one, e.g. datetime.now"),  # noqa: DTZ001
     "the day before": ({"timestamp": datetime(1969, 12, 31, tzinfo=UTC)}, "AMQP counts the seconds since 1970"),
     "somebody else": ({"user_id": "root"}, "RabbitMQ takes only the connection's own, 'guest'"),
 }

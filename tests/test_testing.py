@@ -40,6 +40,8 @@ def test_a_handler_alone() -> None:
     )
     with pytest.raises(TypeError):
         Delivery.fake(mesage_id="misspelt")
+    with pytest.raises(UsageError, match="the body is an object of type dict: give bytes, or text"):
+        Delivery.fake({"a": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio

@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 import attrs
 from pika.spec import Basic, BasicProperties
 
-from cobalance.rabbitmq.encoding import Body
+from cobalance.rabbitmq.encoding import Body, encode_body
 from cobalance.rabbitmq.replies import Drafts, Reply
 from cobalance.rabbitmq.topic import Topic
 
@@ -38,7 +38,7 @@ class Delivery:
     @classmethod
     def fake(
         cls,
-        body: bytes | str = b"",
+        body: Body = b"",
         *,
         key: bytes | str = "",
         headers: Mapping[str, Any] | None = None,
@@ -54,9 +54,7 @@ class Delivery:
         partition = topic.partition_of(key)
         method = Basic.Deliver("fake", 1, redelivered, topic.name, topic.routing_key(partition))
         made = BasicProperties(headers=None if headers is None else dict(headers), **properties)
-        return cls(
-            Tenure(topic.queue_names[partition], token), method, made, body.encode() if isinstance(body, str) else body
-        )
+        return cls(Tenure(topic.queue_names[partition], token), method, made, encode_body(body))
 
     def reply(self, body: Body, headers: Mapping[str, Any] | None = None, *, content_type: str | None = None) -> None:
         """Answers a request: to the queue that its ``reply_to`` names, with its ``correlation_id`` (or message id, if it has none).

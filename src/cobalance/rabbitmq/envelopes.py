@@ -45,7 +45,7 @@ class Properties(TypedDict, total=False):
     expiration_ms: int | None
     """How long the message may lie in its queue."""
     timestamp: datetime | None
-    """By default now."""
+    """With a time zone. By default now."""
 
 
 class Envelopes:
@@ -120,6 +120,8 @@ def _expiration(name: str, value: Any) -> tuple[str, Any]:
 
 def _timestamp(name: str, value: Any) -> tuple[str, Any]:
     check_kind(name, value, datetime)
+    if value.tzinfo is None:
+        raise UsageError(f"{name} is {value}, which has no time zone: give one, e.g. datetime.now(UTC)")
     if value.year < FIRST_YEAR:
         raise UsageError(f"{name} is {value}: AMQP counts the seconds since {FIRST_YEAR}")
     return name, max(0, int(value.timestamp()))
