@@ -11,7 +11,7 @@ import pytest
 from tests.consumers import Place, Seen, channel, new_topic, until
 from tests.names import unique
 
-from cobalance.errors import UsageError
+from cobalance.errors import QueueMissing, UsageError
 from cobalance.rabbitmq import Delivery, Topic, grow_topic
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +123,19 @@ async def test_a_topic_grows_while_deployments_overlap(
         grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, orders.name, 4)
         await until(lambda: set(owners(here)) == {*grown.queue_names, legacy} and all(owners(here).values()))
         await until(lambda: sorted(row.kept for row in here.coordinator.members()) == [2, 3])
+
+
+async def test_a_topic_by_its_name_in_a_list(here: Place, make_topic: Callable[[], Topic]) -> None:
+    """There a name is a queue's; who means a topic is told how to give one."""
+    orders = make_topic()
+    with pytest.raises(
+        QueueMissing, match=rf"there is a topic of this name: give Topic\('{orders.name}', partitions=2"
+    ):
+        async with consuming(here, [orders.name]):
+            pass
+    with pytest.raises(QueueMissing, match="create its topic first, or correct the name"):
+        async with consuming(here, ["neither"]):
+            pass
 
 
 async def test_what_is_no_source_is_refused(here: Place, legacy: str) -> None:

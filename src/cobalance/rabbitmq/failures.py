@@ -19,6 +19,7 @@ from cobalance.errors import (
     VirtualHostMissing,
 )
 from cobalance.rabbitmq.queues import Argument, Queue
+from cobalance.rabbitmq.topic import Topic
 
 
 @attrs.frozen
@@ -160,6 +161,14 @@ def channel_lost(queue: str, reason: str) -> ChannelLost:
 def queue_missing(queue: str, text: str) -> QueueMissing:
     """There is no such queue."""
     return QueueMissing(f"Queue {queue!r} does not exist ({text}); create its topic first, or correct the name.")
+
+
+def topic_in_place_of_queue(topic: Topic) -> QueueMissing:
+    """In a list, where a name is a queue's."""
+    return QueueMissing(
+        f"There is no queue {topic.name!r}, but there is a topic of this name: give Topic({topic.name!r}, partitions={topic.partitions}, "
+        f"queue_type={topic.queue_type!r}). In a list, a name is that of a queue."
+    )
 
 
 def queue_mismatch(queue: str, text: str) -> QueueMismatch:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cobalance.declaration import digest
+from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.rabbitmq.broker import learn_queue, read_topic, verify_topic
+from cobalance.rabbitmq.failures import topic_in_place_of_queue
 from cobalance.rabbitmq.layouts import LayoutSource, Look
 from cobalance.rabbitmq.queues import Queue
 from cobalance.rabbitmq.sources import BoundQueues, ManagedSource, MatchingQueues
@@ -54,9 +57,18 @@ class Subscription:
             return [learn_queue(self._amqp_url, name) for name in sorted(source.find())]
         if isinstance(part, Topic):
             return self._of_topic(verify_topic(self._amqp_url, part))
-        queue = part if isinstance(part, Queue) else learn_queue(self._amqp_url, part)
+        queue = part if isinstance(part, Queue) else self._learn(part)
         self._fixed.append(queue.name)
         return [queue]
+
+    def _learn(self, name: str) -> Queue:
+        try:
+            return learn_queue(self._amqp_url, name)
+        except QueueMissing as error:
+            missing: CobalanceError = error
+        with suppress(CobalanceError):  # There is none, or we may not know.
+            missing = topic_in_place_of_queue(read_topic(self._amqp_url, name))
+        raise missing
 
     def _of_topic(self, topic: Topic) -> Sequence[Queue]:
         if topic.queue_type == "stream":  # streams are never grown
