@@ -12,6 +12,7 @@ from pika import URLParameters
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import tls
 from cobalance.rabbitmq.memory import MemoryRabbitMQ
+from cobalance.rabbitmq.pika_log import OurHost
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
@@ -62,6 +63,7 @@ def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int
     parameters = _parse(url)
     if "heartbeat" not in parse_qs(_split(url).query):
         parameters.heartbeat = heartbeat_s
+    parameters.host = OurHost(parameters.host)
     parameters.connection_attempts = 1
     parameters.socket_timeout = parameters.stack_timeout = timeout_ms / 1000
     parameters.client_properties = {"connection_name": name, "product": "Cobalance"}

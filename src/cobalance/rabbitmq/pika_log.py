@@ -31,9 +31,20 @@ def our_connection() -> Iterator[None]:
         _ours.depth -= 1
 
 
+class OurHost(str):
+    """The host of a connection of ours, by which pika's thread that resolves it is known to be ours, too."""
+
+    __slots__ = ()
+
+
+def _resolves_ours() -> bool:
+    resolver = getattr(getattr(threading.current_thread(), "function", None), "__self__", None)
+    return isinstance(getattr(resolver, "_host", None), OurHost)
+
+
 def lowered(record: logging.LogRecord) -> bool:
     """A logger's filter: of what is ours, only somebody who debugs wants to know."""
-    if not _ours.depth:
+    if not (_ours.depth or _resolves_ours()):
         return True
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
