@@ -41,6 +41,12 @@ def test_names_with_such_characters_are_refused(name: str) -> None:
     assert str(raised.value).isprintable()
 
 
+def test_a_character_that_nobody_sees_is_told_of_in_words() -> None:
+    """It is in the name as it is shown, but not for whoever looks."""
+    with pytest.raises(UsageError, match="contains a character that cannot be printed; braces"):
+        validate_name("topic", "a\u200bb")
+
+
 def test_an_empty_name_is_refused() -> None:
     """It would be no name at all."""
     with pytest.raises(UsageError, match="must not be empty"):

@@ -178,6 +178,17 @@ def test_a_malformed_url(url: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(raised.value)) + repr(raised.value.__context__)
 
 
+@pytest.mark.parametrize("option", ["heartbeet=10", "heartbeat=ten", "heartbeat=10&socket_timeout=-1"])
+def test_an_option_that_is_none_is_named(option: str) -> None:
+    """Its name alone: a piece of a password that was not percent-encoded may look like one."""
+    name = option.rpartition("&")[2].partition("=")[0]
+    with pytest.raises(UsageError, match=f"invalid option '{name}'"):
+        BrokerConnection(f"amqp://guest:guest@localhost/?{option}", "test").connect()
+    with pytest.raises(UsageError) as caught:
+        BrokerConnection(f"amqp://guest:5/?word={option}@localhost/", "test").connect()
+    assert "word" not in str(caught.value).replace("password", "")
+
+
 def test_heartbeat_of_the_caller_unless_the_url_has_one(amqp_url: str) -> None:
     """The session timeout decides about it, the operator has the last word."""
     with connected(amqp_url, heartbeat_s=7) as ours, connected(f"{amqp_url}?heartbeat=13", heartbeat_s=7) as theirs:

@@ -435,6 +435,25 @@ def test_a_cluster_is_not_supported() -> None:
     assert failed.outcome == "not_executed"
 
 
+def test_a_cluster_s_url_for_a_redis_that_is_none(private_redis: servers.OwnRedis) -> None:
+    """Nothing to report as a bug: the URL is to be another one."""
+    transport = open_transport(private_redis.url.replace("redis://", "redis+cluster://"))
+    with pytest.raises(errors.ServerError, match=r"is not a cluster: give its URL as redis://HOST:PORT") as caught:
+        transport.call(INCR, KEYS, [])
+    transport.close()
+    assert "bug" not in str(caught.value)
+    assert not isinstance(caught.value, errors.Unreachable)
+
+
+def test_a_database_that_does_not_exist(private_redis: servers.OwnRedis) -> None:
+    """It will not be there later, either: nobody waits for it."""
+    transport = open_transport(urlsplit(private_redis.url)._replace(path="/99").geturl())
+    with pytest.raises(errors.ServerError, match=r"has no database of that number.*`databases`") as caught:
+        transport.list_groups()
+    transport.close()
+    assert not isinstance(caught.value, errors.Unreachable)
+
+
 def test_unknown_options_of_the_url() -> None:
     """An option that does not exist is named."""
     with pytest.raises(errors.UsageError, match="unknown option 'colour'") as caught:

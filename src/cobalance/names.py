@@ -24,7 +24,7 @@ def validate_name(kind: str, value: str) -> str:
         raise UsageError(f"The {kind} name {value[:20]!r}… is too long: at most {MAX_NAME_BYTES} bytes of UTF-8.")
     found = _BANNED.search(value)
     if found or not value.isprintable():
-        what = f" {found.group()!r}" if found else ", a character that cannot be printed"
+        what = f" {found.group()!r}" if found else " a character that cannot be printed"
         raise UsageError(
             f"The {kind} name {value!r} contains{what}; braces, blanks, control characters and any of *?[]^\\# are not allowed in names."
         )

@@ -139,6 +139,13 @@ _NOT_NOW_WORDS = {
 }
 
 
+_OTHERWISE = {
+    "cluster support disabled": "is not a cluster: give its URL as redis://HOST:PORT, or as rediss://HOST:PORT with TLS",
+    "DB index is out of range": "has no database of that number; its setting `databases` says how many there are, beginning with 0",
+}
+"""What the URL takes it for, and it is not: that is not worth waiting for."""
+
+
 def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
     """What Redis itself gives as the reason; then nothing was executed."""
     text = str(error)
@@ -152,6 +159,14 @@ def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
         )
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
         return _elsewhere(error, place, doing)
+    return _in_words(error, place, doing)
+
+
+def _in_words(error: Exception, place: str, doing: str) -> ServerError | None:
+    text = str(error)
+    otherwise = [words for sign, words in _OTHERWISE.items() if sign in text]
+    if otherwise:
+        return ServerError(f"Redis at {place} {otherwise[0]}.")
     not_now = [words for kind, words in _NOT_NOW.items() if isinstance(error, kind)]
     not_now += [words for sign, words in _NOT_NOW_WORDS.items() if sign in text]
     if not_now:

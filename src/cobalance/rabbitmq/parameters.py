@@ -80,14 +80,24 @@ def _parse(url: str) -> URLParameters:
     others = urlencode([(name, value) for name, value in query if name not in tls.OPTIONS])
     try:
         parameters = URLParameters(parts._replace(query=others).geturl())
-    except Exception as error:  # noqa: BLE001 -- pika raises whatever its parsing trips over
-        kind = type(error).__name__
+    except Exception:  # noqa: BLE001 -- pika raises whatever its parsing trips over
+        name = _invalid_option(parts, [it for it in query if it[0] not in tls.OPTIONS])
     else:
         tls.use_tls(parameters, {name: value for name, value in query if name in tls.OPTIONS}, where)
         return parameters
     raise UsageError(
-        f"The AMQP URL for {where} has an invalid option after its '?' ({kind}); e.g. ?heartbeat=10 is valid."
+        f"The AMQP URL for {where} has an invalid option{name} after its '?', or an invalid value of it; e.g. ?heartbeat=10 is valid."
     )
+
+
+def _invalid_option(parts: SplitResult, query: list[tuple[str, str]]) -> str:
+    """Its name, unless that may be a piece of a password that was not encoded."""
+    for name, value in query if "@" not in parts.query else ():
+        try:
+            URLParameters(parts._replace(query=urlencode([(name, value)])).geturl())
+        except Exception:  # noqa: BLE001 -- see above
+            return f" {name!r}"
+    return ""
 
 
 def _split(url: str) -> SplitResult:
