@@ -16,7 +16,7 @@ from cobalance.coordinator.client import Coordinator, ResourceRow
 from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import Delivery, Topic, create_topic, delete_topic
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(

@@ -17,8 +17,8 @@ __all__ = ["SETTINGS", "Fate", "Habits", "Process", "World", "names"]
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
-from cobalance.coordinator.memory import MemoryTransport
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.requests import Request
 from cobalance.settings import GroupSettings, MemberSettings
 

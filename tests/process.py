@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from cobalance import actions as act
-from cobalance import events as ev
 from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.requests import Join, Request
-from cobalance.engine import call_timeout_ms
-from cobalance.session import Session
+from cobalance.group.engine import call_timeout_ms
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.session import Session
 from cobalance.settings import MemberSettings
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 import attrs
 
 from cobalance import errors, settings
-from cobalance.holding import TABLE, State
-from cobalance.session import TRANSITIONS, Phase
+from cobalance.member.holding import TABLE, State
+from cobalance.member.session import TRANSITIONS, Phase
 
 README = Path(__file__).parent.parent / "README.md"
 SOURCES = Path(errors.__file__).parent / "coordinator"

@@ -13,8 +13,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.names import unique
 
 from cobalance.rabbitmq import Queue, Retention
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.stream_probe import first_offset
+from cobalance.rabbitmq.streams.probe import first_offset
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 TINY = Retention(max_bytes=1_000, segment_bytes=500)
 """A few messages."""

@@ -19,8 +19,8 @@ import pytest
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
+from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.threads import BlockingGroup, BlockingTenure
 
 FAST = GroupSettings(session_timeout_ms=15_000, heartbeat_interval_ms=500, revocation_timeout_ms=30_000, gather_ms=0)
 OWN = MemberSettings(drain_timeout_ms=20_000)

@@ -17,7 +17,7 @@ from tests.names import unique
 
 from cobalance import MemberSettings, servers
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.dropin.connection import GroupConnection
 
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
 

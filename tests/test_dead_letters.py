@@ -14,8 +14,8 @@ from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
-from cobalance.rabbitmq.broker import ready_messages
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.topics.broker import ready_messages
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ import pytest
 from tests.names import unique
 
 from cobalance import ConsumerGroup, Delivery, Group, GroupSettings, MemberSettings, Publisher, Tenure, Topic
-from cobalance.group import PlainOptions
+from cobalance.group.group import PlainOptions
+from cobalance.group.runner import drain_timed_out
 from cobalance.rabbitmq import create_topic
-from cobalance.runner import drain_timed_out
 
 pytestmark = pytest.mark.anyio
 

@@ -13,11 +13,11 @@ from cobalance import Group, Tenure
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Effort
 from cobalance.coordinator.transport import open_transport
-from cobalance.events import Abandoned, Drained
+from cobalance.group.tenure import Busy
 from cobalance.journal import Journal, JournalEntry
-from cobalance.lateness import Lateness
+from cobalance.member.events import Abandoned, Drained
+from cobalance.member.lateness import Lateness
 from cobalance.rabbitmq import Delivery
-from cobalance.tenure import Busy
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from tests.names import unique
 from cobalance import ConsumerGroup, Delivery, Group, GroupSettings, MemberSettings, servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
+from cobalance.group.tenure import Tenure
 from cobalance.rabbitmq import Topic
-from cobalance.tenure import Tenure
 
 pytestmark = pytest.mark.anyio
 

@@ -20,10 +20,10 @@ from tests.names import unique
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import GroupFailed, UsageError
-from cobalance.group import Group
-from cobalance.session import Phase
+from cobalance.group.group import Group
+from cobalance.group.tenure import Tenure
+from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
 WITHIN_S = 30.0

@@ -24,7 +24,7 @@ from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy
 
 from cobalance import Delivery, Topic
-from cobalance.session import Phase
+from cobalance.member.session import Phase
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from cobalance import AsyncPublisher, Publisher, servers
 from cobalance.errors import PublishFailed, Unreachable
 from cobalance.journal import Journal
 from cobalance.rabbitmq import read_topic
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -297,7 +297,7 @@ def test_the_same_when_topics_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
     def stumble(*_: object) -> None:
         raise ValueError("Expected connected socket, but getpeername() failed")
 
-    monkeypatch.setattr("cobalance.rabbitmq.admin.PatientConnection", stumble)
+    monkeypatch.setattr("cobalance.rabbitmq.topics.admin.PatientConnection", stumble)
     with pytest.raises(Unreachable, match="getpeername"):
         read_topic("amqp://guest:guest@127.0.0.1:1/", "orders")
 

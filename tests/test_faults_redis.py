@@ -29,7 +29,7 @@ from tests.redis_user import USER, as_published_user
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.redis_cluster import ClusterTransport
+from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import Unreachable, UsageError
 

@@ -22,7 +22,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
 from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal
-from cobalance.rabbitmq.management import connection_names
+from cobalance.rabbitmq.topics.management import connection_names
 from cobalance.settings import GroupSettings
 
 pytestmark = pytest.mark.anyio

@@ -32,9 +32,9 @@ from cobalance.errors import (
     Unreachable,
     UsageError,
 )
-from cobalance.group import Group
+from cobalance.group.group import Group
+from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
 
 pytestmark = pytest.mark.anyio
 
@@ -657,7 +657,7 @@ async def test_a_redis_that_loses_its_data_interrupts_nobody(private_redis: serv
 
 CRASHING = """
     import sys, anyio
-    from cobalance.group import Group
+    from cobalance.group.group import Group
     from cobalance.settings import GroupSettings
     async def main():
         settings = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2000, gather_ms=0)

@@ -12,9 +12,9 @@ import pytest
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
-from cobalance.group import Group
+from cobalance.group.group import Group
+from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
 
 pytestmark = pytest.mark.anyio
 

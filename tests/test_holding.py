@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cobalance import holding
 from cobalance.errors import IllegalTransition
-from cobalance.holding import TABLE, WORKING, Holding, State, Step
+from cobalance.member import holding
+from cobalance.member.holding import TABLE, WORKING, Holding, State, Step
 
 LEGAL = [(state, step, after) for state, steps in TABLE.items() for step, after in steps.items()]
 ILLEGAL = [(state, step) for state in State for step in Step if step not in TABLE.get(state, {})]

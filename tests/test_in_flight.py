@@ -15,7 +15,7 @@ from tests.consumers import WITHIN_S, Place, new_topic, place, until
 from cobalance import Delivery, GroupAdmin, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.rabbitmq.arrivals import STEP_MS, Arrivals
+from cobalance.rabbitmq.partition.arrivals import STEP_MS, Arrivals
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_what_nobody_tells_is_unknown_and_never_none(
     here: Place, topic: Topic, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member of an older version, or a frozen one, does not answer; the management API knows how many, though not since when."""
-    monkeypatch.setattr("cobalance.engine.Engine._report_in_flight", lambda _: None)
+    monkeypatch.setattr("cobalance.group.engine.Engine._report_in_flight", lambda _: None)
     gate = anyio.Event()
 
     async def wait(_: Delivery) -> None:

@@ -8,8 +8,8 @@ from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.memory import MemoryTransport
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Leave, Request, SetResources
 from cobalance.coordinator.transport import Script, Transport, open_transport
 from cobalance.errors import UsageError

@@ -14,15 +14,15 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from cobalance.assignment import Assignment
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import OnHint, Reply, Script, open_transport
 from cobalance.errors import Fenced, GroupFailed, NotHeld, Unreachable
-from cobalance.events import Abandoned
-from cobalance.group import Group
+from cobalance.group.assignment import Assignment
+from cobalance.group.blocking_group import BlockingGroup
+from cobalance.group.group import Group
+from cobalance.group.tenure import Tenure
+from cobalance.member.events import Abandoned
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
-from cobalance.threads import BlockingGroup
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from cobalance import BlockingGroup, Group, limits
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.memory import MemoryTransport
+from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings

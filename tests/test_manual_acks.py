@@ -6,7 +6,7 @@ import pytest
 from tests.consumers import SETTINGS, Place, Seen, new_topic, until
 
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio

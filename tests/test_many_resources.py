@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cobalance import actions as act
-from cobalance import events as ev
 from cobalance.coordinator.replies import Change, CoordinatorReply, Status
 from cobalance.coordinator.requests import Commit, Heartbeat, Join, Leave, Payload, Release, Request
-from cobalance.session import Phase, Session
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.session import Phase, Session
 from cobalance.settings import GroupSettings, MemberSettings
 
 FEW, MANY = 50, 200

@@ -27,8 +27,8 @@ from cobalance.rabbitmq import (
     replay_dead_letters,
     verify_topic,
 )
-from cobalance.rabbitmq.dropin import GroupConnection
-from cobalance.rabbitmq.parameters import single_urls
+from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.rabbitmq.wire.parameters import single_urls
 from cobalance.testing import Churn
 from cobalance.testing.broker import Broker
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cobalance import servers
-from cobalance.coordinator.lua_engine import ENGINES
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.lua_engine import ENGINES
+from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.state import dump_redis, load_redis
 from cobalance.coordinator.transport import Script
 from cobalance.errors import ScriptFailed, UsageError

@@ -10,7 +10,7 @@ from tests.streams import TINY, Stream, new_stream
 from cobalance.admin.offset_plan import plan
 from cobalance.cli.offset_plan import Scenario, read_plan
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.stream_extent import Extent
+from cobalance.rabbitmq.streams.extent import Extent
 
 COUNT, COMMITTED = 30, 19
 

@@ -9,9 +9,9 @@ import pytest
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import OffsetRegressed, UsageError
+from cobalance.group.blocking_group import BlockingGroup
 from cobalance.limits import MAX_INTEGER
 from cobalance.settings import GroupSettings
-from cobalance.threads import BlockingGroup
 
 _count = itertools.count()
 

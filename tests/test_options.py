@@ -11,10 +11,10 @@ import pytest
 from cobalance import BlockingGroup, ConsumerGroup, Group
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.dropin import GroupConnection
-from cobalance.rabbitmq.retries import Retries
-from cobalance.rabbitmq.stream_settings import StreamSettings
+from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.settings import GroupSettings, MemberSettings
 
 

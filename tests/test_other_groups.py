@@ -158,7 +158,7 @@ async def test_streams_are_anybodys(servers: Servers, caplog: pytest.LogCaptureF
 
 async def test_a_redis_that_does_not_let_us_look_says_nothing(servers: Servers, topic: Topic, monkeypatch: Any) -> None:
     """What is not known is not claimed, and keeps nobody."""
-    monkeypatch.setattr("cobalance.rabbitmq.other_groups.queues_key", lambda _: "elsewhere:{queues}:worked-by")
+    monkeypatch.setattr("cobalance.rabbitmq.topics.other_groups.queues_key", lambda _: "elsewhere:{queues}:worked-by")
     async with servers.member("billing", topic) as billing:
         await billing.wait_held()
 

@@ -12,7 +12,7 @@ from tests.names import unique
 from cobalance import BlockingGroup, BlockingTenure, Group, Tenure
 from cobalance.errors import NotHeld
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.batches import Batch
+from cobalance.rabbitmq.model.batches import Batch
 
 pytestmark = pytest.mark.anyio
 

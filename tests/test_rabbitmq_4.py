@@ -16,7 +16,7 @@ from tests.streams import connected
 
 from cobalance import servers
 from cobalance.rabbitmq import Delivery, Queue
-from cobalance.rabbitmq.last_tries import LIMIT_SINCE_4, delivery_limit
+from cobalance.rabbitmq.consume.last_tries import LIMIT_SINCE_4, delivery_limit
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalance.rabbitmq.acks import AckTracker, Flush, Progress
+from cobalance.rabbitmq.partition.acks import AckTracker, Flush, Progress
 
 
 def delivered(count: int, every: int = 50) -> AckTracker:

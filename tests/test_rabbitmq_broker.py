@@ -31,7 +31,7 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
-from cobalance.rabbitmq.broker import check_topic
+from cobalance.rabbitmq.topics.broker import check_topic
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tests.consumers import Place, Seen, new_topic, place, until
 from cobalance import servers
 from cobalance.errors import ChannelLimitReached
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.channel_limit import ChannelLimit
+from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
 
 pytestmark = pytest.mark.anyio
 

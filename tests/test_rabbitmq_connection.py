@@ -22,7 +22,7 @@ from cobalance.errors import (
     UsageError,
     VirtualHostMissing,
 )
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 SECRET = "s3cret-p4ssword"
 WAIT_S = 60

@@ -15,11 +15,12 @@ from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, until
 from tests.streams import connected, new_stream
 
 from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
-from cobalance.rabbitmq import Delivery, partition
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
-from cobalance.rabbitmq.stream_consumer import StreamConsumer
-from cobalance.rabbitmq.stream_probe import first_offset
+from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq.partition import partition
+from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.streams.probe import first_offset
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from tests.consumers import WITHIN_S, new_topic, place
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.delivery import Tenure
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.partition.delivery import Tenure
 
 SECRET = b"card 4111"
 

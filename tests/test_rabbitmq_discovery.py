@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from cobalance.errors import UnknownGroup, Unreachable
-from cobalance.rabbitmq.discovery import Discovery
-from cobalance.rabbitmq.layouts import Look
+from cobalance.rabbitmq.consume.discovery import Discovery
+from cobalance.rabbitmq.topics.layouts import Look
 
 
 class Flaky:

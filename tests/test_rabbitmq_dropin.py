@@ -21,7 +21,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import Unguarded, UsageError
 from cobalance.journal import Journal
-from cobalance.rabbitmq.dropin import GroupConnection, GroupUnreachable, url_of
+from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable, url_of
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(
@@ -771,7 +771,7 @@ def test_leaves_when_the_program_ends_without_closing(
     create_group(redis_url, group, GroupSettings())
     program = tmp_path / "program.py"
     program.write_text(
-        f"from cobalance.rabbitmq.dropin import GroupConnection\n"
+        f"from cobalance.rabbitmq.dropin.connection import GroupConnection\n"
         f"def on_message(*_): raise SystemExit(0)\n"
         f"channel = GroupConnection({amqp_url!r}, group={group!r}, redis_url={redis_url!r}).channel()\n"
         f"for name in {names!r}: channel.basic_consume(name, on_message)\n"
@@ -788,7 +788,7 @@ def test_leaves_when_the_program_ends_without_closing(
 
 FORKING = """
 import contextlib, os, signal, sys
-from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.dropin.connection import GroupConnection
 amqp_url, redis_url, group, name, scope = sys.argv[1:]
 def on_message(channel, method, _, body):
     if body == b"fork":

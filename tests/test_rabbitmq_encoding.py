@@ -10,7 +10,7 @@ from pika import frame
 from pika.spec import BasicProperties
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.encoding import encode_body, encode_properties
+from cobalance.rabbitmq.model.encoding import encode_body, encode_properties
 
 
 def ring() -> dict[str, Any]:

@@ -27,11 +27,11 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
-from cobalance.rabbitmq.admin import connected
-from cobalance.rabbitmq.broker import check_topic
-from cobalance.rabbitmq.growth import close_layout
-from cobalance.rabbitmq.layouts import LayoutSource, Look
-from cobalance.rabbitmq.outbox import Confirms
+from cobalance.rabbitmq.publish.confirms import Confirms
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics.broker import check_topic
+from cobalance.rabbitmq.topics.growth import close_layout
+from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.servers import RabbitMQServer
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +181,7 @@ def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url:
 
 def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them would bind what the other has closed."""
-    monkeypatch.setattr("cobalance.rabbitmq.admin.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("cobalance.rabbitmq.topics.admin.LOCK_PATIENCE_S", 0.2)
     with connected(amqp_url) as admin, admin.changing(topic.name), pytest.raises(TopicInUse):
         grow_topic(amqp_url, topic.name, 3)
     assert grow_topic(amqp_url, topic.name, 3).partitions == 3

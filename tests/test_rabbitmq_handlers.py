@@ -13,9 +13,9 @@ from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.errors import UnexpectedResult, UsageError
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from cobalance.rabbitmq.hashing import partition_of
+from cobalance.rabbitmq.model.hashing import partition_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.in_flight import Room, Share
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.partition.in_flight import Room, Share
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, t
 from cobalance import servers
 from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.failures import channel_failure, channel_lost
-from cobalance.rabbitmq.losses import LAST_MS, Losses, Verdict
+from cobalance.rabbitmq.wire.channel_loss import LAST_MS, Losses, Verdict
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from cobalance.rabbitmq.outbox import Message
-from cobalance.rabbitmq.overdue import Overdue
+from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.publish.overdue import Overdue
 
 WITHIN_S = 30
 

@@ -14,12 +14,12 @@ from tests.streams import new_stream
 
 from cobalance.errors import InvalidSettings, UsageError
 from cobalance.rabbitmq import Delivery, Topic
-from cobalance.rabbitmq.acks import AckTracker, Progress
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.broker import ready_messages
-from cobalance.rabbitmq.parcels import Parcel
-from cobalance.rabbitmq.parked import Parked
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.consume.parcels import Parcel
+from cobalance.rabbitmq.consume.parked import Parked
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.partition.acks import AckTracker, Progress
+from cobalance.rabbitmq.topics.broker import ready_messages
 
 pytestmark = pytest.mark.anyio
 

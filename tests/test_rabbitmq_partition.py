@@ -14,10 +14,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from cobalance.errors import ChannelLost, CobalanceError, QueueMismatch, QueueMissing, Unguarded
 from cobalance.rabbitmq import Queue
-from cobalance.rabbitmq.acks import Progress
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.delivery import Delivery
-from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.partition.acks import Progress
+from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
 
@@ -443,7 +443,7 @@ def test_a_message_that_comes_with_the_drain_is_not_waited_for(
         crossed.set()
         return Delivery(*parts)
 
-    monkeypatch.setattr("cobalance.rabbitmq.partition.Delivery", drain_meanwhile)
+    monkeypatch.setattr("cobalance.rabbitmq.partition.partition.Delivery", drain_meanwhile)
     publish(broker, classic, 1)
     assert crossed.wait(WAIT_S)
     member.await_io()

@@ -14,8 +14,8 @@ from pika.channel import Channel
 from pika.exceptions import InvalidFrameError
 from pika.frame import Body, Frame, Header, Heartbeat, Method
 
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.pika_internals import QuickConnection, bare_close, calling_back
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, calling_back
 
 WAIT_S = 60
 QUEUE = "internals"

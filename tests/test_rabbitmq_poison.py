@@ -9,7 +9,7 @@ import pytest
 from tests.consumers import SETTINGS, Place, Seen, new_topic, until
 
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.model.retries import Retries
 
 pytestmark = pytest.mark.anyio
 

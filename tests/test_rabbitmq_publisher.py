@@ -20,7 +20,7 @@ from pika.frame import Method
 
 from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
 

@@ -10,7 +10,7 @@ from tests.consumers import new_topic
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher
-from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.topics.broker import ready_messages
 
 PROGRAM = """
 import sys

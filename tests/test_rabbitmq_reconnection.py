@@ -9,8 +9,8 @@ import anyio.to_thread
 import pytest
 
 from cobalance import ConsumerGroup, Delivery
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.reconnection import Reconnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.reconnection import Reconnection
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from tests.names import unique
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, create_topic, read_dead_letters
-from cobalance.rabbitmq.broker import ready_messages
-from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from tests.names import unique
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, Publisher, Topic
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.broker import ready_messages
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cobalance.errors import InvalidSettings
-from cobalance.rabbitmq.retries import Retries
+from cobalance.rabbitmq.model.retries import Retries
 
 
 def test_pauses_grow_up_to_their_limit() -> None:

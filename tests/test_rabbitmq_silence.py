@@ -11,8 +11,8 @@ from tests.faults.proxy import FaultProxy
 
 from cobalance.errors import CobalanceError, Unreachable
 from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
-from cobalance.rabbitmq.admin import Admin, connected
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
 TIMEOUT_MS, SOON_S = 1_000, 15.0

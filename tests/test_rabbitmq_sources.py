@@ -17,9 +17,9 @@ from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
-from cobalance.rabbitmq.layouts import Look
-from cobalance.rabbitmq.management import bound_queues, message_counts
-from cobalance.rabbitmq.sources import ManagedSource
+from cobalance.rabbitmq.topics.layouts import Look
+from cobalance.rabbitmq.topics.management import bound_queues, message_counts
+from cobalance.rabbitmq.topics.sources import ManagedSource
 
 pytestmark = pytest.mark.anyio
 

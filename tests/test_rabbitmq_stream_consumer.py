@@ -14,9 +14,9 @@ from tests.streams import TINY, Stream, connected, cut, new_stream
 
 from cobalance.errors import ChannelLost, OffsetUnknown, UsageError
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.partition import Event, State
-from cobalance.rabbitmq.stream_consumer import StreamConsumer
+from cobalance.rabbitmq.partition.partition import Event, State
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
 
@@ -169,8 +169,8 @@ def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
     reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty one proves nothing yet; the first message in it does."""
-    monkeypatch.setattr("cobalance.rabbitmq.stream_consumer.DOUBT_MS", 100.0)
-    monkeypatch.setattr("cobalance.rabbitmq.stream_probe.SILENCE_MS", 100.0)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.DOUBT_MS", 100.0)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 100.0)
     stream.make_anew()
     it = reader(stream, 19).start()
     with pytest.raises(queue.Empty):

@@ -10,12 +10,12 @@ import pytest
 from pika.spec import Basic, BasicProperties
 
 from cobalance import StreamSettings, Tenure
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.failures import channel_lost
-from cobalance.rabbitmq.partition import State
-from cobalance.rabbitmq.queues import Queue
-from cobalance.rabbitmq.stream_consumer import StreamConsumer
-from cobalance.rabbitmq.stream_worker import StreamWorker
+from cobalance.rabbitmq.consume.stream_worker import StreamWorker
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.partition.partition import State
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ from tests.streams import TINY, Stream, connected, new_stream, wait_for_next_sec
 from cobalance import servers
 from cobalance.errors import ChannelLost, QueueMissing, UsageError
 from cobalance.rabbitmq import StreamSettings
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.start import offset_before
-from cobalance.rabbitmq.stream_probe import first_offset, last_chunk, last_offset, offset_at
-from cobalance.rabbitmq.stream_settings import Start
+from cobalance.rabbitmq.model.stream_settings import Start
+from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.streams.start import offset_before
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
 
@@ -60,7 +60,7 @@ def test_the_end_is_exact(connection: BrokerConnection, stream: Stream, count: i
 
 def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is longer than what is sent ahead is read on and on."""
-    monkeypatch.setattr("cobalance.rabbitmq.stream_probe.WINDOW", 2)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.probe.WINDOW", 2)
     for count in range(1, 100):
         stream.append(500)
         chunk = last_chunk(connection, stream.name).result(WAIT_S)

@@ -14,9 +14,10 @@ from tests.faults.consuming import Received, a_topic, consuming, create_group, p
 from tests.faults.secured import Secured
 
 from cobalance.errors import NotRabbitMQ, Unreachable, UsageError
-from cobalance.rabbitmq import list_topics, management
-from cobalance.rabbitmq.broker import read_topic
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq import list_topics
+from cobalance.rabbitmq.topics import management
+from cobalance.rabbitmq.topics.broker import read_topic
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 SECRET = "s3cret-p4ssword"
 

@@ -14,7 +14,7 @@ from tests.reading import Reading, committed, member
 from tests.streams import Stream, new_stream
 
 from cobalance.admin import GroupAdmin
-from cobalance.rabbitmq.reading_mark import mark_name
+from cobalance.rabbitmq.streams.reading_mark import mark_name
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.redis_failures import call_failure, connect_failure
+from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.coordinator.transport import RESYNC, Script, Transport, open_transport
 

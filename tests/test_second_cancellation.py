@@ -13,7 +13,7 @@ from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, until
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.settings import MemberSettings
-from cobalance.worker_threads import WorkerThreads
+from cobalance.threads.worker_threads import WorkerThreads
 
 pytestmark = pytest.mark.anyio
 

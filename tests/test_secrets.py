@@ -18,7 +18,7 @@ from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettin
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq import list_topics
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.redact import redact
 from cobalance.servers.ports import free_port
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 from tests.harness import SETTINGS, World, names
 
-from cobalance import events as ev
-from cobalance import session
-from cobalance.actions import Call, Left, Listen, Wait
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
 from cobalance.errors import IllegalTransition
-from cobalance.session import TRANSITIONS, Phase, Session
+from cobalance.member import events as ev
+from cobalance.member import session
+from cobalance.member.actions import Call, Left, Listen, Wait
+from cobalance.member.session import TRANSITIONS, Phase, Session
 from cobalance.settings import MemberSettings
 
 ILLEGAL = [(before, after) for before in Phase for after in Phase if after not in TRANSITIONS[before]]

@@ -3,9 +3,9 @@
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
 
-from cobalance import events as ev
-from cobalance.actions import CommitDone
 from cobalance.coordinator.requests import Commit, CommitItem, Heartbeat, Release, Request, SetResources
+from cobalance.member import events as ev
+from cobalance.member.actions import CommitDone
 from cobalance.settings import MemberSettings
 
 

@@ -15,8 +15,8 @@ from tests.coordinator.consistency import check
 from tests.harness import Fate, Habits, Process, World, names
 
 from cobalance.coordinator.requests import Request
-from cobalance.holding_index import HoldingIndex
-from cobalance.session import Phase
+from cobalance.member.holding_index import HoldingIndex
+from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
 
 SEEDS = (

@@ -1,6 +1,6 @@
 """What the work says may come late: after a freeze, after the clock has given up on it, while Redis is away.
 
-Each tenure is worked under a real :class:`cobalance.assignment.Assignment`, so that a session hears what an engine's queue
+Each tenure is worked under a real :class:`cobalance.group.assignment.Assignment`, so that a session hears what an engine's queue
 would bring it, in the order of that queue, and nothing else.
 """
 
@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from tests.harness import SETTINGS, World, names
 from tests.process import Process, Tenure
 
-from cobalance import actions as act
-from cobalance import events as ev
-from cobalance.assignment import Assignment
 from cobalance.coordinator.requests import Release, Request
-from cobalance.session import NOBODY, Phase
+from cobalance.group.assignment import Assignment
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.session import NOBODY, Phase
 from cobalance.settings import MemberSettings
 
 RESOURCES = names(4)

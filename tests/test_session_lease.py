@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 from tests.harness import SETTINGS, Process, World, names
 
-from cobalance import events as ev
 from cobalance.coordinator.requests import Heartbeat
-from cobalance.session import Phase
+from cobalance.member import events as ev
+from cobalance.member.session import Phase
 from cobalance.settings import MemberSettings
 
 SESSION_MS = SETTINGS.session_timeout_ms

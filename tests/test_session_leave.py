@@ -4,9 +4,9 @@ import attrs
 import pytest
 from tests.harness import SETTINGS, Habits, Process, World, names
 
-from cobalance import events as ev
 from cobalance.coordinator.requests import Commit, Header, Join, Leave, Request
-from cobalance.session import Phase
+from cobalance.member import events as ev
+from cobalance.member.session import Phase
 from cobalance.settings import MemberSettings
 
 DRAIN_MS = 4_000

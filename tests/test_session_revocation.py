@@ -3,7 +3,7 @@
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
 
-from cobalance import events as ev
+from cobalance.member import events as ev
 from cobalance.settings import MemberSettings
 
 

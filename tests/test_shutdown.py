@@ -18,7 +18,7 @@ from tests.names import unique
 from cobalance import Group, GroupSettings, MemberSettings, Tenure, run, servers
 from cobalance.errors import DrainTimedOut
 from cobalance.rabbitmq import delete_topic
-from cobalance.rabbitmq.broker import ready_messages
+from cobalance.rabbitmq.topics.broker import ready_messages
 
 HANDLER = """
 import threading

@@ -19,9 +19,9 @@ from tests.faults.redis_servers import Watched, wait_for, watched
 
 from cobalance import Group, Tenure
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.redis import RedisTransport
-from cobalance.coordinator.redis_address import RedisAddress
-from cobalance.coordinator.redis_sentinel import SentinelSource
+from cobalance.coordinator.redis.address import RedisAddress
+from cobalance.coordinator.redis.sentinel import SentinelSource
+from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.transport import Transport, open_transport
 from cobalance.settings import GroupSettings
 

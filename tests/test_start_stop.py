@@ -19,8 +19,8 @@ from tests.faults.proxy import FaultProxy
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, ConsumerGroup, Delivery, Group, Topic, run
 from cobalance.errors import GroupFailed, NotHeld, Unreachable, UsageError
+from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
 
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
 QUICK = MemberSettings(drain_timeout_ms=2_000)

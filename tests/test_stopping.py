@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from cobalance.stopping import Stoppable, tell_again
+from cobalance.group.stopping import Stoppable, tell_again
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from tests.streams import Stream, connected, new_stream
 
 from cobalance import ConsumerGroup, Delivery
 from cobalance.errors import NotHeld, UsageError
-from cobalance.rabbitmq.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 pytestmark = pytest.mark.anyio
 

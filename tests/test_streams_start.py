@@ -13,8 +13,8 @@ from tests.names import unique
 from tests.reading import Reading, committed, member
 from tests.streams import TINY, Stream, new_stream
 
-from cobalance.rabbitmq.reading_mark import mark_name
-from cobalance.rabbitmq.stream_settings import Start
+from cobalance.rabbitmq.model.stream_settings import Start
+from cobalance.rabbitmq.streams.reading_mark import mark_name
 
 pytestmark = pytest.mark.anyio
 

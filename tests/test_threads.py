@@ -15,9 +15,9 @@ import pytest
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import open_transport
 from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegressed, Unreachable, UsageError
+from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
+from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
-from cobalance.threads import BlockingGroup, BlockingTenure
 
 FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0)
 NAMES = ("r0", "r1", "r2", "r3")

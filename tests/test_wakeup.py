@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import anyio
 import pytest
 
-from cobalance.wakeup import Crossing, Wakeup, result_of
+from cobalance.threads.wakeup import Crossing, Wakeup, result_of
 
 pytestmark = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 WAIT_S = 60

@@ -12,7 +12,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import pytest
 
-from cobalance.worker_threads import WorkerThreads
+from cobalance.threads.worker_threads import WorkerThreads
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cobalance.coordinator.lua_engine import ENGINES
+from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.errors import CobalanceError
 from cobalance_sims.campaign import Campaign
 from cobalance_sims.kernel import Row

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from cobalance import events as ev
 from cobalance.coordinator.requests import Effort
-from cobalance.rabbitmq.partition import FIRST_RETRY_MS, LAST_RETRY_MS
+from cobalance.member import events as ev
+from cobalance.rabbitmq.partition.partition import FIRST_RETRY_MS, LAST_RETRY_MS
 from cobalance_sims.broker import Broker, Delivery, Taken, whole
 from cobalance_sims.habits import draw
 from cobalance_sims.work import Tenure
 
 if TYPE_CHECKING:
-    from cobalance.actions import AbortReason
+    from cobalance.member.actions import AbortReason
     from cobalance_sims.process import Process
 
 

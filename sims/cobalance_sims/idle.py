@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cobalance.session import Phase
+from cobalance.member.session import Phase
 from cobalance_sims.checks.base import Check
 
 if TYPE_CHECKING:

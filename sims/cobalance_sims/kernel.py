@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 
-from cobalance.coordinator.lua_engine import ENGINES
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.lua_engine import ENGINES
+from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.checks import ALL, L1, L2, L3, S1, S3, S5, Check

@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cobalance import actions as act
-from cobalance import events as ev
 from cobalance.coordinator.keys import EVERYBODY, hint_channel
 from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.declaration import digest
-from cobalance.engine import call_timeout_ms
 from cobalance.errors import ScriptFailed
-from cobalance.lateness import Lateness
-from cobalance.session import Session
+from cobalance.group.engine import call_timeout_ms
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.declaration import digest
+from cobalance.member.lateness import Lateness
+from cobalance.member.session import Session
 from cobalance_sims.network import Network
 from cobalance_sims.server import GROUP
 from cobalance_sims.work import Work

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.errors import CobalanceError
-from cobalance.session import Phase
+from cobalance.member.session import Phase
 from cobalance_sims.checks import ALL, L1, Check
 from cobalance_sims.habits import QUICK
 from cobalance_sims.idle import Idle
@@ -18,7 +18,7 @@ from cobalance_sims.scenario import At, Every, Randomly, Regularly, Scenario, St
 from cobalance_sims.world import World
 
 if TYPE_CHECKING:
-    from cobalance.coordinator.memory_store import MemoryStore
+    from cobalance.coordinator.memory.store import MemoryStore
     from cobalance_sims.faults import Fault
     from cobalance_sims.process import Process
 

@@ -10,8 +10,8 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.memory import MemoryTransport
-from cobalance.coordinator.memory_store import MemoryStore, Snapshot
+from cobalance.coordinator.memory.store import MemoryStore, Snapshot
+from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.errors import GroupActive, UnknownGroup
 from cobalance.journal import JournalEntry
 from cobalance.settings import GroupSettings

@@ -9,11 +9,11 @@ from cobalance_sims.checks.base import Check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
-    from cobalance.events import CommitOutcome
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
+    from cobalance.member.events import CommitOutcome
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
     from cobalance_sims.world import World

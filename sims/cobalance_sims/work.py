@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
-from cobalance import events as ev
 from cobalance.coordinator.requests import Effort
+from cobalance.member import events as ev
 from cobalance_sims.habits import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cobalance.actions import AbortReason
+    from cobalance.member.actions import AbortReason
     from cobalance_sims.process import Process
 
 
@@ -34,7 +34,7 @@ class Tenure:
 
 
 class Work(Protocol):
-    """Carries out what the session decides, as a :class:`cobalance.engine.Work` would."""
+    """Carries out what the session decides, as a :class:`cobalance.group.engine.Work` would."""
 
     tenures: dict[str, Tenure]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from cobalance import events as ev
+from cobalance.member import events as ev
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance_sims.broker import Broker, Ways
 from cobalance_sims.clock import Clock
@@ -23,11 +23,11 @@ from cobalance_sims.work import PlainWork
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cobalance import actions as act
-    from cobalance.coordinator.memory_store import MemoryStore
+    from cobalance.coordinator.memory.store import MemoryStore
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
     from cobalance_sims.checks.base import Check
     from cobalance_sims.scenario import Messages
     from cobalance_sims.work import Tenure

@@ -5,26 +5,26 @@ committed, or a timeout has fired. Everything else never pauses.
 """
 
 from cobalance.admin import GroupAdmin, GroupDescription
-from cobalance.blocking import BlockingTenure
 from cobalance.errors import CobalanceError
-from cobalance.group import Group
-from cobalance.rabbitmq.batches import Batch
-from cobalance.rabbitmq.blocking_consumer import BlockingConsumerGroup
-from cobalance.rabbitmq.broker import create_topic
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.delivery import Delivery
-from cobalance.rabbitmq.dropin import GroupConnection
-from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
-from cobalance.rabbitmq.queues import Queue
-from cobalance.rabbitmq.retention import Retention
-from cobalance.rabbitmq.retries import Retries
-from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
-from cobalance.rabbitmq.stream_settings import StreamSettings
-from cobalance.rabbitmq.topic import Topic
-from cobalance.runner import run
+from cobalance.group.blocking import BlockingTenure
+from cobalance.group.blocking_group import BlockingGroup
+from cobalance.group.group import Group
+from cobalance.group.runner import run
+from cobalance.group.tenure import Tenure
+from cobalance.rabbitmq.consume.blocking_consumer import BlockingConsumerGroup
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.model.retention import Retention
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.rabbitmq.publish.publisher import AsyncPublisher, Publisher
+from cobalance.rabbitmq.topics.broker import create_topic
+from cobalance.rabbitmq.topics.sources import BoundQueues, MatchingQueues
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.tenure import Tenure
-from cobalance.threads import BlockingGroup
 
 __all__ = [
     "AsyncPublisher",

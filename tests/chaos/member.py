@@ -25,9 +25,9 @@ from tests.chaos.history import Diary, Message, hurry
 from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS, WAYS
 
 from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure, run
-from cobalance.coordinator.redis_address import RedisAddress
+from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.errors import CobalanceError, Fenced
-from cobalance.holdings import Holdings
+from cobalance.member.holdings import Holdings
 from cobalance.settings import GroupSettings, MemberSettings
 
 COMMIT_TIMEOUT_S = 2.0

@@ -11,8 +11,8 @@ from tests.chaos.history import Message
 from tests.chaos.options import RATE
 
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.publisher import Publisher
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.publisher import Publisher
 
 SLICE_S = 0.05
 CONFIRM_S = 30.0

@@ -25,8 +25,8 @@ from cobalance.demo.ownership import Ownership
 from cobalance.errors import CobalanceError, ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
 from cobalance.rabbitmq import create_topic
-from cobalance.rabbitmq.broker import ready_messages, verify_topic
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.topics.broker import ready_messages, verify_topic
 
 GROUP = "chaos"
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import redis
 from tests.redis_user import PASSWORD, rules
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.state import State, dump_redis, load_redis
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, Listener, OnHint, Reply, Script
 

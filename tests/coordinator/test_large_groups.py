@@ -17,10 +17,10 @@ from tests.coordinator.backends import MemoryBackend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.sharing import check_shared, tokens
 
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Request
-from cobalance.declaration import Declaration
+from cobalance.member.declaration import Declaration
 
 MOVES = 500
 MOST_STEPS = 850_000

@@ -9,8 +9,8 @@ from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 from cobalance.coordinator.keys import EVERYBODY, hint_channel
 from cobalance.coordinator.requests import Claim, Configure, Header, Request, SetResources
-from cobalance.declaration import Declaration
 from cobalance.errors import GroupActive, UnknownGroup
+from cobalance.member.declaration import Declaration
 
 SESSION_MS = SETTINGS.session_timeout_ms
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 from cobalance.coordinator.requests import SetResources
-from cobalance.declaration import digest
+from cobalance.member.declaration import digest
 
 DAY_MS = 86_400_000
 ORDERS, REFUNDS = names(6, "orders-"), names(4, "refunds-")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cobalance import actions as act
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Request
 from cobalance.journal import JournalEntry
+from cobalance.member import actions as act
 from cobalance_sims.checks import Check
 from cobalance_sims.process import Process
 from cobalance_sims.scenario import QUICKENED

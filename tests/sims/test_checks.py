@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.sims.stage import Stage
 
-from cobalance import actions as act
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Header, Release, ReleaseItem, Request
+from cobalance.member import actions as act
 from cobalance_sims.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S6Poison, Violation
 from cobalance_sims.checks.sharing import retained
 from cobalance_sims.faults import Join

@@ -8,10 +8,10 @@ import attrs
 import pytest
 from tests.sims.stage import Stage
 
-from cobalance import actions as act
 from cobalance.coordinator.replies import Change, CoordinatorReply
 from cobalance.coordinator.requests import Header, Request, SetResources
-from cobalance.events import StopAsked
+from cobalance.member import actions as act
+from cobalance.member.events import StopAsked
 from cobalance_sims.checks import Check, S4Told, S6Returns, Violation
 from cobalance_sims.habits import STUCK
 from cobalance_sims.scenario import QUICKENED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from cobalance.holdings import Holdings
+from cobalance.member.holdings import Holdings
 from cobalance_sims.explore.cli import Report, main, text
 from cobalance_sims.explore.fair import Fair, beginning
 from cobalance_sims.explore.scope import SCOPES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cobalance.coordinator.lua_engine import ENGINES
+from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance_sims.campaign import Campaign
 from cobalance_sims.run import Run
 from cobalance_sims.scenarios import SCENARIOS, steady_churn

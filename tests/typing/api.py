@@ -29,7 +29,7 @@ from cobalance import (
 from cobalance.admin import Resumed
 from cobalance.errors import Fenced, ServerError
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
-from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.dropin.connection import GroupConnection
 
 URL = "amqp://localhost"
 SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=2_000)

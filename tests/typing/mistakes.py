@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Publisher
-from cobalance.rabbitmq.dropin import GroupConnection
+from cobalance.rabbitmq.dropin.connection import GroupConnection
 
 
 async def handle(delivery: Delivery) -> None:

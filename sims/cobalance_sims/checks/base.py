@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 if TYPE_CHECKING:
-    from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
-    from cobalance.events import CommitOutcome
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
+    from cobalance.member.events import CommitOutcome
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
     from cobalance_sims.world import World

@@ -12,10 +12,10 @@ from cobalance_sims.checks.lists import could_work
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
     from cobalance_sims.process import Process
     from cobalance_sims.world import World
 

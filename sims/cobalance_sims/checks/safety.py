@@ -9,10 +9,10 @@ from cobalance_sims.checks.base import Check
 from cobalance_sims.ledger import ENDINGS
 
 if TYPE_CHECKING:
-    from cobalance import actions as act
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
     from cobalance_sims.world import World

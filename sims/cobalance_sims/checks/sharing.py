@@ -9,8 +9,8 @@ from cobalance_sims.checks.base import Check
 from cobalance_sims.checks.lists import are_mixed, could_work, on_record, why_not_shared
 
 if TYPE_CHECKING:
-    from cobalance import actions as act
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
     from cobalance_sims.process import Process
     from cobalance_sims.world import World
 

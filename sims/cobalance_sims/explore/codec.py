@@ -13,13 +13,13 @@ from typing import Any
 
 import attrs
 
-from cobalance.actions import Action
 from cobalance.coordinator.requests import Request
-from cobalance.holding import Holding, State
-from cobalance.holdings import Holdings
-from cobalance.lease import Lease
-from cobalance.line import Line
-from cobalance.session import Session
+from cobalance.member.actions import Action
+from cobalance.member.holding import Holding, State
+from cobalance.member.holdings import Holdings
+from cobalance.member.lease import Lease
+from cobalance.member.outstanding import Line
+from cobalance.member.session import Session
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS, TICK_MS
 

@@ -7,7 +7,7 @@ from sys import intern
 
 import attrs
 
-from cobalance.coordinator.memory_store import MemoryStore, Snapshot
+from cobalance.coordinator.memory.store import MemoryStore, Snapshot
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import Request
 from cobalance.coordinator.scripts import load

@@ -7,13 +7,13 @@ from typing import Literal, cast
 
 import attrs
 
-from cobalance import actions as act
-from cobalance import events as ev
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Join, Release, Request
 from cobalance.errors import CobalanceError
-from cobalance.holding import Holding
-from cobalance.session import Session
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.holding import Holding
+from cobalance.member.session import Session
 from cobalance_sims.explore.codec import Encoder, TermSession, decode
 from cobalance_sims.explore.pool import Pool
 from cobalance_sims.explore.scope import MEMBER_MS, Scope

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import attrs
 import redis
 
-from cobalance.coordinator.memory_store import MemoryStore
+from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.scripts import load
 from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import Reply

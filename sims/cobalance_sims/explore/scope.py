@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.declaration import digest
+from cobalance.member.declaration import digest
 from cobalance.settings import GroupSettings, MemberSettings
 
 TICK_MS = 300

@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 
-from cobalance import events as ev
 from cobalance.coordinator.requests import Configure, Header, Request
 from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import Reply
-from cobalance.holding import State as HoldingState
+from cobalance.member import events as ev
+from cobalance.member.holding import State as HoldingState
 from cobalance.settings import STORED_NAMES
 from cobalance_sims.explore import safety
 from cobalance_sims.explore.codec import Encoder, decode

@@ -16,8 +16,8 @@ from cobalance.names import validate_name
 from cobalance_sims.spark.journal_position import LAST_IN_MS, Position, before_ms
 
 if TYPE_CHECKING:
-    from cobalance.coordinator.redis import RedisTransport
-    from cobalance.coordinator.redis_cluster import ClusterTransport
+    from cobalance.coordinator.redis.cluster import ClusterTransport
+    from cobalance.coordinator.redis.transport import RedisTransport
     from cobalance_sims.spark.journal_options import JournalOptions
 
 PAGE = 5_000

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from cobalance import events as ev
+from cobalance.member import events as ev
 from cobalance.settings import GroupSettings
 from cobalance_sims.checks.base import Check
 from cobalance_sims.distributions import Distribution, LogNormal

@@ -25,9 +25,9 @@ from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
 from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal, JournalEntry
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.partition import Event, PartitionConsumer, State
-from cobalance.rabbitmq.publisher import Publisher
+from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance_sims.truth.diary import Line
 from cobalance_sims.truth.failure import TruthFailed
 

@@ -14,7 +14,7 @@ import attrs
 
 from cobalance.errors import CobalanceError
 from cobalance.journal import Journal, JournalEntry
-from cobalance.rabbitmq.publisher import Publisher
+from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.truth.failure import TruthFailed
 from cobalance_sims.truth.load import Message

@@ -25,8 +25,8 @@ from cobalance_sims.truth.telling import Silence, Telling, Turn
 from cobalance_sims.world import World
 
 if TYPE_CHECKING:
-    from cobalance import actions as act
     from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
     from cobalance_sims.process import Process
     from cobalance_sims.work import Tenure
 

@@ -22,7 +22,7 @@ from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.transport import Transport, open_transport
 from cobalance.rabbitmq import create_topic
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
 from cobalance_sims.truth.diary import Line, read_diary
 from cobalance_sims.truth.failure import TruthFailed

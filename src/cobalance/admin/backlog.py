@@ -13,7 +13,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import GroupDescription, ResourceDescription
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.management import unacknowledged_counts
+from cobalance.rabbitmq.topics.management import unacknowledged_counts
 
 
 @attrs.frozen(kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 from cobalance.description import ResourceDescription
-from cobalance.rabbitmq.broker import queue_states
-from cobalance.rabbitmq.stream_extent import read_ends as read_stream_ends
-from cobalance.rabbitmq.stream_extent import streams_among
+from cobalance.rabbitmq.streams.extent import read_ends as read_stream_ends
+from cobalance.rabbitmq.streams.extent import streams_among
+from cobalance.rabbitmq.topics.broker import queue_states
 
 TIMEOUT_MS = 3_000
 

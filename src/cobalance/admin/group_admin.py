@@ -18,9 +18,9 @@ from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageErr
 from cobalance.journal import Journal
 from cobalance.limits import check_names
 from cobalance.names import validate_name
-from cobalance.rabbitmq.options import check_options
-from cobalance.rabbitmq.reading_mark import forget
-from cobalance.rabbitmq.stream_extent import streams_among
+from cobalance.rabbitmq.streams.extent import streams_among
+from cobalance.rabbitmq.streams.reading_mark import forget
+from cobalance.rabbitmq.topics.options import check_options
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Literal
 import attrs
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.stream_extent import Extent, read_extents, read_offsets_at
+from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets_at
 
 
 @attrs.frozen

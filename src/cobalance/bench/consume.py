@@ -16,14 +16,14 @@ import attrs
 import pika
 
 from cobalance.bench.figures import Figure, compare
-from cobalance.rabbitmq.broker import create_topic, delete_topic
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.publisher import Publisher
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
-    from cobalance.rabbitmq.delivery import Delivery
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
 BODY_BYTES = 1024
 PREFETCH, ACK_EVERY = 100, 50

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from cobalance.bench.figures import Figure, compare
-from cobalance.rabbitmq.broker import create_topic, delete_topic
-from cobalance.rabbitmq.connection import BrokerConnection
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.pika_internals import bare_close
-from cobalance.rabbitmq.publisher import Publisher
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cobalance.rabbitmq.delivery import Delivery
-    from cobalance.rabbitmq.handlers import Handler
-    from cobalance.rabbitmq.queues import Queue
+    from cobalance.rabbitmq.consume.handlers import Handler
+    from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
 PARTITIONS = 8
 BACKLOG = 20_000

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from cobalance import actions as act
-from cobalance import events as ev
 from cobalance.bench.figures import Figure, compare
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Release, ReleaseItem, Request, SetResources
 from cobalance.coordinator.transport import open_transport
-from cobalance.engine import Engine
+from cobalance.group.engine import Engine
+from cobalance.member import actions as act
+from cobalance.member import events as ev
 from cobalance.settings import GroupSettings, MemberSettings
 
 if TYPE_CHECKING:

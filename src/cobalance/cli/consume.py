@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import anyio
 from cyclopts import Parameter
 
-from cobalance.actions import Problem
 from cobalance.cli.options import (
     DEFAULT_AMQP_URL,
     THIS_REDIS,
@@ -26,8 +25,9 @@ from cobalance.cli.output import remark
 from cobalance.cli.source_options import SourceOptions
 from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.runner import drain_timed_out, obey_signals
+from cobalance.group.runner import drain_timed_out, obey_signals
+from cobalance.member.actions import Problem
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.settings import MemberSettings
 
 NO_SETTINGS = SettingOptions()

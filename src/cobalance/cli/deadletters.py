@@ -12,7 +12,12 @@ from cobalance.cli.exits import FAILED
 from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, Json, Name
 from cobalance.cli.output import print_json, print_table, remark
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.dead_letters import DeadLetter, drop_dead_letters, read_dead_letters, replay_dead_letters
+from cobalance.rabbitmq.consume.dead_letters import (
+    DeadLetter,
+    drop_dead_letters,
+    read_dead_letters,
+    replay_dead_letters,
+)
 
 COLUMNS = ("MESSAGE-ID", "QUEUE", "GROUP", "FAILURES", "DIED", "BYTES", "ERROR")
 

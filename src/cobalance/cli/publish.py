@@ -13,8 +13,8 @@ from cyclopts import Parameter
 from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, ConnectTimeout
 from cobalance.cli.output import remark
 from cobalance.errors import Unreachable, UsageError
+from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
-from cobalance.patience import with_patience
 from cobalance.rabbitmq import Publisher
 
 Message = tuple[str | bytes | None, bytes]

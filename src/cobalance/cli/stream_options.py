@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cobalance.cli.offset_plan import read_time
 from cobalance.cli.options import duration_option
 from cobalance.rabbitmq import StreamSettings
-from cobalance.rabbitmq.stream_settings import Place, Start
+from cobalance.rabbitmq.model.stream_settings import Place, Start
 
 DEFAULTS = StreamSettings()
 

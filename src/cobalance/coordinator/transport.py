@@ -138,11 +138,11 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
     """
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
-        from cobalance.coordinator.memory import MemoryTransport
+        from cobalance.coordinator.memory.transport import MemoryTransport
 
         return MemoryTransport.named(rest)
     if separator and scheme in _CLUSTER:
-        from cobalance.coordinator.redis_cluster import ClusterTransport
+        from cobalance.coordinator.redis.cluster import ClusterTransport
 
         return ClusterTransport(url, call_timeout_ms=call_timeout_ms)
     if separator and scheme in _REDIS:
@@ -151,9 +151,9 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
 
 
 def _redis(url: str, scheme: str, call_timeout_ms: int) -> Transport:
-    from cobalance.coordinator.redis import RedisTransport
-    from cobalance.coordinator.redis_address import RedisAddress
-    from cobalance.coordinator.redis_sentinel import SentinelSource
+    from cobalance.coordinator.redis.address import RedisAddress
+    from cobalance.coordinator.redis.sentinel import SentinelSource
+    from cobalance.coordinator.redis.transport import RedisTransport
 
     if scheme.endswith("+sentinel"):
         return RedisTransport(SentinelSource(url), call_timeout_ms=call_timeout_ms, fails_over=True)

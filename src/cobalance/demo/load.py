@@ -10,8 +10,8 @@ from concurrent.futures import Future
 
 from cobalance.demo.options import BACKLOG_A_PARTITION, MESSAGES_A_KEY, RATE_A_PARTITION
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.publisher import Publisher
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.publisher import Publisher
 
 SLICE_S = 0.02
 """Messages leave in small bursts, so many times a second."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.topic import MAX_PARTITIONS, QueueType
+from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, QueueType
 from cobalance.settings import GroupSettings, Mode
 
 RATE_A_PARTITION = 80

@@ -29,8 +29,8 @@ from cobalance.demo.supervisor import Supervisor
 from cobalance.demo.verdict import judge
 from cobalance.demo.view import view_for
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.broker import create_topic, delete_topic
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
 from cobalance.servers import Servers, running
 
 NARROWEST = 110

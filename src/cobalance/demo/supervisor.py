@@ -24,8 +24,8 @@ from cobalance.demo.story import FOUNDERS, Step, story
 from cobalance.demo.view import View
 from cobalance.errors import CobalanceError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
-from cobalance.rabbitmq.broker import ready_messages
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
 
 LOOK_S = 0.05

@@ -21,11 +21,11 @@ import anyio
 from cobalance.demo.evidence import Record
 from cobalance.demo.options import HANDLER_MS, PREFETCH
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.delivery import Delivery
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
 from cobalance.settings import GroupSettings
-from cobalance.wakeup import Wakeup
+from cobalance.threads.wakeup import Wakeup
 
 
 class Handler:

@@ -1,6 +1,20 @@
 """RabbitMQ below the group: topics, publishing, and consuming one partition for one tenure."""
 
-from cobalance.rabbitmq.broker import (
+from cobalance.rabbitmq.consume.dead_letters import (
+    DeadLetter,
+    drop_dead_letters,
+    read_dead_letters,
+    replay_dead_letters,
+)
+from cobalance.rabbitmq.model.hashing import partition_of
+from cobalance.rabbitmq.model.queues import Guard, Queue
+from cobalance.rabbitmq.model.retention import Retention
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.rabbitmq.publish.envelopes import Properties
+from cobalance.rabbitmq.publish.publisher import AsyncPublisher, Publisher
+from cobalance.rabbitmq.topics.broker import (
     check_topic,
     create_topic,
     delete_topic,
@@ -8,18 +22,9 @@ from cobalance.rabbitmq.broker import (
     read_topic,
     verify_topic,
 )
-from cobalance.rabbitmq.dead_letters import DeadLetter, drop_dead_letters, read_dead_letters, replay_dead_letters
-from cobalance.rabbitmq.delivery import Delivery
-from cobalance.rabbitmq.envelopes import Properties
-from cobalance.rabbitmq.growth import describe_topic, grow_topic, prune_topic
-from cobalance.rabbitmq.hashing import partition_of
-from cobalance.rabbitmq.management import ListedTopic, list_topics
-from cobalance.rabbitmq.publisher import AsyncPublisher, Publisher
-from cobalance.rabbitmq.queues import Guard, Queue
-from cobalance.rabbitmq.retention import Retention
-from cobalance.rabbitmq.sources import BoundQueues, MatchingQueues
-from cobalance.rabbitmq.stream_settings import StreamSettings
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.topics.growth import describe_topic, grow_topic, prune_topic
+from cobalance.rabbitmq.topics.management import ListedTopic, list_topics
+from cobalance.rabbitmq.topics.sources import BoundQueues, MatchingQueues
 
 __all__ = [
     "AsyncPublisher",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cobalance.rabbitmq.broker import create_topic
 from cobalance.rabbitmq.memory import MemoryRabbitMQ
-from cobalance.rabbitmq.publisher import Publisher
-from cobalance.rabbitmq.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance.rabbitmq.topics.broker import create_topic
 
 if TYPE_CHECKING:
-    from cobalance.rabbitmq.envelopes import Headers, Key
+    from cobalance.rabbitmq.publish.envelopes import Headers, Key
 
 
 class Broker:

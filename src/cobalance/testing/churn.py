@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
-from cobalance.coordinator.memory_store import MemoryStore, real_clock_us
+from cobalance.coordinator.memory.store import MemoryStore, real_clock_us
 from cobalance.coordinator.transport import Script
 from cobalance.errors import UnknownGroup, UsageError
-from cobalance.group import Group
-from cobalance.rabbitmq.consumer_group import ConsumerGroup
+from cobalance.group.group import Group
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.testing.member import Member, connection_name
 from cobalance.testing.transport import OwnTransport
@@ -20,7 +20,7 @@ from cobalance.testing.transport import OwnTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cobalance.rabbitmq.consumer_options import ConsumerSource
+    from cobalance.rabbitmq.consume.consumer_options import ConsumerSource
     from cobalance.testing.broker import Broker
 
 SETTINGS = GroupSettings(

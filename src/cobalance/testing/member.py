@@ -6,15 +6,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cobalance.errors import MembershipError
-from cobalance.portal import EventLoopThread, call_in
-from cobalance.worker_threads import Daemons
+from cobalance.threads.portal import EventLoopThread, call_in
+from cobalance.threads.worker_threads import Daemons
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from anyio.from_thread import BlockingPortal
 
-    from cobalance.group import Group
+    from cobalance.group.group import Group
     from cobalance.testing.transport import OwnTransport
 
 

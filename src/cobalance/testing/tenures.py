@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cobalance.tenure import Tenure
+    from cobalance.group.tenure import Tenure
 
 
 def ask_back(tenure: Tenure) -> None:

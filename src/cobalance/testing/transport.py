@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cobalance.coordinator.memory import MemoryTransport
+from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.errors import Unreachable
 
 if TYPE_CHECKING:

@@ -1,0 +1,238 @@
+"""A Redis in this process: the part of one that coordinator scripts use, run by Lua and strict where Redis is lenient.
+
+It refuses keys that were not declared, keys of more than one cluster slot, unknown commands and options, and global
+variables; it shuffles what Redis returns in no promised order; its clock stands still during a script and can be yours.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from cobalance.coordinator.memory.lua_engine import LuaEngine
+from cobalance.coordinator.state import KeyState, State
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, MALFORMED, Reply, Script
+from cobalance.errors import ScriptFailed
+
+ClockUs = Callable[[], int]
+"""The server's clock: microseconds since 1970."""
+
+Deliver = Callable[[str, bytes], None]
+
+_FUNCTIONS = (
+    *("compile", "declare", "run", "piece", "take_outbox", "set_subscribers"),
+    *("dump", "load", "snapshot", "restore", "clear", "seed"),
+    *("die_at", "writes"),
+)
+_PIECE = 4000
+_MOST_KEY_SETS = 10_000
+
+
+def real_clock_us() -> int:
+    """The clock of the machine."""
+    return time.time_ns() // 1000
+
+
+@attrs.frozen
+class Snapshot:
+    """A state of one store, kept in Lua: cheap to take and to restore, of no use elsewhere."""
+
+    entries: Any = attrs.field(repr=False)
+
+
+class MemoryStore:
+    """The data, and the scripts that work on it. Safe to use from several threads.
+
+    Args:
+        lua: ``luajit21``, ``lua51`` or ``lua54``; by default the variable COBALANCE_LUA, or the fastest there is.
+        seed: decides the order in which unordered replies come out.
+        clock_us: what scripts read as TIME.
+        identity: what a Redis would call its run id; random by default.
+    """
+
+    def __init__(
+        self, *, lua: str | None = None, seed: int = 0, clock_us: ClockUs = real_clock_us, identity: str | None = None
+    ) -> None:
+        self.identity = secrets.token_hex(20) if identity is None else identity
+        self.clock_us = clock_us
+        self._lock = threading.RLock()
+        self._engine = LuaEngine(lua)
+        lua_store = self._engine.store
+        self._lua = {name: lua_store[name.encode()] for name in _FUNCTIONS}
+        self._run = self._lua["run"]
+        self._scripts: dict[str, Any] = {}
+        self._key_sets: dict[tuple[str, ...], Any] = {}
+        self._receivers: dict[str, list[Deliver]] = {}
+        self.seed(seed)
+
+    @property
+    def engine(self) -> str:
+        """The Lua that runs it."""
+        return self._engine.name
+
+    def begin_anew(self, seed: int, *, clock_us: ClockUs, identity: str) -> None:
+        """Becomes as good as a new store: no data, nobody who listens. Only what was compiled stays, which is why one does this."""
+        with self._lock:
+            self.flush()
+            for channel in list(self._receivers):
+                self._receive(channel, [])
+            self.clock_us, self.identity = clock_us, identity
+            self.seed(seed)
+            self.die_at(0)
+
+    def seed(self, seed: int) -> None:
+        """Starts the shuffling of unordered replies anew."""
+        with self._lock:
+            self._lua["seed"](seed)
+
+    def run(
+        self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes], *, identify: bool = False
+    ) -> Reply:
+        """Runs a script and then delivers what it published; `identify` puts the identity in front of the arguments.
+
+        Raises:
+            ScriptFailed: it raised an error or broke a rule; as in Redis, what it wrote before remains.
+        """
+        encoded = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+        with self._lock:
+            if identify:
+                encoded.insert(0, self.identity.encode())
+            compiled = self._scripts.get(script.sha) or self._compile(script)
+            key_set = self._key_sets.get(tuple(keys)) or self._declare(script, keys)
+            results = self._run(compiled, key_set, self.clock_us(), *encoded)
+            if identify and _is_doubt(results):
+                results = self._run(compiled, key_set, self.clock_us(), CERTAIN.encode() + encoded[0], *encoded[1:])
+            reply, waiting = self._read(script, results)
+            deliveries = self._deliveries() if waiting else ()
+        for deliver, channel, message in deliveries:
+            deliver(channel, message)
+        return reply
+
+    def die_at(self, write: int) -> None:
+        """One of the scripts to come ends at this write, the first of the next one being 1: as in Redis when the user's permission
+        for that command is withdrawn, what it wrote before remains. Counts them anew; 0 lets all pass.
+        """
+        with self._lock:
+            self._lua["die_at"](write)
+
+    @property
+    def writes(self) -> int:
+        """How many there were since the last :meth:`die_at`."""
+        return int(self._lua["writes"]())
+
+    def _compile(self, script: Script) -> Any:
+        compiled, problem = self._lua["compile"](script.source.encode())
+        if not compiled:
+            raise ScriptFailed(f"The script {script.name} does not compile: {_words(problem)}", outcome="not_executed")
+        self._scripts[script.sha] = compiled
+        return compiled
+
+    def _declare(self, script: Script, keys: Sequence[str]) -> Any:
+        key_set = self._lua["declare"](*[key.encode() for key in keys])
+        if not key_set:
+            reason = (
+                f"The keys of the script {script.name} lie in several cluster slots; give all of them the same {{tag}}."
+            )
+            raise ScriptFailed(reason, outcome="not_executed")
+        if len(self._key_sets) >= _MOST_KEY_SETS:
+            self._key_sets.clear()
+        self._key_sets[tuple(keys)] = key_set
+        return key_set
+
+    def _read(self, script: Script, results: Any) -> tuple[Reply, int]:
+        flat = iter(results)
+        status = next(flat)
+        if status >= 0:
+            return _decode(flat), status
+        if status == -3:
+            waiting, size = flat
+            return _decode(self._pieces(size)), waiting
+        kind = "failed" if status == -1 else "broke a rule"
+        words = _words(next(flat))
+        refused = words.startswith(MALFORMED)  # it looked at its arguments first, and did nothing
+        raise ScriptFailed(
+            f"The script {script.name} {kind}: {words}", outcome="not_executed" if refused else "unknown"
+        )
+
+    def _pieces(self, size: int) -> Iterator[Any]:
+        for start in range(1, size + 1, _PIECE):
+            piece = self._lua["piece"](start, min(start + _PIECE - 1, size))
+            yield from piece if isinstance(piece, tuple) else (piece,)
+
+    def _deliveries(self) -> list[tuple[Deliver, str, bytes]]:
+        flat = list(self._pieces(self._lua["take_outbox"]()))
+        messages = [(channel.decode(), message) for channel, message in zip(flat[::2], flat[1::2], strict=True)]
+        return [
+            (deliver, channel, message) for channel, message in messages for deliver in self._receivers.get(channel, ())
+        ]
+
+    def subscribe(self, channel: str, deliver: Deliver) -> None:
+        """Calls `deliver` with each message published there, on the publisher's thread, after its script has ended."""
+        with self._lock:
+            self._receive(channel, [*self._receivers.get(channel, []), deliver])
+
+    def unsubscribe(self, channel: str, deliver: Deliver) -> None:
+        """Ends a subscription, if there is one."""
+        with self._lock:
+            self._receive(channel, [it for it in self._receivers.get(channel, []) if it != deliver])
+
+    def _receive(self, channel: str, receivers: list[Deliver]) -> None:
+        self._receivers[channel] = receivers
+        if not receivers:
+            del self._receivers[channel]
+        self._lua["set_subscribers"](channel.encode(), len(receivers))
+
+    def dump(self) -> State:
+        """The whole state in canonical form: equal for equal states, of whatever store or Redis."""
+        with self._lock:
+            rows: Any = _decode(self._pieces(self._lua["dump"](self.clock_us())))
+        return tuple(KeyState.of(*row) for row in rows)
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now, at the cost of one table of its keys."""
+        with self._lock:
+            return Snapshot(self._lua["snapshot"]())
+
+    def restore(self, state: Snapshot | State) -> None:
+        """Makes the state what it was; subscriptions and identity stay."""
+        with self._lock:
+            if isinstance(state, Snapshot):
+                self._lua["restore"](state.entries)
+                return
+            self.flush()
+            for key in state:
+                self._lua["load"](
+                    key.key, key.kind.encode(), key.expires_at_ms or False, self._engine.table(key.nested())
+                )
+
+    def flush(self) -> None:
+        """Removes all data, as FLUSHALL does."""
+        with self._lock:
+            self._lua["clear"]()
+
+
+def _decode(flat: Iterator[Any]) -> Reply:
+    """The next value of a flat list, as ``store.lua`` makes one."""
+    return _value(next(flat), flat)
+
+
+def _value(head: Any, rest: Iterator[Any]) -> Reply:
+    if head is True:
+        count = next(rest)
+        return [_value(it, rest) if it is True or it is False else it for it in islice(rest, count)] if count else []
+    return None if head is False else head
+
+
+def _is_doubt(results: Any) -> bool:
+    """Whether a script wants to hear the identity again, as one read for this very call: here each one is."""
+    return isinstance(results, tuple) and results[0] == -1 and results[1].startswith(DOUBTED.encode())
+
+
+def _words(problem: Any) -> str:
+    return problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)

@@ -1,0 +1,1 @@
+"""The coordinator in a Redis: one server, several, behind Sentinels, or a cluster."""

@@ -1,0 +1,197 @@
+"""Redis Cluster: every key of a group lies on one node, since all share a hash tag; this finds the node and follows it.
+
+What the cluster says of itself is learned from whichever node answers. A node that is not, or no longer, in charge says who is
+(MOVED), and with that that it did not execute anything, so the call may be made there. While a slot moves, some keys of a group are
+on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, as long as any call may take. After a failover or a move of the slot the
+group finds itself on another server, and recovers as after any other change of server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar, cast
+
+from redis.crc import key_slot
+
+from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.coordinator.redis.address import RedisAddress
+from cobalance.coordinator.redis.failures import Redirected, Resharding
+from cobalance.coordinator.redis.hosts import HostsUrl, shown
+from cobalance.coordinator.redis.listener import RedisListener
+from cobalance.coordinator.redis.transport import RedisTransport
+from cobalance.coordinator.transport import OnHint, Reply, Script, not_a_coordinator_url
+from cobalance.errors import ServerError, Unreachable
+
+_REDIRECTIONS = 5
+"""Redis Cluster settles within one or two; more would be a cluster that does not agree with itself."""
+
+_RESHARDING_PAUSE_S = 0.02
+"""A group's few keys are moved within milliseconds; nodes do not tell when they are done."""
+
+T = TypeVar("T")
+Node = tuple[str, int]
+
+
+class ClusterTransport:
+    """A :class:`Transport` over as many connections as there are nodes in use."""
+
+    def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
+        """From a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
+
+        Raises:
+            UsageError: it is not one.
+        """
+        parts = HostsUrl.parse(url)
+        if parts.path not in {(), ("0",)}:
+            raise not_a_coordinator_url("a cluster has the database 0 only")
+        self.place = shown(f"{parts.scheme}+cluster", parts.hosts)
+        self._seeds = [parts.address(host, login=parts.login) for host in parts.hosts]
+        self._timeout_ms = call_timeout_ms
+        self._nodes: list[Node] = [seed.address for seed in self._seeds]
+        """All that were ever heard of, since those in the URL may be gone when the others are needed."""
+        self._transports: dict[Node, RedisTransport] = {}
+        self._warned: set[str] = set()
+        self._owners: list[tuple[range, Node]] = []
+        """Who is in charge of which slots; the first entry that has a slot counts."""
+        self._turns = count()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<ClusterTransport to {self.place}>"
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs the script once, on the node that has the keys; see :class:`Transport`."""
+        return self._at(keys[0], lambda node: node.call(script, keys, args))
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Entries after an id; see :class:`Transport`."""
+        return self._at(key, lambda node: node.read_stream(key, after, count))
+
+    def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
+        """Entries between two ids; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_range(key, first, last, count))
+
+    def read_newest(self, key: str, last: str = "+") -> Reply:
+        """The newest entry; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_newest(key, last))
+
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
+        """The groups of all nodes; see :class:`Transport`."""
+        return sorted({name for node in self._masters() for name in node.list_groups(key_prefix)})
+
+    def list_keys(self, pattern: str) -> set[str]:
+        """The keys of all nodes that match; see :class:`RedisTransport`."""
+        return {key for node in self._masters() for key in node.list_keys(pattern)}
+
+    def _masters(self) -> list[RedisTransport]:
+        with self._lock:
+            self._learn()
+            return [self._known(node) for node in {node for _, node in self._owners}]
+
+    def listen(self, on_hint: OnHint) -> RedisListener:
+        """A hint published at one node is heard at all, so any will do."""
+        return RedisListener(self, on_hint)
+
+    def locate(self, timeout_ms: int) -> RedisAddress:
+        """For the listener: the nodes by turns, so that one that is gone is left behind."""
+        del timeout_ms
+        with self._lock:
+            node = self._nodes[next(self._turns) % len(self._nodes)]
+        return self._seeds[0].at(*node)
+
+    def close(self) -> None:
+        """Ends all connections; waits for calls that are under way."""
+        with self._lock:
+            self._closed = True
+            transports, self._transports = list(self._transports.values()), {}
+        for transport in transports:
+            transport.close()
+
+    def _at(self, key: str, action: Callable[[RedisTransport], T]) -> T:
+        patient_until = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                return self._at_owner(key_slot(key.encode()), action)
+            except Resharding:
+                if time.monotonic() > patient_until:
+                    raise
+            time.sleep(_RESHARDING_PAUSE_S)
+
+    def _at_owner(self, slot: int, action: Callable[[RedisTransport], T]) -> T:
+        for _ in range(_REDIRECTIONS):
+            node = self._owner(slot)
+            try:
+                return action(self._transport(node))
+            except Redirected as redirected:
+                owner = (redirected.host or node[0], redirected.port)
+            except Resharding:
+                raise
+            except Unreachable:
+                self._forget()  # It may have been replaced: the others are asked before the next call.
+                raise
+            self._put_in_charge(slot, owner)
+        raise Unreachable(f"The nodes of {self.place} send us from one to the other; is the cluster changing?")
+
+    def _owner(self, slot: int) -> Node:
+        with self._lock:
+            if not self._owners:
+                self._learn()
+            found = next((node for slots, node in self._owners if slot in slots), None)
+        if found is None:
+            raise Unreachable(f"No node of the cluster {self.place} is in charge of slot {slot}; is it complete?")
+        return found
+
+    def _put_in_charge(self, slot: int, node: Node) -> None:
+        with self._lock:
+            self._owners.insert(0, (range(slot, slot + 1), node))
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._owners.clear()
+
+    def _learn(self) -> None:
+        failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
+        for node in tuple(self._nodes):
+            # By turns: what one that was cut off believes is not believed twice.
+            self._nodes.remove(node)
+            self._nodes.append(node)
+            try:
+                reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
+            except ServerError as error:
+                failure = error
+                continue
+            self._take_in(cast("list[list[Reply]]", reply), node)
+            return
+        raise failure
+
+    def _take_in(self, rows: list[list[Reply]], asked: Node) -> None:
+        """Each row: first slot, last slot, the master, its replicas."""
+        self._owners.clear()
+        for first, last, *nodes in rows:
+            named = [_node(cast("list[Reply]", node), asked) for node in nodes]
+            self._owners.append((range(cast("int", first), cast("int", last) + 1), named[0]))
+            self._nodes += [node for node in named if node not in self._nodes]
+
+    def _transport(self, node: Node) -> RedisTransport:
+        with self._lock:
+            return self._known(node)
+
+    def _known(self, node: Node) -> RedisTransport:
+        if self._closed:
+            raise Unreachable(f"This connection to {self.place} was closed: open another.")
+        if node not in self._transports:
+            address = self._seeds[0].at(*node)
+            self._transports[node] = RedisTransport(
+                address, call_timeout_ms=self._timeout_ms, fails_over=True, warned=self._warned
+            )
+        return self._transports[node]
+
+
+def _node(described: list[Reply], asked: Node) -> Node:
+    """Host (empty for that of the node that was asked), port, and more."""
+    host, port = cast("bytes | None", described[0]), cast("int", described[1])
+    return host.decode() if host else asked[0], port

@@ -1,0 +1,169 @@
+"""Receives hints from Redis on a thread and a connection of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_errors
+
+from cobalance.coordinator.entries import hint_version
+from cobalance.coordinator.redis.address import NotConnected
+from cobalance.coordinator.redis.failures import connect_failure, permission_missing
+from cobalance.coordinator.transport import RESYNC, OnHint
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.redis.hosts import RedisSource
+
+_log = logging.getLogger("cobalance.coordinator")
+
+_POLL_S = 1.0
+_PING_EVERY_S = 5.0
+"""A peer that vanished without a word is noticed after two of these; heartbeats carry the news in the meantime."""
+_TIMEOUT_MS = 2000
+_BACKOFF_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+
+
+class RedisListener:
+    """Hints of one Redis. All of its socket work happens on its own thread; the others only say what they want."""
+
+    def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
+        self._source = source
+        self._on_hint = on_hint
+        self._wanted: frozenset[str] = frozenset()
+        self._wanted_lock = threading.Lock()
+        self._closed = threading.Event()
+        self._bell, self._waker = socket.socketpair()
+        self._bell.setblocking(False)
+        self._waker.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"cobalance hints {source.place}", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, channel: str) -> None:
+        """Begins to listen, soon; see :class:`Listener`."""
+        with self._wanted_lock:
+            self._wanted |= {channel}
+        self._wake()
+
+    def unsubscribe(self, channel: str) -> None:
+        """Ends listening, soon."""
+        with self._wanted_lock:
+            self._wanted -= {channel}
+        self._wake()
+
+    def close(self) -> None:
+        """Ends the thread and its connection."""
+        self._closed.set()
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=2 * _TIMEOUT_MS / 1000)
+
+    def _wake(self) -> None:
+        # A full bell rings already; one that is gone belonged to a listener that is closed.
+        with contextlib.suppress(OSError):
+            self._waker.send(b"!")
+
+    def _run(self) -> None:
+        try:
+            self._listen_until_closed()
+        except Exception:  # noqa: BLE001 -- a defect of ours: a dead thread would tell nobody
+            _log.exception("Hints have ended: changes are noticed at the next heartbeat only. Please report this")
+        finally:
+            self._bell.close()
+            self._waker.close()
+
+    def _listen_until_closed(self) -> None:
+        failures = 0
+        while not self._closed.is_set():
+            session = _Session(self._source, self._on_hint)
+            try:
+                session.open()
+                if failures:
+                    _log.info("Hints come again from Redis at %s", self._source.place)
+                while not self._closed.is_set():
+                    session.follow(self._wanted)
+                    self._wait(session.wait_for(), _POLL_S)
+            except redis_errors.NoPermissionError as error:
+                _log.warning(
+                    "%s Until then changes are noticed at the next heartbeat.",
+                    permission_missing(error, self._source.place, "hints"),
+                )
+                return
+            except (redis_errors.RedisError, OSError) as error:
+                failures = 0 if session.is_open else failures
+                if failures == 0 and not self._closed.is_set():
+                    # Where more than hints is lost, the calls tell.
+                    _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
+            finally:
+                session.close()
+            self._wait((), _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            failures += 1
+
+    def _wait(self, others: tuple[Any, ...], timeout_s: float) -> None:
+        ready, _, _ = select.select([self._bell, *others], [], [], timeout_s)
+        if self._bell in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._bell.recv(4096)
+
+
+class _Session:
+    """One connection's life."""
+
+    def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
+        self._source = source
+        self._connection: Any = NotConnected()
+        self._on_hint = on_hint
+        self._asked: frozenset[str] = frozenset()
+        self._last_heard_s = time.monotonic()
+        self._pinged = False
+        self.is_open = False
+
+    def open(self) -> None:
+        self._connection = self._source.locate(_TIMEOUT_MS).connection(_TIMEOUT_MS)
+        self._connection.connect()
+        self.is_open = True
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+    def wait_for(self) -> tuple[Any, ...]:
+        # redis-py has no public way to wait for a connection and something else.
+        return (self._connection._sock,)  # noqa: SLF001
+
+    def follow(self, wanted: frozenset[str]) -> None:
+        """Brings the subscriptions in line with what is wanted, and reads what has come."""
+        if wanted - self._asked:
+            self._connection.send_command("SUBSCRIBE", *sorted(wanted - self._asked))
+        if self._asked - wanted:
+            self._connection.send_command("UNSUBSCRIBE", *sorted(self._asked - wanted))
+        self._asked = wanted
+        while self._connection.can_read(0):
+            self._last_heard_s, self._pinged = time.monotonic(), False
+            self._handle(self._connection.read_response())
+        self._check_alive()
+
+    def _handle(self, message: Any) -> None:
+        if not isinstance(message, list) or message[0] not in {b"message", b"subscribe"}:
+            return
+        channel = message[1].decode()
+        if channel in self._asked:
+            self._tell(channel, hint_version(message[2]) if message[0] == b"message" else RESYNC)
+
+    def _tell(self, channel: str, version: int) -> None:
+        try:
+            self._on_hint(channel, version)
+        except Exception:  # noqa: BLE001 -- a fault in the receiver must not end everybody's hints
+            _log.exception("A hint could not be handed on")
+
+    def _check_alive(self) -> None:
+        silent_s = time.monotonic() - self._last_heard_s
+        if silent_s > 2 * _PING_EVERY_S:
+            raise redis_errors.TimeoutError("Timeout waiting for PONG")
+        if silent_s > _PING_EVERY_S and not self._pinged:
+            self._pinged = True
+            self._connection.send_command("PING")

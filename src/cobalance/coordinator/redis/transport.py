@@ -1,0 +1,300 @@
+"""Runs coordinator scripts on a real Redis, over one connection of our own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from redis import exceptions as redis_errors
+
+from cobalance.coordinator.entries import read_entries
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names, groups_pattern, place_of
+from cobalance.coordinator.redis.address import NotConnected, RedisAddress, Wire
+from cobalance.coordinator.redis.damage import damage
+from cobalance.coordinator.redis.failures import ACL_PLACE, call_failure, connect_failure, not_redis
+from cobalance.coordinator.redis.hosts import RedisSource
+from cobalance.coordinator.redis.listener import RedisListener
+from cobalance.coordinator.redis.permissions import PUBLISH, is_inside_script, lacking, named, refusal
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
+from cobalance.errors import EvictingPolicy, ServerError, Unreachable
+
+_log = logging.getLogger("cobalance.coordinator")
+
+Word = str | int | bytes
+
+_SPLIT_BRAIN = (
+    "min-replicas-to-write is 0, so a master that is cut off from its replicas goes on beside the one that takes its place, and two "
+    "members may work one resource; on every server, set min-replicas-to-write 1, and min-replicas-max-lag to at least three seconds "
+    "less than another master takes to be appointed (Sentinel: down-after-milliseconds)"
+)
+
+_KEYS_A_SCAN = 1_000
+"""Looking at so many keys takes Redis well under a millisecond."""
+
+
+class RedisTransport:
+    """One Redis, one connection, one call at a time.
+
+    The connection is ours alone, so the identity read when it was made is that of the server behind every call on it. Any
+    doubt about its state (an error, a timeout, bytes nobody asked for) ends it, and the next call makes a new one.
+    """
+
+    def __init__(
+        self,
+        source: RedisSource,
+        *,
+        call_timeout_ms: int = 2000,
+        fails_over: bool = False,
+        warned: set[str] | None = None,
+    ) -> None:
+        """`fails_over`: another server may take this one's place. `warned`: what was said already, where several share it."""
+        self._source, self._place = source, source.place
+        self._address: RedisAddress | None = None
+        self._timeout_ms = call_timeout_ms
+        self._connection: Wire = NotConnected()
+        self._identity = ""
+        self._greeted = False
+        self._in_step = False
+        self._permitted: set[str] = set()
+        """For which groups, by their first key, this connection's user was found to have all that scripts need."""
+        self._fails_over = fails_over
+        self._warned = set() if warned is None else warned
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<RedisTransport to {self._place}>"
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        """Runs the script once; see :class:`Transport`."""
+
+        def evaluate(connection: Wire) -> Reply:
+            try:
+                return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
+            except redis_errors.ResponseError as error:
+                if not str(error).startswith(DOUBTED):
+                    raise
+            self._identity = _identity(self._facts(connection))
+            return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
+
+        def run(connection: Wire) -> Reply:
+            self._check_permitted(connection, script, keys[0])
+            try:
+                return evaluate(connection)
+            except redis_errors.ResponseError as error:
+                failed = error
+            ask = partial(_exchange, connection)
+            if is_inside_script(failed):
+                raise named(failed, script, keys[0], ask)
+            raise damage(failed, keys, ask) or failed
+
+        return self._perform(run, f"the script {script.name}")
+
+    def _check_permitted(self, connection: Wire, script: Script, key: str) -> None:
+        """Once a connection and group: a command that is missing would end a script between its writes."""
+        if key in self._permitted:
+            return
+        missing = lacking(script, key, partial(_exchange, connection))
+        if PUBLISH in missing:
+            prefix, _ = place_of(key) or (DEFAULT_PREFIX, "")
+            self._warn(
+                f"hints cannot be published (PUBLISH, channels {prefix}:*), so members hear of a change only at their next "
+                f"heartbeat; {ACL_PLACE}"
+            )
+        if missing - {PUBLISH}:
+            raise refusal(missing)
+        self._permitted.add(key)
+
+    def listen(self, on_hint: OnHint) -> RedisListener:
+        """Hints arrive on a thread of the listener, which has a connection of its own."""
+        return RedisListener(self._source, on_hint)
+
+    def ask(self, *words: Word, doing: str) -> Reply:
+        """One command, for what no script can tell. Raises what :meth:`call` does; `doing` says what it is for."""
+        return self._perform(lambda connection: _exchange(connection, *words), doing)
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Entries after an id; see :class:`Transport`."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XRANGE", key, f"({after}", "+", "COUNT", count)
+
+        return read_entries(self._perform(read, "reading a journal"))
+
+    def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
+        """At most `count` entries of a stream from one id to another, oldest first, as Redis sent them: for whoever reads many."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XRANGE", key, first, last, "COUNT", count)
+
+        return self._perform(read, "reading a journal")
+
+    def read_newest(self, key: str, last: str = "+") -> Reply:
+        """The newest entry of a stream up to an id, in a list; an empty list when there is none."""
+
+        def read(connection: Wire) -> Reply:
+            return _exchange(connection, "XREVRANGE", key, last, "-", "COUNT", 1)
+
+        return self._perform(read, "reading a journal")
+
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
+        """The groups of this database; see :class:`Transport`."""
+        return group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
+
+    def list_keys(self, pattern: str) -> set[str]:
+        """The keys of this database that match, in Redis's glob syntax; asked for piece by piece, so that nobody waits for it."""
+        found, cursor = set[str](), "0"
+        while True:
+            cursor, keys = self._scan(cursor, pattern)
+            found.update(keys)
+            if cursor == "0":
+                return found
+
+    def _scan(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
+        """One call, which looks at a bounded part of the key space."""
+
+        def scan(connection: Wire) -> Reply:
+            return _exchange(connection, "SCAN", cursor, "MATCH", pattern, "COUNT", _KEYS_A_SCAN)
+
+        following, keys = cast("tuple[bytes, list[bytes]]", self._perform(scan, "listing the groups"))
+        return following.decode(), [key.decode(errors="replace") for key in keys]
+
+    def close(self) -> None:
+        """Ends the connection; waits for a call that is under way."""
+        with self._lock:
+            self._closed = True
+            self._connection.disconnect()
+
+    def _perform(self, action: Callable[[Wire], Reply], doing: str) -> Reply:
+        # Errors are raised outside of every except block: redis-py's own never hang on ours as their context.
+        with self._lock:
+            result = self._connect() or self._attempt(action, doing)
+        if isinstance(result, ServerError):
+            raise result
+        return result
+
+    def _attempt(self, action: Callable[[Wire], Reply], doing: str) -> Reply | ServerError:
+        self._in_step = False  # Whatever ends this call early, be it KeyboardInterrupt, leaves a reply on its way.
+        try:
+            reply = action(self._connection)
+        except (redis_errors.RedisError, OSError) as error:
+            failure = call_failure(error, self._place, doing)
+        else:
+            self._in_step = True
+            return reply
+        self._connection.disconnect()
+        return failure
+
+    def _connect(self) -> ServerError | None:
+        if self._closed:
+            return Unreachable(f"This connection to Redis at {self._place} was closed: open another.")
+        if self._is_usable():
+            return None
+        failure = self._reconnect()
+        if failure is None:
+            return None
+        self._connection.disconnect()
+        if self._greeted and isinstance(failure, Unreachable) and self._speaks_something_else():
+            return not_redis(self._place)
+        return failure
+
+    def _reconnect(self) -> ServerError | None:
+        self._connection.disconnect()
+        self._greeted = False
+        self._permitted.clear()
+        try:
+            address = self._source.locate(self._timeout_ms)
+            self._address, self._place = address, address.place
+            self._connection = address.connection(self._timeout_ms, self._greet)
+            self._connection.connect()
+        except ServerError as error:
+            return error
+        except (redis_errors.RedisError, OSError) as error:
+            return connect_failure(error, self._place)
+        return None
+
+    def _is_usable(self) -> bool:
+        """In step, and with nothing to read: an idle connection has something to read when the server closed it."""
+        if not self._in_step:
+            return False
+        try:
+            return not self._connection.can_read(0)
+        except (redis_errors.RedisError, OSError):
+            return False
+
+    def _greet(self, connection: Wire) -> None:
+        """Logs in on a new connection, and asks who is there. redis-py calls it whenever a socket was opened."""
+        self._greeted = True
+        connection.on_connect()
+        facts = self._facts(connection)
+        self._identity = _identity(facts)
+        self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
+        # INFO counts the good replicas of a master that cannot do without.
+        if self._fails_over and facts.get("role") == "master" and "min_slaves_good_slaves" not in facts:
+            self._warn(_SPLIT_BRAIN)
+
+    def _facts(self, connection: Wire) -> dict[str, str]:
+        try:
+            info = _exchange(connection, "INFO")
+        except redis_errors.NoPermissionError:
+            self._warn(
+                "INFO is not permitted, so its memory policy is not checked and a change of server is noticed late"
+            )
+            return {}
+        if not isinstance(info, bytes) or b"redis_version:" not in info:
+            raise redis_errors.InvalidResponse("not the reply to INFO")
+        lines = [line.partition(":") for line in info.decode(errors="replace").splitlines()]
+        return {name: value for name, _, value in lines}
+
+    def _check_policy(self, policy: str, maxmemory: str) -> None:
+        if policy != "noeviction" and maxmemory != "0":
+            raise EvictingPolicy(
+                f"Redis at {self._place} has maxmemory-policy {policy}, so it would drop parts of a group when memory "
+                "runs short; set maxmemory-policy noeviction, or use another Redis."
+            )
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("Redis at %s: %s", self._place, message)
+
+    def _speaks_something_else(self) -> bool:
+        """Who closes the connection during our greeting may be a server of another kind, whose words got lost when it did.
+
+        Eight bytes suit AMQP, which answers them with its name; to Redis they are a PING and an empty line.
+        """
+        if self._address is None or not self._address.is_tcp:
+            return False
+        try:
+            with socket.create_connection(self._address.address, timeout=self._timeout_ms / 1000) as probe:
+                probe.sendall(b"PING\r\n\r\n")
+                first = probe.recv(1)
+        except OSError:
+            return False
+        return first not in {b"", b"+", b"-"}
+
+
+def _identity(facts: dict[str, str]) -> str:
+    """Of the process, and of its data: a server that is overwritten as a replica and promoted again keeps its run id, but not
+    the id of its replication history. A master that no replica followed for an hour takes another one, too, which only
+    costs a round of claims.
+    """
+    return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
+
+
+def _exchange(connection: Wire, *words: Word) -> Reply:
+    connection.send_command(*words)
+    return cast("Reply", connection.read_response())
+
+
+def _evaluate(connection: Wire, script: Script, words: Sequence[Word]) -> Reply:
+    try:
+        return _exchange(connection, "EVALSHA", script.sha, *words)
+    except redis_errors.NoScriptError:
+        # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
+        _exchange(connection, "SCRIPT", "LOAD", script.source)
+        return _exchange(connection, "EVALSHA", script.sha, *words)

@@ -1,0 +1,99 @@
+"""A tenure being worked: where the engine's thread and the user's event loop meet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.member.events import Abandoned, DrainBegun, Drained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.group.worker import Worker
+    from cobalance.member.actions import AbortReason
+    from cobalance.member.events import Event
+
+
+class Assignment:
+    """Made on the engine's thread, adopted by the event loop, aborted from either.
+
+    An abort is complete when the event loop has stopped and the worker has stopped what needs no event loop. Code that never
+    returns is waited for here; the session gives it up after a while.
+    """
+
+    def __init__(self, resource: str, token: int, committed: int | None, post: Callable[[Event], None]) -> None:
+        self.resource, self.token, self.committed = resource, token, committed
+        self.predecessor: Assignment | None = None
+        self.tenure: Tenure | None = None
+        self.worker: Worker | None = None
+        self.resigned = False
+        self.closing = False
+        """``on_revoked`` has begun: a cancelled revocation cannot bring it back."""
+        self.waiting_since: int | None = None
+        """Since when (monotonic ms) the handler before it, which has not returned, keeps it from being worked."""
+        self.was_busy = False
+        """Whether the session was told so."""
+        self.aborted: AbortReason | None = None
+        self._post = post
+        self._lock = threading.Lock()
+        self._running = {"event loop", "worker"}
+        self._reported = False
+
+    @property
+    def current(self) -> bool:
+        """Whether this member still holds the resource, as far as it knows."""
+        return self.tenure is not None and self.aborted is None and not self._reported
+
+    @property
+    def busy_since(self) -> int | None:
+        """Since when (monotonic ms) something runs for it, or it waits for the handler before it."""
+        return self.waiting_since or (None if self.worker is None else self.worker.busy_since)
+
+    def adopt(self, tenure: Tenure, worker: Worker) -> bool:
+        """On the event loop: it may be worked now. False when it was aborted before it could begin."""
+        with self._lock:
+            self.tenure, self.worker = tenure, worker
+            return self.aborted is None
+
+    def begin_closing(self) -> bool:
+        """On the event loop: ``on_revoked`` is about to run. False when it was aborted before."""
+        with self._lock:
+            if self.aborted is not None:
+                return False
+            self.closing = True
+            self._post(DrainBegun(self.resource, self.token))
+            return True
+
+    def abort(self, reason: AbortReason) -> None:
+        """On the engine's thread."""
+        with self._lock:
+            if self.aborted is not None:
+                return
+            self.aborted, worker = reason, self.worker
+        if worker is None:
+            self._stopped("worker")
+        else:
+            worker.abort(reason, lambda: self._stopped("worker"))
+
+    def loop_stopped(self) -> None:
+        """On the event loop: nothing of this tenure runs there any more."""
+        self._stopped("event loop")
+
+    def report(self, event: Drained | Abandoned) -> None:
+        """Tells the session how the tenure ended, once, and what it took."""
+        with self._lock:
+            first, self._reported = not self._reported, True
+        if first:
+            effort = None if self.tenure is None else self.tenure.effort
+            self._post(attrs.evolve(event, effort=effort))
+
+    def _stopped(self, part: str) -> None:
+        with self._lock:
+            self._running.discard(part)
+            done, reason = not self._running, self.aborted
+        if done and reason is not None and reason != "lost":
+            self.report(Abandoned(self.resource, self.token, reason))

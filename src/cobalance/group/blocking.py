@@ -1,0 +1,298 @@
+"""What memberships without async have in common: tenures and calls for threads, and the group on an event loop in the background."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import anyio
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.group.group import Group
+from cobalance.group.own_code import ContainedExit, as_raised
+from cobalance.group.stay import ONCE
+from cobalance.group.tenure import Tenure
+from cobalance.threads.portal import EventLoopThread, call_in, within
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from anyio.from_thread import BlockingPortal
+
+    from cobalance.description import GroupDescription
+    from cobalance.settings import GroupSettings
+
+    BlockingListener = Callable[[list["BlockingTenure"]], None]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class BlockingTenure:
+    """A hold on one resource, for use in threads; see :class:`cobalance.Tenure`."""
+
+    resource: str
+    token: int
+    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    committed: int | None
+    """The committed offset at the beginning; ``None`` when there never was one."""
+    _inner: Tenure = attrs.field(repr=False, eq=False)
+    _group: Threaded = attrs.field(repr=False, eq=False)
+    _way_in: BlockingPortal = attrs.field(repr=False, eq=False)
+
+    @property
+    def active(self) -> bool:
+        """Whether new work may begin: nobody asks for the resource, and it is not lost. Look at it often."""
+        return self._inner.active
+
+    @property
+    def paused(self) -> bool:
+        """Whether new work is to wait for :meth:`BlockingGroup.resume`."""
+        return self._inner.paused
+
+    @property
+    def lost(self) -> bool:
+        """Whether the resource had to be let go at once: stop whatever you are doing with it."""
+        return self._inner.scope.cancel_called
+
+    def wait_draining(self, timeout: float | None = None) -> bool:
+        """Waits until no new work may begin; False when the time (s) is up first."""
+        self._group.check_process()
+        return call_in(self._way_in, _wait_draining, self._inner, timeout)
+
+    def commit(self, offset: int) -> None:
+        """Stores an offset for good; see :meth:`cobalance.Group.commit`. Refused once this tenure is over."""
+        self._group.check_process()
+        call_in(self._way_in, self._inner.commit, offset)
+
+    @contextmanager
+    def processing(self) -> Iterator[None]:
+        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        with self._inner.processing():
+            yield
+
+
+class BlockingMembership:
+    """What memberships in threads have in common: a group on an event loop in the background."""
+
+    def __init__(self, group: Threaded) -> None:
+        self._group = group
+        self._event_loop = EventLoopThread()
+        self._way_in: BlockingPortal
+        self._stay: AbstractContextManager[Group]
+        self._entered = self._started = False
+
+    def start(self) -> None:
+        """Enters the group, for programs that leave it elsewhere, with :meth:`stop`; any thread. A program that ends without that is taken
+        for one that has crashed.
+
+        Raises:
+            UsageError: it was entered before.
+            CobalanceError: a server cannot be used; the message says what to do.
+        """
+        self.__enter__()
+        self._started = True
+
+    def stop(self) -> None:
+        """Drains everything, hands it over, and ends what :meth:`start` has begun; any thread. Harmless where there is nothing to end.
+
+        Raises:
+            UsageError: work or a callback calls this, and it would wait for them; or a fork of the process that called :meth:`start`.
+            Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
+        """
+        if self._started:
+            self._group.check_process()
+        self._group.refuse_in_own_thread()
+        started, self._started = self._started, False
+        if started:
+            self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise UsageError(ONCE)
+        self._entered = True
+        with ExitStack() as stack:
+            self._way_in = stack.enter_context(self._event_loop)
+            self._stay = self._way_in.wrap_async_context_manager(self._group)
+            self._stay.__enter__()
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._group.is_copy:
+            return None
+        self._group.refuse_in_own_thread()
+        try:
+            with self._event_loop.ending(cancel=kind is not None):
+                return self._stay.__exit__(kind, error, trace)
+        except ContainedExit as exit_:
+            raise exit_.raised from None
+
+    @property
+    def _portal(self) -> BlockingPortal:
+        self._group.check_process()
+        return self._way_in
+
+    @property
+    def name(self) -> str:
+        """Of the group."""
+        return self._group.name
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The group's settings in force, once it is entered; see :class:`cobalance.Group`."""
+        return self._group.settings
+
+    @property
+    def member(self) -> str:
+        """This process's member id; it changes when the member has to join again."""
+        return self._group.member
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What has ended the membership, or is ending it; see :attr:`cobalance.Group.failed`."""
+        failed = self._group.failed
+        return None if failed is None else as_raised(failed)
+
+    @property
+    def tenures(self) -> dict[str, BlockingTenure]:
+        """What is held now, by resource."""
+        return {name: self._wrap(tenure) for name, tenure in self._group.tenures.items()}
+
+    def wait_held(self, *resources: str, timeout: float | None = None) -> list[BlockingTenure]:
+        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+
+        Raises:
+            TimeoutError: not within this time (s).
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        held = call_in(self._portal, within, timeout, self._group.wait_held, *resources)
+        return [self._wrap(tenure) for tenure in held]
+
+    def wait_left(self, timeout: float | None = None) -> None:
+        """Returns when the membership is over, be it by an exception.
+
+        Raises:
+            TimeoutError: it was not within this time (s).
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        call_in(self._portal, within, timeout, self._group.wait_left)
+
+    def commit(self, resource: str, offset: int) -> None:
+        """Stores an offset that outlives the tenure; see :meth:`cobalance.Group.commit`."""
+        call_in(self._portal, self._group.commit, resource, offset)
+
+    def pause(self, *resources: str) -> None:
+        """No new work is to begin on these before :meth:`resume`; see :meth:`cobalance.Group.pause`."""
+        self._portal.call(self._group.pause, *resources)
+
+    def resume(self, *resources: str) -> None:
+        """Undoes :meth:`pause`."""
+        self._portal.call(self._group.resume, *resources)
+
+    def leave(self, *, remain: bool | None = None) -> None:
+        """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
+        self._group.check_process()
+        self._group.refuse_in_own_thread()
+
+        async def leave() -> None:
+            await self._group.leave(remain=remain)
+
+        call_in(self._portal, leave)
+
+    def describe(self) -> GroupDescription:
+        """The group as it is now: settings, members, resources."""
+        return call_in(self._portal, self._group.describe)
+
+    @contextmanager
+    def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
+        """Waits for a role, and has it for the length of the block, which ends soon after ``tenure.active`` has become
+        false. Leaving the block gives the role to another member, if there is one.
+        """
+        role = _Role(self._group, resource)
+        try:
+            yield self._wrap(call_in(self._portal, role.take))
+        finally:
+            if not self._group.is_copy:
+                self._portal.call(role.give)
+
+    def _wrap(self, tenure: Tenure) -> BlockingTenure:
+        return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._group, self._way_in)
+
+    def _listener(self, listener: BlockingListener | None) -> Callable[[list[Tenure]], Awaitable[None]] | None:
+        if listener is None:
+            return None
+
+        async def call(tenures: list[Tenure]) -> None:
+            await self._group.in_thread(lambda: listener([self._wrap(tenure) for tenure in tenures]))
+
+        return call
+
+
+@contextmanager
+def exits_contained() -> Iterator[None]:
+    """Around what waits for a thread of the program's."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ContainedExit(error) from error
+
+
+class Threaded(Group):
+    """The group in the background. Waits for threads even where a tenure was cancelled, since they cannot be; but no longer than the
+    membership.
+    """
+
+    async def in_thread(self, do: Callable[[], T]) -> T:
+        """Calls the program's code in a thread of its own."""
+        return await self._in_thread(do)
+
+    async def _in_thread(self, do: Callable[[], T]) -> T:
+        with exits_contained():
+            return await super()._in_thread(do)
+
+    def refuse_in_own_thread(self) -> None:
+        """As leaving is refused in the tasks of an async group."""
+        self._own_code.refuse_leaving_in_thread()
+
+    async def take_role(self, resource: str | None) -> Tenure:
+        """Waits for a role; it is not released before it is given back."""
+        tenure = await self._wait_active(resource)
+        tenure.begin_use()
+        return tenure
+
+    async def give_role(self, tenure: Tenure) -> None:
+        """Another member may have it."""
+        tenure.end_use()
+        if tenure.active:
+            self._resign(tenure)
+
+
+class _Role:
+    """A role that a thread waits for, and gives back even if an exception came over it while it waited."""
+
+    def __init__(self, group: Threaded, resource: str | None) -> None:
+        self._group, self._resource = group, resource
+        self._tenure: Tenure | None = None
+
+    async def take(self) -> Tenure:
+        """Waits for it."""
+        self._tenure = await self._group.take_role(self._resource)
+        return self._tenure
+
+    async def give(self) -> None:
+        """Whether it was taken or not."""
+        if self._tenure is not None:
+            await self._group.give_role(self._tenure)
+
+
+async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:
+    with anyio.move_on_after(seconds):
+        await tenure.wait_draining()
+        return True
+    return False

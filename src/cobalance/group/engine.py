@@ -1,0 +1,363 @@
+"""Runs a session: one thread that owns its events, one that makes its calls, one (the transport's) that hears its hints.
+
+None of them is the user's, so a handler that blocks the event loop for many session timeouts costs the member nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from contextlib import suppress
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Protocol
+
+from cobalance.coordinator.keys import EVERYBODY
+from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
+from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS
+from cobalance.errors import CobalanceError
+from cobalance.group.event_log import EventLog, seconds
+from cobalance.member import actions as act
+from cobalance.member import events as ev
+from cobalance.member.lateness import Lateness
+from cobalance.member.session import Phase, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cobalance.coordinator.client import Coordinator
+    from cobalance.settings import GroupSettings, MemberSettings
+
+log = logging.getLogger("cobalance")
+
+
+class Work(Protocol):
+    """Carries out what the session decides. Every method is called on the engine's thread and returns at once."""
+
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
+        """Begin to work a resource."""
+
+    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """Finish: post DrainBegun, then Drained."""
+
+    def keep(self, resource: str, token: int) -> None:
+        """Go on, unless DrainBegun was posted."""
+
+    def abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
+        """Stop at once: post Abandoned when that is done, unless it is lost anyway."""
+
+    def commit_done(self, ticket: int, outcome: ev.CommitOutcome) -> None:
+        """A commit was answered."""
+
+    def joined(self, member: str) -> None:
+        """The process is a member."""
+
+    def problem(self, problem: act.Problem) -> None:
+        """Something the user should know."""
+
+    def left(self) -> None:
+        """The session is over."""
+
+    def sample(self) -> Iterable[ev.Sample]:
+        """How the handlers are getting on that are busy, or were when last asked for."""
+
+    def settings_read(self, settings: GroupSettings) -> None:
+        """The group's settings, at each join and whenever somebody has changed them. On the thread that calls the coordinator."""
+
+    def in_flight(self) -> str:
+        """What is in flight, for people (in_flight.py), or "". On the thread that calls the coordinator."""
+
+    def flush(self) -> None:
+        """The actions of one event are complete."""
+
+
+def monotonic_ms() -> int:
+    """The member's own clock: it runs on while wall clocks are set."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def call_timeout_ms(session_timeout_ms: int) -> int:
+    """How long one call may take, so that two attempts fit into a third of the session timeout."""
+    return max(30, min(2_000, session_timeout_ms // 6))
+
+
+def process_name() -> str:
+    """Unique to this process and this session, so that a member id is never used twice."""
+    return uuid.uuid4().hex[:16]
+
+
+def process_label() -> str:
+    """Host and process id, for people."""
+    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"
+    return f"{host}/{os.getpid()}"
+
+
+class Engine:
+    """Threads and sockets around one :class:`Session`.
+
+    Args:
+        on_declared: the group goes by the resource list that was declared, or will once it has recovered.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        work: Work,
+        settings: GroupSettings,
+        member: MemberSettings,
+        *,
+        on_declared: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.label = process_label()
+        self.session = Session(process_name(), self.label, settings, member)
+        self._told = EventLog(coordinator.group, self.label, member, self.session)
+        self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
+        self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
+        self._wait_until = self._sample_at = 0
+        self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
+        """None ends the thread. A function is an errand on which nothing hangs."""
+        self._listener = coordinator.transport.listen(self._hinted)
+        self._channel = ""
+        self._last_failure, self._failing_since = "", 0
+        self._lateness = Lateness()
+        self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"cobalance-{coordinator.group}", daemon=True),
+            threading.Thread(target=self._run_calls, name=f"cobalance-{coordinator.group}-calls", daemon=True),
+        ]
+
+    def start(self, subscription: str = GROUPS_OWN) -> None:
+        """Starts the threads and joins the group, as one of those with this subscription."""
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:  # there are too many: then nothing is to be waited for
+            self._over.set()
+            self._work.left()
+            self._work.flush()
+            raise
+        self._listener.subscribe(self._coordinator.channel(EVERYBODY))
+        self.post(ev.Started(subscription))
+
+    def discard(self) -> None:
+        """Instead of :meth:`start`: it is not needed after all."""
+        self._over.set()
+        self._listener.close()
+
+    def post(self, event: ev.Event) -> None:
+        """Hands the session an event, from any thread."""
+        self._events.put(event)
+
+    def confirm(self, then: Callable[[], None]) -> None:
+        """Has `then` called on the engine's thread when the coordinator has answered a request that was sent after this."""
+        self._unconfirmed.append((monotonic_ms(), then))
+        self.post(ev.Hinted(RESYNC))
+
+    def fail(self, message: str) -> None:
+        """Leaves, and tells the user why. On the engine's thread."""
+        self._carry_out(act.Problem("cut_off", message, fatal=True))
+
+    def stop(self) -> None:
+        """Ends at once, telling nobody."""
+        self._over.set()
+        self.post(ev.TimerFired())
+
+    def wait_left(self, timeout: float | None = None) -> bool:
+        """Waits until the session is over; False when the time (s) is up first."""
+        return self._over.wait(timeout)
+
+    # -- the session's thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._handle(self._next_event())
+                self._sample_when_due()
+        except Exception:
+            # A defect of ours. Without its session's thread this member can keep no promise: it stops working at once
+            # and lets its session end, so that others take over.
+            log.critical("cobalance stopped group %s: please report this", self._coordinator.group, exc_info=True)
+            self._stop_everything()
+        finally:
+            self._over.set()
+            self._calls.put(None)
+            self._listener.close()
+
+    def _next_event(self) -> ev.Event:
+        wait_ms = min(self._wait_until, self._sample_at, self._told.due_at or self._wait_until) - monotonic_ms()
+        try:
+            event = self._events.get(timeout=max(0, wait_ms) / 1000)
+        except queue.Empty:
+            return ev.TimerFired()
+        if isinstance(event, Exception):  # what has ended the caller's thread ends this one
+            raise event
+        return event
+
+    def _sample_when_due(self) -> None:
+        """However busy the queue is: a hung handler must be found, and heartbeats tell who is idle."""
+        now = monotonic_ms()
+        if now < self._sample_at:
+            return
+        self._sample_at = now + self._sample_ms
+        samples = tuple(self._work.sample())
+        if samples:
+            self._handle(ev.Progressed(samples))
+
+    def _handle(self, event: ev.Event) -> None:
+        now = monotonic_ms()
+        if isinstance(event, ev.Replied):
+            self._lateness.heard(event.sent_at, now, event.reply)
+        elif isinstance(event, ev.Drained | ev.Abandoned):
+            event = self._lateness.noted_in(event)
+        self._told.hear(event, now)
+        for action in self.session.handle(event, now):
+            self._told.tell(action, now)
+            self._carry_out(action)
+        if self._unconfirmed and isinstance(event, ev.Replied):
+            self._confirm(event)
+        self._told.write(now)
+        self._work.flush()
+
+    def _confirm(self, event: ev.Replied) -> None:
+        if self.session.phase not in (Phase.ACTIVE, Phase.LEAVING):  # it has yet to hear which of its claims are kept
+            return
+        while self._unconfirmed and self._unconfirmed[0][0] < event.sent_at:
+            self._unconfirmed.popleft()[1]()
+        if self._unconfirmed:
+            self.post(ev.Hinted(RESYNC))
+
+    def _stop_everything(self) -> None:
+        """Nothing that goes wrong here may keep the end from being told."""
+        for resource, (token, _) in self.session.holdings.snapshot().items():
+            try:
+                self._work.abort(resource, token, "lost")
+            except Exception:
+                log.exception("group %s: %s could not be stopped", self._coordinator.group, resource)
+        self._work.problem(act.Problem("cut_off", "internal error: see the log", fatal=True))
+        self._work.left()
+        self._work.flush()
+
+    @singledispatchmethod
+    def _carry_out(self, action: object) -> None:
+        raise TypeError(f"not an action: {action!r}")
+
+    @_carry_out.register
+    def _(self, action: act.Wait) -> None:
+        self._wait_until = action.until
+
+    @_carry_out.register
+    def _(self, action: act.Call) -> None:
+        self._calls.put(action.request)
+
+    @_carry_out.register
+    def _(self, action: act.Listen) -> None:
+        if self._channel:
+            self._listener.unsubscribe(self._channel)
+        self._channel = self._coordinator.channel(action.member)
+        self._listener.subscribe(self._channel)
+
+    @_carry_out.register
+    def _(self, action: act.Start) -> None:
+        self._work.begin(action.resource, action.token, action.committed)
+
+    @_carry_out.register
+    def _(self, action: act.Drain) -> None:
+        self._work.drain(action.resource, action.token, max(0, action.abort_at - monotonic_ms()))
+
+    @_carry_out.register
+    def _(self, action: act.Resume) -> None:
+        self._work.keep(action.resource, action.token)
+
+    @_carry_out.register
+    def _(self, action: act.Abort) -> None:
+        self._work.abort(action.resource, action.token, action.reason)
+
+    @_carry_out.register
+    def _(self, action: act.CommitDone) -> None:
+        self._work.commit_done(action.ticket, action.outcome)
+
+    @_carry_out.register
+    def _(self, action: act.Joined) -> None:
+        self._work.joined(action.member)
+        self._calls.put(self._read_settings)
+
+    @_carry_out.register
+    def _(self, _action: act.Declared) -> None:
+        self._on_declared()
+
+    @_carry_out.register
+    def _(self, action: act.Problem) -> None:
+        level = logging.ERROR if action.fatal else logging.INFO if action.expected else logging.WARNING
+        log.log(level, "group %s: %s", self._coordinator.group, action.message)
+        self._work.problem(action)
+        if action.fatal:
+            self.post(ev.StopAsked())
+
+    @_carry_out.register
+    def _(self, _action: act.Left) -> None:
+        self._over.set()
+        self._work.left()
+
+    # -- the caller's thread -----------------------------------------------------------------------------------------
+
+    def _run_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                if isinstance(call, Request):
+                    self._execute(call)
+                else:
+                    self._run_errand(call)
+            except Exception as error:  # noqa: BLE001 -- a defect of ours, raised where it ends the member
+                self._events.put(error)
+
+    def _execute(self, request: Request) -> None:
+        sent_at = monotonic_ms()
+        try:
+            reply = self._coordinator.execute(request)
+        except CobalanceError as error:
+            self._report(error)
+            self.post(ev.CallFailed(request, str(error)))
+        else:
+            self._report_answer()
+            self.post(ev.Replied(request, reply, sent_at))
+
+    @staticmethod
+    def _run_errand(errand: Callable[[], None]) -> None:
+        """What is wrong with Redis, the other calls tell."""
+        with suppress(CobalanceError):
+            errand()
+
+    def _report_in_flight(self) -> None:
+        told = Report(self._work.in_flight())
+        self._coordinator.execute(Request(Header(self.session.member, 0), told))
+
+    def _read_settings(self) -> None:
+        self._work.settings_read(self._coordinator.settings())
+
+    def _report(self, error: CobalanceError) -> None:
+        """The same trouble is logged once, not at every retry."""
+        self._failing_since = self._failing_since or monotonic_ms()
+        if str(error) != self._last_failure:
+            self._last_failure = str(error)
+            log.warning("group %s: %s; trying again", self._coordinator.group, error)
+
+    def _report_answer(self) -> None:
+        if self._last_failure:
+            silence = seconds(monotonic_ms() - self._failing_since)
+            log.info("group %s: Redis answers again, after %s", self._coordinator.group, silence)
+        self._last_failure, self._failing_since = "", 0
+
+    def _hinted(self, channel: str, version: int) -> None:
+        errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings}
+        if version in errands:
+            self._calls.put(errands[version])
+            return
+        if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
+            self.post(ev.Hinted(version))

@@ -1,0 +1,555 @@
+"""A group of processes that share resources: the public face of the engine, on asyncio and on trio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self, TypedDict
+
+import anyio
+import attrs
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.coordinator.transport import check_redis_url, check_transport, open_transport
+from cobalance.description import GroupDescription
+from cobalance.errors import (
+    CommitOutcomeUnknown,
+    Fenced,
+    GroupActive,
+    GroupExists,
+    GroupFailed,
+    NotHeld,
+    OffsetRegressed,
+    UnknownGroup,
+    UsageError,
+)
+from cobalance.faces import hides
+from cobalance.group.engine import Engine, call_timeout_ms, monotonic_ms
+from cobalance.group.instance_file import InstanceFile
+from cobalance.group.own_code import OwnCode, as_raised
+from cobalance.group.patience import Patience
+from cobalance.group.pausing import Pausing
+from cobalance.group.stay import ONCE, StartStop
+from cobalance.group.tenure import Tenure
+from cobalance.group.worker import AsyncWork
+from cobalance.limits import (
+    check_callables,
+    check_integer,
+    check_kind,
+    check_members,
+    check_names,
+    check_number,
+    check_resources,
+)
+from cobalance.member.declaration import digest
+from cobalance.member.events import ResourcesDeclared, StopAsked
+from cobalance.names import validate_name
+from cobalance.settings import GroupSettings, MemberSettings, differences
+from cobalance.threads.event_loop import Attendance
+from cobalance.threads.forks import end_fork
+from cobalance.threads.wakeup import Wakeup
+from cobalance.threads.worker_threads import in_thread
+
+log = logging.getLogger("cobalance")
+
+DAY_S = 86_400
+
+INSTANCE_ID = "COBALANCE_INSTANCE_ID"
+"""The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterable
+    from types import TracebackType
+
+    from cobalance.coordinator.transport import Transport
+    from cobalance.group.membership import Listener, Work
+    from cobalance.member.actions import AbortReason
+
+
+class PlainOptions(TypedDict, total=False):
+    """What members of every kind are given besides; see :class:`Group`."""
+
+    redis_url: str
+    settings: GroupSettings | None
+    member: MemberSettings | None
+    resources_version: int | None
+    transport: Transport | None
+    log_exceptions: bool
+    key_prefix: str
+    connect_timeout_s: float
+
+
+class GroupOptions(PlainOptions, total=False):
+    """The same with callbacks."""
+
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+
+
+@hides(
+    "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
+)  # the engine's
+@hides("abandon", "check_process", "commit_tenure", "is_copy", "log_exceptions", "own", "settings_read")
+class Group(Pausing, StartStop):
+    """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
+
+    Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
+    both:
+
+    - ``on_assigned(tenures)``: these came *in addition*; no work on them begins before it returns.
+    - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
+    - ``on_lost(tenures)``: these are gone already; committing is refused.
+
+    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, the log has one line at ERROR, and the
+    exception propagates and is in ``failed``. A group can be entered once.
+
+    Args:
+        name: of the group.
+        resources: what this member can work, and is given nothing else. Members may name different things at the same time, such as during a
+            rolling update: everything that somebody present names is worked by one who names it. ``None`` when somebody else declares it.
+        redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
+            within one process.
+        settings: stored by the first member of a new group; later ones adopt what is stored, and warn when that is something else.
+            ``group.settings`` is what is in force.
+        member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
+        resources_version: for lists that programs generate: members with a version all go by the list of the highest, whatever they named
+            themselves. Raise it with every change of the list; :meth:`declare` changes it later.
+        transport: instead of ``redis_url``.
+        log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
+        key_prefix: what the group's keys and channels in Redis begin with. Groups under another one are others, whatever their names: for
+            several environments on one Redis.
+        connect_timeout_s: how long entering waits for servers that cannot be reached yet, as when everything starts at once; by default not
+            at all.
+
+    Raises:
+        CobalanceError: on entering, when the server cannot be used; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        resources: Iterable[str] | None = None,
+        *,
+        redis_url: str = "redis://127.0.0.1:6379/0",
+        settings: GroupSettings | None = None,
+        member: MemberSettings | None = None,
+        work: Work | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        resources_version: int | None = None,
+        transport: Transport | None = None,
+        log_exceptions: bool = True,
+        key_prefix: str = DEFAULT_PREFIX,
+        connect_timeout_s: float = 0,
+    ) -> None:
+        check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        check_redis_url("redis_url", redis_url)
+        check_transport("transport", transport)
+        check_kind("settings", settings, GroupSettings, optional=True)
+        check_kind("member", member, MemberSettings, optional=True)
+        check_kind("log_exceptions", log_exceptions, bool)
+        check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
+        super().__init__(None if work is None else AsyncWork(work), on_assigned, on_revoked, on_lost)
+        self.log_exceptions, self._connect_timeout_s = log_exceptions, connect_timeout_s
+        self.name = validate_name("group", name)
+        self._key_prefix = validate_name("key prefix", key_prefix)
+        self._own_code = OwnCode(self.name)
+        self.settings = settings or GroupSettings()
+        """Those in force, once it is entered, whatever the code said; the code's before."""
+        self._wanted, self._known = settings, False
+        self.own = _with_instance_id(member or MemberSettings())
+        if self.own.instance_id is not None:
+            validate_name("instance id", self.own.instance_id)
+        self._resources = None if resources is None else check_names("resource", resources)
+        check_resources(self._resources or ())
+        if resources_version is not None:
+            check_integer("resources_version", resources_version, least=1)
+        self._subscription = _subscription(self._resources, resources_version)
+        self._redis_url, self._transport, self._version = redis_url, transport, resources_version
+        self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
+        self._entered, self._former = False, ""  # the member whose place this process takes at once
+        self._stop_asked_at = 0
+        self._remain: bool | None = None
+        self._given_up: list[str] = []
+        self._revoked: list[str] = []
+
+    # -- the user's side ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError(ONCE)
+        self._entered, self._process = True, os.getpid()
+        self._patience = Patience(self.name, self._connect_timeout_s)
+        self._coordinator = await self._patience.call(
+            lambda: in_thread(self._connect, lambda made: self._close_transport(made.transport))
+        )
+        self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
+        self._changed, self._settled = anyio.Event(), anyio.Event()
+        self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
+        self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
+        self._engine.session.succeed(self._former)
+        try:
+            await self._prepare()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await in_thread(self._engine.discard)
+                await self._release_servers()
+                await in_thread(self._close)
+            raise
+        self._tasks, self._host = await anyio.create_task_group().__aenter__(), self._wakeup.loop.current_task()
+        try:
+            await self._enter_group()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _enter_group(self) -> None:
+        self._tasks.start_soon(self._dispatch)
+        self._declares = self._resources is not None
+        self._engine.start(self._subscription)
+        if self._resources is not None:
+            self._engine.post(ResourcesDeclared(self._version or 1, self._resources))
+        await self._settled.wait()
+        if self._failure is not None:  # it is raised in the task group, which cancels us
+            await anyio.sleep_forever()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self.is_copy:
+            end_fork(error)
+            return None
+        self._own_code.refuse_leaving()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._wind_up()
+        except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel us even so; raised at the end
+            kind, error, trace = type(interruption), interruption, interruption.__traceback__
+        swallowed, raised = await self._join_tasks(kind, error, trace)
+        with anyio.CancelScope(shield=True):
+            await in_thread(self._close)
+        if raised is not None:
+            raise raised
+        return swallowed
+
+    async def _wind_up(self) -> None:
+        try:
+            await self.leave(remain=self._remain)
+        except (
+            BaseException
+        ):  # asyncio's own cancellation; nothing that ends from here on is to be released as if it were finished
+            self.abandon()
+            raise
+        finally:
+            self._end_services()
+            await self._release_servers()
+
+    async def _join_tasks(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> tuple[bool | None, BaseException | None]:
+        """Users know nothing of our tasks, so what they raised comes without an exception group around it: the body's
+        exception if there is one, else the first, of which the others are mostly echoes.
+        """
+        try:
+            swallowed = await self._tasks.__aexit__(kind, error, trace)
+            cancelled_by_a_task = swallowed and self._tasks.cancel_scope.cancel_called
+            if cancelled_by_a_task or (kind is None and isinstance(self._first_error, asyncio.CancelledError)):
+                return False, _task_cancelled(self.name)
+            return swallowed, None
+        except BaseExceptionGroup as group:
+            first = _most_telling(group, error, self._first_error)
+        except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
+            is_elsewhere = isinstance(other, RuntimeError) and self._wakeup.loop.current_task() is not self._host
+            first = (error or self._first_error or _left_elsewhere(self.name)) if is_elsewhere else other
+        return False, None if first is error else first
+
+    @property
+    def member(self) -> str:
+        """This process's member id; it changes when the member has to join again."""
+        return self._engine.session.member
+
+    def declare(self, resources: Iterable[str], version: int) -> None:
+        """Declares another list, for members with a ``resources_version``, or without ``resources``. A version lower than the group's is
+        ignored, an equal one must name the same list.
+
+        Raises:
+            UsageError: this member was given a list without a version, which is for good.
+        """
+        self.check_process()
+        if self._subscription != GROUPS_OWN:
+            raise UsageError(
+                "this member's resources are what it was made with: give resources_version to change them later"
+            )
+        names = check_names("resource", resources)
+        check_resources(names)
+        check_integer("the resource list's version", version, least=1)
+        self._engine.post(ResourcesDeclared(version, names))
+
+    async def wait_joined(self) -> None:
+        """Returns when the coordinator has accepted this member.
+
+        Raises:
+            GroupFailed: it cannot be one; the message says why.
+        """
+        await self._joined.wait()
+        self._raise_failure()
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Resources that were still being worked when a leave's time for them had passed: the drain timeout, or, if that came first,
+        the group's revocation timeout. Empty after a clean leave.
+        """
+        return tuple(self._given_up)
+
+    @property
+    def revoked_unfinished(self) -> tuple[str, ...]:
+        """Those of ``given_up`` whose revocation timeout came first."""
+        return tuple(self._revoked)
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Engine: stop at once, with or without the event loop."""
+        if self._remain is not None and reason == "deadline":
+            self._given_up.append(resource)
+            if monotonic_ms() - self._stop_asked_at < self.own.drain_timeout_ms:
+                self._revoked.append(resource)
+        super().abort(resource, token, reason)
+
+    async def wait_left(self) -> None:
+        """Returns when the membership is over.
+
+        Raises:
+            GroupFailed: the group refuses this member; the message says why.
+        """
+        await self._left.wait()
+        self._raise_failure()
+
+    async def wait_held(self, *resources: str) -> list[Tenure]:
+        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+
+        Raises:
+            NotHeld: the membership is over, so that it will hold nothing any more.
+            GroupFailed: the group refuses this member; the message says why.
+            UsageError: this member's list is for good, and has no such resource.
+        """
+        self._refuse_unnamed(resources)
+        while True:
+            self._raise_failure()
+            if self._left.is_set():
+                raise NotHeld(f"this membership of group {self.name} is over: it holds nothing any more")
+            held = self.tenures
+            if resources and all(name in held for name in resources):
+                return [held[name] for name in resources]
+            if held and not resources:
+                return list(held.values())
+            await self._changed.wait()
+
+    def _refuse_unnamed(self, resources: Iterable[str]) -> None:
+        """What others declare, or a version orders, or somebody looks for (its subscription begins with ~), may be named later."""
+        if self._resources is None or self._subscription.startswith((GROUPS_OWN, "~")):
+            return
+        unnamed = sorted(set(resources).difference(self._resources))
+        if unnamed:
+            raise UsageError(
+                f"this member of group {self.name} was not given {', '.join(map(repr, unnamed))}, so it will never hold that: it was given "
+                f"{', '.join(map(repr, sorted(self._resources)[:5]))}{', …' if len(self._resources) > 5 else ''}"
+            )
+
+    async def commit(self, resource: str, offset: int) -> None:
+        """Stores an offset that outlives the tenure.
+
+        Raises:
+            NotHeld: this member does not hold the resource; nothing was stored.
+            Fenced: it has lost it meanwhile; nothing was stored.
+            OffsetRegressed: a higher offset is stored; nothing was changed.
+            CommitOutcomeUnknown: the session ended before an answer came.
+            UsageError: the offset is not between 0 and 2**53.
+        """
+        held = self._roster.current(resource)
+        if held is None or held.tenure is None:
+            raise NotHeld(f"this member does not hold {resource!r}: commit only what you hold")
+        await self.commit_tenure(held.tenure, offset)
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        self.check_process()
+        check_integer("the offset to commit", offset, least=-1)  # which is before the first
+        resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
+        outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
+        if outcome == "FENCED":
+            raise Fenced(
+                f"{resource!r} was lost before the commit: its next holder starts at the last committed offset"
+            )
+        if outcome == "REGRESSED":
+            raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
+        if outcome == "UNKNOWN":
+            raise CommitOutcomeUnknown(f"the session ended before the commit of {resource!r} was answered")
+
+    @asynccontextmanager
+    async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
+        """Waits for a role, and has it for the length of the block; the block is cancelled when the role is asked back or
+        lost. Leaving the block gives the role to another member, if there is one.
+
+        Args:
+            resource: which role; may be left out when the group has one resource.
+        """
+        tenure = await self._wait_active(resource)
+        try:
+            with tenure.using():
+                yield tenure
+        finally:
+            if tenure.active:
+                self._resign(tenure)
+
+    async def _wait_active(self, resource: str | None) -> Tenure:
+        while True:
+            for tenure in await self.wait_held(*([resource] if resource else [])):
+                if tenure.active:
+                    return tenure
+            await self._changed.wait()
+
+    def _resign(self, tenure: Tenure) -> None:
+        held = self._roster.find(tenure.resource, tenure.token)
+        if held is not None:
+            held.resigned = True
+            tenure.ask_back()
+
+    async def leave(self, *, remain: bool | None = None) -> None:
+        """Drains everything, hands it over and ends the membership; called by leaving the ``async with``, too.
+
+        Args:
+            remain: with an instance id, keep what is held for the rejoin grace (the default); ``False`` gives it up for good,
+                for scaling in.
+
+        Raises:
+            UsageError: work or a callback awaits it, and it would wait for them.
+        """
+        self.check_process()
+        self._own_code.refuse_leaving()
+        self._ask_leave(remain=remain)
+        await self._left.wait()
+
+    def _ask_leave(self, *, remain: bool | None = None) -> None:
+        keep = self.own.instance_id is not None if remain is None else remain
+        self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
+        self._engine.post(StopAsked(remain=keep))
+
+    async def describe(self) -> GroupDescription:
+        """The group as it is now: settings, members, resources."""
+        return await in_thread(lambda: GroupDescription.read(self._coordinator))
+
+    def settings_read(self, settings: GroupSettings) -> None:
+        """Engine: those in force."""
+        changed = differences(self.settings, settings) if self._known else {}
+        is_news = changed or not self._known
+        self.settings, self._known = settings, True
+        other = differences(self._wanted, settings) if self._wanted is not None else {}
+        if other and is_news:
+            log.warning("group %s: %s", self.name, _otherwise(self.name, other))
+        elif changed:
+            in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
+            log.info("group %s: its settings were changed: %s", self.name, in_words)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise GroupFailed(self._failure.message)
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Coordinator:
+        first = self._transport or open_transport(self._redis_url)
+        try:
+            session_ms = self._greet(first)
+        finally:
+            self._close_transport(first)
+        lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
+        return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
+
+    def _greet(self, transport: Transport) -> int:
+        """Raises what keeps the server from being used; returns the group's session timeout."""
+        coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
+        try:
+            coordinator.tick()
+            check_members(self.name, int(coordinator.state()["members"]))
+            self._former = "" if self._instance_file is None else self._instance_file.take(coordinator)
+            self.settings_read(coordinator.settings())
+        except UnknownGroup:
+            if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
+                with suppress(GroupExists, GroupActive):  # somebody else was quicker
+                    coordinator.create(self.settings)
+        return self.settings.session_timeout_ms
+
+    async def _prepare(self) -> None:
+        """For groups that need more than Redis: before joining."""
+
+    async def _release_servers(self) -> None:
+        """Undoes :meth:`_prepare`, however far it came, when nothing is held any more."""
+
+    def joined(self, member: str) -> None:
+        """Engine: the process is a member."""
+        if self._instance_file is not None:
+            self._instance_file.write(member)
+        super().joined(member)
+
+    def _close(self) -> None:
+        if self._engine.wait_left(5) and self._instance_file is not None:
+            self._instance_file.close()
+        self._close_transport(self._coordinator.transport)
+
+    def _close_transport(self, transport: Transport) -> None:
+        if self._transport is None:
+            transport.close()
+
+
+def _most_telling(
+    group: BaseExceptionGroup[BaseException], error: BaseException | None, first: BaseException | None
+) -> BaseException:
+    interruption = next((it for it in group.exceptions if not isinstance(it, Exception)), None)
+    chosen = interruption or next((it for it in (error, first) if it in group.exceptions), None) or group.exceptions[0]
+    for other in group.exceptions:
+        if other is not chosen:  # by its type only: messages may quote what is not ours to log
+            kinds = (type(as_raised(it)).__name__ for it in (chosen, other))
+            log.error("while leaving because of a %s, there was also a %s", *kinds)
+    return chosen
+
+
+def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str:
+    in_words = ", ".join(
+        f"{name} is {there} in the group and {here} in this program" for name, (here, there) in other.items()
+    )
+    options = " ".join(f"--{name.replace('_', '-')} {here}" for name, (here, _) in other.items())
+    return (
+        f"{in_words}. What counts is what the group has. To change that, for all members at once: cobalance group configure {group} "
+        f"{options}; or let the program say the same, or nothing"
+    )
+
+
+def _left_elsewhere(group: str) -> UsageError:
+    return UsageError(
+        f"the `async with` of group {group} was left in another task than it was entered in, as fixtures and exit stacks do: "
+        f"await group.start() and group.stop() in its place, which any task may (the member has left all the same)"
+    )
+
+
+def _task_cancelled(group: str) -> UsageError:
+    return UsageError(
+        f"a task of group {group} was cancelled: in work or a callback, asyncio's current task is the group's; "
+        f"cancel tenure.scope to give a resource up, and call leave() elsewhere, or raise, to end the membership"
+    )
+
+
+def _subscription(resources: Collection[str] | None, version: int | None) -> str:
+    """All whose code names the same have one, unless a version orders the lists of the group."""
+    return GROUPS_OWN if resources is None or version is not None else digest(tuple(sorted(set(resources))))
+
+
+def _with_instance_id(own: MemberSettings) -> MemberSettings:
+    found = own.instance_id or os.environ.get(INSTANCE_ID) or None
+    return own if found == own.instance_id else attrs.evolve(own, instance_id=found)

@@ -1,0 +1,514 @@
+"""The event loop's half of a membership: works what the engine's thread is given, and tells it how the work went.
+
+The two meet in a queue of commands, run by one task, and in the assignments themselves. That task and those that work
+tenures are shielded: cancelling the block around an ``async with`` cancels the user's body, and what is held is still
+drained and handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from cobalance.errors import GroupFailed
+from cobalance.group.assignment import Assignment
+from cobalance.group.engine import monotonic_ms
+from cobalance.group.own_code import as_raised
+from cobalance.group.roster import Roster
+from cobalance.group.stopping import Stoppable, tell_again
+from cobalance.group.tenure import Tenure
+from cobalance.group.tickets import Tickets
+from cobalance.group.worker import FunctionWorker, Worker, is_async, outcome
+from cobalance.member.events import Abandoned, CommitAsked, Drained, Sample
+from cobalance.threads.forks import Forkable
+from cobalance.threads.worker_threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from cobalance.group.engine import Engine
+    from cobalance.group.own_code import OwnCode
+    from cobalance.member.actions import AbortReason, Problem
+    from cobalance.member.events import CommitOutcome
+    from cobalance.settings import GroupSettings, MemberSettings
+    from cobalance.threads.event_loop import Attendance
+    from cobalance.threads.wakeup import Wakeup
+
+    Listener = Callable[[list[Tenure]], Awaitable[None]] | Callable[[list[Tenure]], None]
+    Work = Callable[[Tenure], Awaitable[None]]
+
+log = logging.getLogger("cobalance")
+
+T = TypeVar("T")
+
+LOST_MS = 1_000
+"""What ``on_lost`` has at least, where nothing is to be drained."""
+
+
+class Membership(Forkable, ABC):
+    """Carries out what a session decides: :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
+
+    own: MemberSettings
+    log_exceptions: bool
+    """Whether the log may have what exceptions of the program's code say."""
+    _own_code: OwnCode
+    _engine: Engine
+    _tasks: TaskGroup
+    _wakeup: Wakeup
+    _attendance: Attendance
+    _joined: anyio.Event
+    _settled: anyio.Event
+    """Joined, and the resource list accepted; or failed."""
+    _left: anyio.Event
+    _changed: anyio.Event
+
+    def __init__(
+        self, work: Work | None, on_assigned: Listener | None, on_revoked: Listener | None, on_lost: Listener | None
+    ) -> None:
+        self._work, self._on_assigned, self._on_revoked, self._on_lost = work, on_assigned, on_revoked, on_lost
+        self._roster = Roster()
+        self._starting: list[Assignment] = []
+        self._commands: deque[Callable[[], None]] = deque()
+        self._tickets = Tickets()
+        self._services: list[anyio.CancelScope] = []
+        self._over = False
+        """No service goes on."""
+        self._threads = WorkerThreads()
+        self._cancelled_outside = False
+        self._told: list[Stoppable] = []
+        """What was told to stop a moment ago."""
+        self._telling: dict[Stoppable, list[Assignment]] = {}
+        """The calls of ``on_assigned`` that have not returned."""
+        self._failure: Problem | None = None
+        self._first_error: BaseException | None = None
+        self._declares = False
+
+    # -- the event loop's side ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _service_scope(self) -> Iterator[anyio.CancelScope]:
+        """For what may go on until the membership is over, but no longer."""
+        with anyio.CancelScope(shield=True) as scope:
+            self._services.append(scope)
+            if self._over:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self._services.remove(scope)
+
+    def _end_services(self) -> None:
+        """Now, and those that are still to begin."""
+        self._over = True
+        for service in self._services:
+            service.cancel()
+
+    async def _in_thread(self, do: Callable[[], T]) -> T:
+        """Calls the program's code in a thread. Nothing stops it there: it is waited for, but no longer than the membership lasts."""
+        with self._service_scope():
+            return await self._threads.run(self._own_code.in_thread(do))
+
+    async def _call_listener(self, listener: Listener, tenures: list[Tenure], block: Stoppable) -> None:
+        """On the event loop, or, a plain function, in a thread; what that returns is awaited if it can be."""
+        if is_async(listener):
+            call = listener(tenures)
+        else:
+            call = await self._in_thread(lambda: listener(tenures))
+        if inspect.isawaitable(call):
+            await outcome(block.call(call))
+
+    async def _dispatch(self) -> None:
+        with self._service_scope() as ours:
+            try:
+                while True:
+                    while self._commands:
+                        self._commands.popleft()()
+                    if self._cancelled_outside and self._left.is_set():
+                        return
+                    await self._wait_for_commands(ours)
+            except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
+                self._note_error(error)
+                self.abandon()
+                raise
+
+    async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
+        """Asyncio cancels every task when its loop ends. This one goes on until all is given back, which it sees to: nobody else
+        may be left who leaves the group.
+        """
+        try:
+            await self._wakeup.wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if ours.cancel_called or task is None or self.is_copy:
+                raise
+            task.uncancel()
+            if not self._cancelled_outside:
+                self._cancelled_outside = True
+                log.warning("group %s: its tasks were cancelled, as at the end of an event loop: it leaves", self.name)
+                self._ask_leave()
+
+    @abstractmethod
+    def _ask_leave(self, *, remain: bool | None = None) -> None:
+        """Begins to leave."""
+
+    def abandon(self) -> None:
+        """Nothing is finished any more, and nobody is told but who waits for us: others come once the session has expired."""
+        self._engine.stop()
+        busy = [
+            it.resource
+            for it in self._roster.everything()
+            if it.worker is not None and it.worker.busy_since is not None
+        ]
+        if busy:
+            log.warning(
+                "group %s: the membership was ended while handlers ran. A thread of one that works %s may go on beside the next holder, "
+                "whom the session timeout lets in; compare tokens before side effects",
+                *(self.name, ", ".join(sorted(busy))),
+            )
+        self._end()
+
+    def _make_worker(self, tenure: Tenure) -> Worker:
+        return FunctionWorker(tenure, self._work)
+
+    def _begin(self, batch: list[Assignment]) -> None:
+        adopted = [it for it in batch if self._adopt(it)]
+        self._notice()
+        at_once = [it for it in adopted if it.predecessor is None]
+        if at_once:
+            self._tasks.start_soon(self._assign, at_once)
+        for it in adopted:
+            if it not in at_once:
+                self._tasks.start_soon(self._assign_next, it)
+
+    def _adopt(self, it: Assignment) -> bool:
+        if (
+            self._first_error is not None
+        ):  # the program's code has failed, and this member is about to leave: nothing is begun
+            it.report(Abandoned(it.resource, it.token, "resigned"))
+            self._conclude(it)
+            return False
+        tenure = Tenure(it.resource, it.token, it.committed, self)
+        try:
+            worker = self._make_worker(tenure)
+        except Exception as error:  # noqa: BLE001 -- raised where it ends the membership, and not this task
+            it.report(Abandoned(it.resource, it.token, "failed"))
+            self._end_with(error)
+        else:
+            if it.adopt(tenure, worker):
+                return True
+            tenure.end()
+        self._conclude(it)
+        return False
+
+    async def _assign_next(self, it: Assignment) -> None:
+        """One handler of a resource at a time, in this process too; a hung one holds up nothing but its own resource, and
+        that no longer than it may run: another process can work it.
+        """
+        it.waiting_since = monotonic_ms()
+        with anyio.CancelScope(shield=True):
+            while it.predecessor is not None and it.current:
+                await self._changed.wait()
+        it.waiting_since = None
+        await self._assign([it])
+
+    async def _assign(self, batch: list[Assignment]) -> None:
+        with self._own_code.task():
+            now = [it for it in batch if it.current]
+            try:
+                if self._on_assigned is not None and now:
+                    await self._tell_assigned(self._on_assigned, now)
+            except BaseException as error:
+                self._note_error(error)
+                for it in now:
+                    it.report(Abandoned(it.resource, it.token, "failed"))
+                    self._conclude(it)
+                raise
+        for it in batch:
+            if it in now:
+                self._tasks.start_soon(self._run, it)
+            else:  # gone before anybody heard of it
+                self._conclude(it)
+
+    async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
+        """It counts as work on each of them, and is cancelled when all of them have to be let go."""
+        call = Stoppable(name="on_assigned")
+        with call.running():
+            self._telling[call] = batch
+            for it in batch:
+                it.waiting_since = monotonic_ms()
+            try:
+                await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None], call)
+            finally:
+                del self._telling[call]
+                for it in batch:
+                    it.waiting_since = None
+
+    def _stop_telling(self) -> None:
+        for call, batch in self._telling.items():
+            if not any(it.current for it in batch):
+                call.scope.cancel()
+                self._insist_on(call)
+
+    def _stop(self, tenure: Tenure) -> None:
+        tenure.stop_now()
+        self._insist_on(tenure.work)
+
+    def _insist_on(self, call: Stoppable) -> None:
+        self._told.append(call)
+        if len(self._told) == 1:  # one task for all that is told at a time
+            self._tasks.start_soon(self._insist)
+
+    async def _insist(self) -> None:
+        told, self._told = self._told, []
+        with anyio.CancelScope(shield=True):
+            await tell_again(told, self._forsake)
+
+    def _forsake(self, deaf: Sequence[Stoppable]) -> None:
+        """Nobody waits for ever for what swallows its cancellation: a second after the membership is over it is closed."""
+        told = [it for it in deaf if not it.forsaken]
+        if not told or not self._left.is_set():
+            return
+        for it in told:
+            it.forsaken = True
+        log.error(
+            "group %s: code that was cancelled goes on (%s), though the membership is over: it is ended where it waits, or, if it shields "
+            "that, waited for; let asyncio.CancelledError (trio.Cancelled) out of handlers, work and callbacks",
+            *(self.name, ", ".join(sorted(it.name for it in told)[:5])),
+        )
+
+    async def _run(self, it: Assignment) -> None:
+        if it.tenure is None:
+            return
+        with self._own_code.task():
+            end: Drained | Abandoned | None = None
+            try:
+                with it.tenure.work.running():
+                    end = await self._work_to_the_end(it, it.tenure)
+                if end is not None:
+                    it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else end)
+                elif it.aborted is None:  # the user cancelled the scope
+                    it.report(Abandoned(it.resource, it.token, "cancelled"))
+            except BaseException as error:
+                self._note_error(error)
+                it.report(Abandoned(it.resource, it.token, "failed"))
+                raise
+            finally:
+                self._conclude(it)
+            if end is None and self._on_lost is not None:
+                await self._tell_lost(self._on_lost, it.tenure)
+
+    async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
+        call = Stoppable(name="on_lost")
+        self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
+        try:
+            with call.running():
+                await self._call_listener(listener, [tenure], call)
+        except BaseException as error:
+            self._note_error(error)
+            raise
+        if call.scope.cancelled_caught:
+            log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
+
+    async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
+        worker = it.worker
+        if worker is None:
+            return None
+        while tenure.active:  # again when a revocation was cancelled in time
+            await outcome(worker.run())
+        if tenure.scope.cancel_called or not it.begin_closing():
+            return None
+        if self._on_revoked is not None:
+            await self._call_listener(self._on_revoked, [tenure], tenure.work)
+        return await outcome(worker.finish())
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What has ended the membership, or is ending it: what the program's own code raised, or a :class:`GroupFailed`. None while all is
+        well, and after a leave. Any thread.
+        """
+        return self._first_error if isinstance(self._first_error, Exception | SystemExit | KeyboardInterrupt) else None
+
+    def _note_error(self, error: BaseException) -> None:
+        if self._first_error is None and not isinstance(error, GroupFailed):  # which has been logged
+            self._log_end(error)
+        self._first_error = self._first_error or error
+
+    def _log_end(self, error: BaseException) -> None:
+        """With what it says only if that may be logged: it may quote anything."""
+        if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
+            raised = as_raised(error)
+            kind, trace = type(raised).__name__, raised if self.log_exceptions else None
+            log.error("group %s: a %s in the program's code ends the membership", self.name, kind, exc_info=trace)
+
+    def _conclude(self, it: Assignment) -> None:
+        if it.tenure is not None:
+            it.tenure.end()
+        it.loop_stopped()
+        self._roster.remove(it)
+        self._notice()
+
+    def _notice(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def _ask_commit(self, resource: str, token: int, offset: int) -> CommitOutcome:
+        if self._left.is_set():
+            return "FENCED"
+        ticket = self._tickets.take()
+        self._engine.post(CommitAsked(ticket.number, resource, token, offset))
+        await ticket.answered.wait()
+        return ticket.outcome
+
+    async def _confirm_held(self) -> None:
+        """Returns when the coordinator has answered a request sent from now on. What it has taken from this member was aborted."""
+        confirmed = anyio.Event()
+        self._engine.confirm(lambda: self._commands.append(confirmed.set))
+        await confirmed.wait()
+
+    @abstractmethod
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under a tenure's token."""
+
+    # -- the engine's side (its thread) --------------------------------------------------------------------------------
+
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
+        """Engine: begin to work a resource."""
+        self._starting.append(Assignment(resource, token, committed, self._engine.post))
+
+    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """Engine: finish with a resource."""
+        self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
+
+    def keep(self, resource: str, token: int) -> None:
+        """Engine: the revocation was cancelled."""
+        it = self._find(resource, token)
+        if it is not None:
+            self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Engine: stop at once, with or without the event loop."""
+        it = self._find(resource, token)
+        if it is not None:
+            it.abort(reason)
+            self._to(resource, token, self._stop)
+            self._commands += (self._stop_telling, self._notice)
+
+    def _find(self, resource: str, token: int) -> Assignment | None:
+        self._announce()
+        return self._roster.find(resource, token)
+
+    def _to(self, resource: str, token: int, do: Callable[[Tenure], None]) -> None:
+        it = self._find(resource, token)
+        if it is not None:
+            self._commands.append(lambda: do(it.tenure) if it.tenure is not None else None)
+
+    def commit_done(self, ticket: int, outcome: CommitOutcome) -> None:
+        """Engine: a commit was answered."""
+        self._commands.append(lambda: self._tickets.answer(ticket, outcome))
+
+    def joined(self, member: str) -> None:
+        """Engine: the process is a member."""
+        del member
+        self._commands.append(self._joined.set)
+        if not self._declares:
+            self._commands.append(self._settled.set)
+
+    def _declared(self) -> None:
+        self._commands.append(self._settled.set)
+
+    def problem(self, problem: Problem) -> None:
+        """Engine: something the user should know; it is in the log already."""
+        if problem.fatal:
+            self._failure = problem
+            self._commands.append(lambda: self._fail(problem))
+
+    def _fail(self, problem: Problem) -> None:
+        self._end_with(GroupFailed(problem.message))
+
+    def _end_with(self, error: Exception) -> None:
+        self._note_error(error)
+        self._tasks.start_soon(_raise, error)
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        self._joined.set()
+        self._settled.set()
+        self._notice()
+
+    def left(self) -> None:
+        """Engine: the session is over."""
+        self._commands.append(self._end)
+
+    def _end(self) -> None:
+        """Nothing is held any more, whatever has brought that about."""
+        for it in self._roster.everything():
+            if it.tenure is not None:
+                self._stop(it.tenure)
+        self._left.set()
+        self._wake_waiters()
+        self._tickets.answer_all()
+
+    def sample(self) -> Iterator[Sample]:
+        """Engine: how the handlers are getting on that are busy, or were when last asked for."""
+        self._attend()
+        for it in self._roster.everything():
+            busy_since = it.busy_since
+            if busy_since is None and not it.was_busy:
+                continue
+            it.was_busy = busy_since is not None
+            if it.current:
+                yield Sample(it.resource, it.token, busy_since)
+
+    @abstractmethod
+    def settings_read(self, settings: GroupSettings) -> None:
+        """Engine: those in force."""
+
+    def in_flight(self) -> str:
+        """Engine: what is in flight, where that is known."""
+        return ""
+
+    def _attend(self) -> None:
+        missing = self._attendance.missing(monotonic_ms())
+        if missing is not None and self._failure is None:
+            held = len(self._roster.everything())
+            self._engine.fail(
+                f"{missing} while it was a member, so nobody works what it holds ({held} resources): it leaves; "
+                f"leave the group (its `async with`) before the event loop is stopped or closed"
+            )
+        if self._attendance.over:
+            self._disown()
+
+    def _disown(self) -> None:
+        """Nothing runs in the event loop any more. What is busy may be in a thread: it has the drain timeout, as in any leave."""
+        self._announce()
+        for it in self._roster.everything():
+            if it.worker is None or it.worker.busy_since is None:
+                it.abort("left")
+                it.loop_stopped()
+
+    def flush(self) -> None:
+        """Engine: wake the event loop, once for everything that one event brought."""
+        self._announce()
+        if self._commands:
+            self._wakeup.notify()
+
+    def _announce(self) -> None:
+        """What starts together is announced together (Kafka's contract for on_assigned)."""
+        if not self._starting:
+            return
+        batch, self._starting = self._starting, []
+        self._roster.add(batch)
+        self._commands.append(lambda: self._begin(batch))
+
+
+async def _raise(error: BaseException) -> None:
+    raise error

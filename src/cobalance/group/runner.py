@@ -1,0 +1,131 @@
+"""A program that is nothing but a member: runs until it is asked to stop, and then leaves gracefully."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cobalance.errors import DrainTimedOut, UsageError
+from cobalance.group.blocking import BlockingMembership
+from cobalance.group.group import Group
+from cobalance.threads.event_loop import running_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskStatus
+
+
+BACKENDS = ("asyncio", "trio")
+
+
+def run(group: Group, *, backend: str = "asyncio") -> None:
+    """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
+    once, with exit code 130 or 143, as shells have it, also where a handler blocks the event loop.
+
+    Signal handlers are installed here only, never by an embedded ``async with``.
+
+    Args:
+        group: not entered yet.
+        backend: ``asyncio`` or ``trio``.
+
+    Raises:
+        UsageError: this is no group for event loops, or no such backend; or it is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
+        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
+            first, and was given up.
+        CobalanceError: see :class:`Group`.
+    """
+    _check_group(group)
+    if backend not in BACKENDS:
+        raise UsageError(f"backend is {backend!r}: give one of {', '.join(map(repr, BACKENDS))}")
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            "run() obeys SIGTERM and Ctrl-C, of which Python tells the main thread only: call it there, or use start() and stop() of a "
+            "BlockingConsumerGroup (or BlockingGroup) in any thread"
+        )
+    with suppress(RuntimeError):  # as it should be
+        running_event_loop()
+        raise UsageError(
+            "an event loop runs here already: `await group.start()` in it, and `await group.stop()` at the end"
+        )
+    anyio.run(_serve, group, backend=backend)
+
+
+def _check_group(group: object) -> None:
+    if isinstance(group, BlockingMembership):
+        raise UsageError(
+            "a group for threads needs no run(): `with group: group.wait_left()`, or give run() a ConsumerGroup (or Group), whose "
+            "handler may be a plain function, too"
+        )
+    if not isinstance(group, Group):
+        what = f"the class {group.__name__}" if isinstance(group, type) else f"an object of type {type(group).__name__}"
+        raise UsageError(f"run() takes a ConsumerGroup or a Group, not {what}: make one, and give it that")
+
+
+async def _serve(group: Group) -> None:
+    failure: BaseException | None = None
+    membership = anyio.CancelScope()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(obey_signals, membership)
+        with membership:
+            try:
+                async with group:
+                    await anyio.sleep_forever()
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 -- raised again below, as itself and not in an ExceptionGroup
+                failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if group.given_up:
+        raise drain_timed_out(group)
+
+
+def drain_timed_out(group: Group) -> DrainTimedOut:
+    """What to tell whoever stopped a process that could not finish."""
+    revoked = set(group.revoked_unfinished)
+    drained = set(group.given_up) - revoked
+    ends = [
+        (drained, f"{group.own.drain_timeout_ms} ms after the process was asked to stop", "drain_timeout_ms"),
+        (revoked, "when the group's revocation timeout had passed", "revocation_timeout_ms"),
+    ]
+    return DrainTimedOut(
+        " ".join(
+            f"group {group.name}: {len(names)} resources were still being worked {when}, and were given up: "
+            f"{', '.join(sorted(names)[:5])}; what was not acknowledged comes again. A longer {setting} lets slower work finish."
+            for names, when, setting in ends
+            if names
+        )
+    )
+
+
+async def obey_signals(
+    membership: anyio.CancelScope, say: Callable[[], None] = lambda: None, *, task_status: TaskStatus[None]
+) -> None:
+    """The first signal ends the membership, at whatever point it is, and has `say` called; the second one ends the process, be its event
+    loop blocked.
+    """
+    loop, asked = running_event_loop(), False
+
+    def stop() -> None:
+        membership.cancel()
+        say()
+
+    def obey(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        loop.run_soon(stop)
+
+    before = {number: signal.signal(number, obey) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        task_status.started()
+        await anyio.sleep_forever()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""A membership that one task begins and another one ends, as fixtures and lifespans do.
+
+Cancel scopes are entered and left in one task. So a task of its own does that, and is told when.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from cobalance.errors import UsageError
+from cobalance.threads.event_loop import running_event_loop
+
+if TYPE_CHECKING:
+    from cobalance.group.own_code import OwnCode
+
+
+ONCE = "a group can be entered once: make another one"
+ELSEWHERE = (
+    "start() was awaited in another event loop than this one, and only there the group can be left: await stop() in that one (on asyncio, "
+    "`asyncio.run_coroutine_threadsafe(group.stop(), loop).result()` from another thread), or use a BlockingConsumerGroup (or "
+    "BlockingGroup), whose start() and stop() need none"
+)
+
+
+class Stay:
+    """From the entering of one context manager to its end."""
+
+    def __init__(self, membership: AbstractAsyncContextManager[Any]) -> None:
+        self._membership = membership
+        self._scope = anyio.CancelScope()
+        self._entered, self._asked, self._over = anyio.Event(), anyio.Event(), anyio.Event()
+        self._error: BaseException | None = None
+        self._task: object = None
+        self._loop = running_event_loop()
+
+    async def begin(self) -> None:
+        """Returns once it is entered; raises what that raises."""
+        self._task = self._loop.start_task(self._live)
+        try:
+            await self._entered.wait()
+        except BaseException:
+            self._scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._over.wait()
+            raise
+        self._raise_error()
+
+    async def end(self) -> None:
+        """Returns once it is left; raises what that raises, or what had ended it before, the first time."""
+        if not (self._over.is_set() or self._loop.is_current()):
+            raise UsageError(ELSEWHERE)
+        self._asked.set()
+        await self._over.wait()
+        self._raise_error()
+
+    async def _live(self) -> None:
+        try:
+            with self._scope:
+                async with self._membership:
+                    self._entered.set()
+                    await self._asked.wait()
+        except anyio.get_cancelled_exc_class():  # the event loop ends
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised where somebody hears of it
+            self._error = error
+        finally:
+            self._over.set()
+            self._entered.set()
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+class StartStop(AbstractAsyncContextManager[Any]):
+    """What a group has besides ``async with``."""
+
+    _own_code: OwnCode
+    _entered: bool
+    _stay: Stay | None = None
+
+    async def start(self) -> None:
+        """Enters the group, for programs that leave it in another task, or in another function, with :meth:`stop`: fixtures, lifespans.
+        What ends the membership before that is logged, in ``failed``, and raised by :meth:`stop`; nobody's task is cancelled for it.
+
+        Raises:
+            UsageError: it was entered before.
+            CobalanceError: a server cannot be used; the message says what to do.
+        """
+        if self._entered or self._stay is not None:
+            raise UsageError(ONCE)
+        self._stay = Stay(self)
+        await self._stay.begin()
+
+    async def stop(self) -> None:
+        """Drains everything, hands it over, and ends what :meth:`start` has begun. Any task but the group's own. Harmless where there is
+        nothing to end.
+
+        Raises:
+            UsageError: the group is entered by ``async with``, or :meth:`start` was awaited in another event loop; or work or a callback
+                calls this, and it would wait for them.
+            Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
+        """
+        if self._stay is not None:
+            self._own_code.refuse_leaving()
+            await self._stay.end()
+        elif self._entered:
+            raise UsageError("stop() ends what start() has begun: leave the `async with`, or call leave()")

@@ -1,0 +1,273 @@
+"""One process's hold on one resource, as user code sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, Self
+
+import anyio
+import attrs
+
+from cobalance.coordinator.requests import Effort
+from cobalance.errors import OffsetRegressed, UsageError
+from cobalance.faces import hides
+from cobalance.group.stopping import Stoppable
+from cobalance.threads.event_loop import running_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Committer(Protocol):
+    """Stores offsets: the group."""
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under the tenure's token."""
+
+
+@hides(
+    *(
+        "abort_at",
+        "ask_back",
+        "asking",
+        "begin_use",
+        "busy_since",
+        "effort",
+        "end",
+        "end_use",
+        "keep",
+        "on_pause",
+        "pause",
+        "stop_now",
+    ),
+    *("wait_ended", "wait_kept", "wait_unused", "work", "worked"),
+)
+@attrs.define(eq=False)
+class Tenure:
+    """A hold that begins with ``on_assigned`` and ends with ``on_revoked`` or ``on_lost``. Its token never comes back."""
+
+    resource: str
+    token: int
+    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    committed: int | None
+    """The committed offset at the beginning; ``None`` when there never was one."""
+    _group: Committer = attrs.field(repr=False)
+    scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
+    """Cancelled when the resource must be let go at once. Blocking code is not interrupted by it."""
+    abort_at: int | None = None
+    """When (monotonic ms) it will be aborted, once it has been asked back."""
+    paused: bool = False
+    """No new work is to begin before it is resumed; see :meth:`Group.pause`."""
+    on_pause: Callable[[], None] = attrs.field(default=lambda: None, repr=False)
+    """For the worker: called when ``paused`` has changed."""
+    _unpaused: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _kept: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _users: int = attrs.field(default=0, repr=False)
+    _bodies: list[anyio.CancelScope] = attrs.field(factory=list, repr=False)
+    work: Stoppable = attrs.field(init=False, repr=False)
+    """What runs in the scope."""
+    _busy: Busy = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.work, self._busy = Stoppable(self.scope, self.resource), Busy()
+
+    @classmethod
+    def fake(
+        cls, resource: str = "fake", token: int = 1, committed: int | None = None, *, commits: list[int] | None = None
+    ) -> Self:
+        """One for tests of work functions, without a server. What is committed is appended to ``commits``; ``cobalance.testing.ask_back`` ends it.
+
+        Raises:
+            UsageError: no event loop runs here.
+        """
+        try:
+            running_event_loop()
+        except RuntimeError:
+            raise UsageError(
+                "Tenure.fake() is for async work, and no event loop runs here: call it in an async function, such as the one that the test "
+                "gives to asyncio.run()"
+            ) from None
+        return cls(resource, token, committed, _Commits([] if commits is None else commits))
+
+    @property
+    def active(self) -> bool:
+        """Whether new work may begin: nobody asks for the resource, and it is not lost."""
+        return not self._draining.is_set() and not self._ended.is_set() and not self.scope.cancel_called
+
+    async def wait_draining(self) -> None:
+        """Returns when no new work may begin."""
+        await self._draining.wait()
+
+    async def wait_resumed(self) -> None:
+        """Returns when it is not paused, or no new work may begin anyway."""
+        while self.paused and self.active:
+            await self._unpaused.wait()
+
+    @property
+    def asking(self) -> anyio.Event:
+        """Set when the resource is asked back the next time; it stays set when the resource may be kept after all, and then
+        this is another one.
+        """
+        return self._draining
+
+    async def wait_kept(self) -> None:
+        """Returns when the resource may be kept after all, the next time."""
+        await self._kept.wait()
+
+    async def commit(self, offset: int) -> None:
+        """Stores an offset for good; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource has
+        come back to this process: that is another tenure.
+        """
+        await self._group.commit_tenure(self, offset)
+
+    @contextmanager
+    def processing(self) -> Iterator[None]:
+        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        self._busy.begin()
+        try:
+            yield
+        finally:
+            self._busy.end()
+
+    @contextmanager
+    def using(self) -> Iterator[anyio.CancelScope]:
+        """Holds off the release until the block ends; the block is cancelled when the resource is asked back."""
+        with anyio.CancelScope() as body:
+            self._bodies.append(body)
+            self.begin_use()
+            if not self.active:
+                body.cancel()
+            try:
+                yield body
+            finally:
+                self._bodies.remove(body)
+                self.end_use()
+
+    # For the group, on its event loop.
+
+    def pause(self, *, on: bool) -> None:
+        """No new work is to begin, or it may again."""
+        self.paused = on
+        if not on:
+            self._wake_paused()
+        self.on_pause()
+
+    def _wake_paused(self) -> None:
+        self._unpaused.set()
+        self._unpaused = anyio.Event()
+
+    def ask_back(self, abort_in_ms: int | None = None) -> None:
+        """No new work may begin, and what has begun is aborted after this time."""
+        if abort_in_ms is not None:
+            self.abort_at = time.monotonic_ns() // 1_000_000 + abort_in_ms
+        self._draining.set()
+        self._wake_paused()
+        for body in self._bodies:
+            body.cancel()
+
+    def keep(self) -> None:
+        """It is not asked back any more."""
+        self._draining = anyio.Event()
+        self._kept.set()
+        self._kept = anyio.Event()
+
+    def end(self) -> None:
+        """It is over."""
+        self.work.end()
+        self._draining.set()
+        self._ended.set()
+        self._wake_paused()
+
+    def stop_now(self) -> None:
+        """Cancels everything that can be cancelled."""
+        self._draining.set()
+        self._wake_paused()
+        self.scope.cancel()
+        for body in self._bodies:
+            body.cancel()
+
+    def begin_use(self) -> None:
+        """Holds off the release."""
+        self._users += 1
+
+    def end_use(self) -> None:
+        """No longer."""
+        self._users -= 1
+        if not self._users:
+            self._idle.set()
+            self._idle = anyio.Event()
+
+    async def wait_unused(self) -> None:
+        """Returns when nothing holds off the release."""
+        while self._users:
+            await self._idle.wait()
+
+    async def wait_ended(self) -> None:
+        """Returns when it is over."""
+        await self._ended.wait()
+
+    @property
+    def busy_since(self) -> int | None:
+        """Since when (monotonic ms) something marked by :meth:`processing` has been running; any thread."""
+        return self._busy.since
+
+    def worked(self, ms: int) -> None:
+        """A worker's handler has run once more, for so long."""
+        self._busy.add(ms)
+
+    @property
+    def effort(self) -> Effort:
+        """What has been marked, or noted, so far."""
+        return Effort(self._busy.finished, self._busy.total_ms)
+
+
+@attrs.frozen
+class _Commits:
+    """Those of a tenure that nobody has granted."""
+
+    offsets: list[int]
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores it in the list."""
+        last = self.offsets[-1] if self.offsets else tenure.committed
+        if last is not None and offset < last:
+            raise OffsetRegressed(
+                f"{tenure.resource!r} has a higher committed offset than {offset}: offsets never fall"
+            )
+        self.offsets.append(offset)
+
+
+class Busy:
+    """Since when something is running; several may. The oldest still running counts."""
+
+    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._count = 0
+        self.since: int | None = None
+        self.finished = self.total_ms = 0
+        """How much has finished, and for how long something ran."""
+
+    def begin(self) -> None:
+        """One more is running."""
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self.since = self._clock()
+
+    def end(self) -> None:
+        """One has finished: whatever else runs is taken to have begun now."""
+        with self._lock:
+            now = self._clock()
+            self.add(now - (now if self.since is None else self.since))
+            self._count -= 1
+            self.since = now if self._count else None
+
+    def add(self, ms: int) -> None:
+        """One has finished after so long. By one thread at a time."""
+        self.finished += 1
+        self.total_ms += ms

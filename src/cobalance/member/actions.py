@@ -1,0 +1,117 @@
+"""What a member must do: the outputs of :class:`cobalance.member.session.Session`. Carried out in order."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from cobalance.coordinator.requests import Request
+from cobalance.member.events import CommitOutcome
+
+AbortReason = Literal["lost", "fenced", "deadline", "hung", "left"]
+
+
+@attrs.frozen
+class Call:
+    """Send this request and report :class:`Replied` or :class:`CallFailed`."""
+
+    request: Request
+
+
+@attrs.frozen
+class Listen:
+    """Listen for hints to this member id, instead of the one before."""
+
+    member: str
+
+
+@attrs.frozen
+class Start:
+    """Work the resource, under this token, from this committed offset."""
+
+    resource: str
+    token: int
+    committed: int | None
+
+
+@attrs.frozen
+class Drain:
+    """Stop delivery, finish, commit, report :class:`Drained`; an :class:`Abort` comes at ``abort_at`` otherwise."""
+
+    resource: str
+    token: int
+    abort_at: int
+
+
+@attrs.frozen
+class Resume:
+    """The revocation was cancelled: go on, unless :class:`DrainBegun` was reported already."""
+
+    resource: str
+    token: int
+
+
+@attrs.frozen
+class Abort:
+    """Stop at once. For ``lost`` the ownership is gone; for the others report :class:`Abandoned` when it is done."""
+
+    resource: str
+    token: int
+    reason: AbortReason
+
+
+@attrs.frozen
+class CommitDone:
+    """How a commit ended."""
+
+    ticket: int
+    outcome: CommitOutcome
+
+
+@attrs.frozen
+class Joined:
+    """The process is a member, under this id."""
+
+    member: str
+
+
+@attrs.frozen
+class Declared:
+    """The group goes by the resource list this process declared, or will once it has recovered."""
+
+
+@attrs.frozen
+class Problem:
+    """Something the user should know. ``fatal`` ends the session."""
+
+    code: Literal[
+        "list_disagrees",
+        "instance_in_use",
+        "subscriptions",
+        "recovering",
+        "cut_off",
+        "commit_refused",
+        "unreachable",
+        "hung",
+        "overlap",
+    ]
+    message: str
+    fatal: bool = False
+    expected: bool = False
+    """It belongs to a normal start."""
+
+
+@attrs.frozen
+class Left:
+    """The session is over."""
+
+
+@attrs.frozen
+class Wait:
+    """Report :class:`TimerFired` at this time unless something else happens first."""
+
+    until: int
+
+
+Action = Call | Listen | Start | Drain | Resume | Abort | CommitDone | Joined | Declared | Problem | Left | Wait

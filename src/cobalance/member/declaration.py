@@ -1,0 +1,78 @@
+"""The resource list this process declares to its group, page by page."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from cobalance.coordinator.requests import SetResources
+from cobalance.member.actions import Declared, Problem
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.replies import CoordinatorReply
+    from cobalance.coordinator.requests import Payload
+
+NAMES_A_PAGE = 200
+
+
+def digest(names: tuple[str, ...]) -> str:
+    """What two members compare to know that they declare the same list."""
+    return sha256("\n".join(names).encode()).hexdigest()[:16]
+
+
+class Declaration:
+    """What was declared, and how far the coordinator has it."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._declared = (0, "")
+        self._known = True
+        self._after = ""
+        self._not_before = 0
+
+    def declare(self, version: int, names: tuple[str, ...]) -> None:
+        """A new list; lists of lower versions are ignored by the coordinator."""
+        self._names = tuple(sorted(set(names)))
+        self._declared = (version, digest(self._names))
+        self.forget()
+
+    def forget(self) -> None:
+        """The coordinator may have lost the list: it is declared again."""
+        self._known = self._declared[0] == 0
+        self._after, self._not_before = "", 0
+
+    def times(self) -> list[int]:
+        """When to go on."""
+        return [] if self._known else [self._not_before]
+
+    def next_page(self, now: int) -> SetResources | None:
+        """The page to send, if one is due."""
+        if self._known or now < self._not_before:
+            return None
+        start = bisect_right(self._names, self._after)
+        page = self._names[start : start + NAMES_A_PAGE]
+        to = page[-1] if start + NAMES_A_PAGE < len(self._names) else ""
+        version, hashed = self._declared
+        return SetResources(version=version, digest=hashed, after=self._after, to=to, names=page)
+
+    def answered(self, payload: Payload, reply: CoordinatorReply, now: int) -> list[Problem | Declared]:
+        """Goes on after a page, or learns that the list is known, or disputed."""
+        if not isinstance(payload, SetResources) or (payload.version, payload.digest) != self._declared:
+            return []
+        result = reply.results[0]
+        if result in ("NEXT", "AGAIN", "WAIT"):
+            self._after = reply.results[1] if result == "NEXT" else ""
+            self._not_before = now + reply.heartbeat_interval_ms // 4 if result == "WAIT" else 0
+            return []
+        if result == "RECOVERING":
+            self._after, self._not_before = "", now + reply.recovering_ms
+        else:
+            self._known = True
+        return [Problem("list_disagrees", self._dispute(), fatal=True) if result == "DISAGREE" else Declared()]
+
+    def _dispute(self) -> str:
+        return (
+            f"this process declares {len(self._names)} resources as version {self._declared[0]}, but the group knows another "
+            f"list under that version: give all members the same list, or this one a higher version"
+        )

@@ -1,0 +1,476 @@
+"""Consumes the partitions of a topic as a member of a group: each partition by exactly one process, in order."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
+
+from cobalance.coordinator.in_flight import written
+from cobalance.errors import UsageError
+from cobalance.faces import hides
+from cobalance.group.engine import monotonic_ms
+from cobalance.group.group import GroupOptions
+from cobalance.limits import check_kind
+from cobalance.member.events import ResourcesDeclared
+from cobalance.names import validate_name
+from cobalance.rabbitmq.consume.consumer_options import Ack, ConsumerOptions, check_known
+from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender
+from cobalance.rabbitmq.consume.discovery import Discovery
+from cobalance.rabbitmq.consume.failure_policy import FailurePolicy, OnError
+from cobalance.rabbitmq.consume.fencing import Fence, Fencing
+from cobalance.rabbitmq.consume.handling import Handling
+from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+from cobalance.rabbitmq.consume.stream_worker import StreamWorker
+from cobalance.rabbitmq.consume.streaming import Streaming
+from cobalance.rabbitmq.consume.subscription import Subscription
+from cobalance.rabbitmq.consume.unknown_queue import LearningWorker
+from cobalance.rabbitmq.model.queues import Guard, Queue
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.rabbitmq.partition.in_flight import Room, Share
+from cobalance.rabbitmq.partition.partition import PartitionConsumer
+from cobalance.rabbitmq.partition.replies import Replies, Reply
+from cobalance.rabbitmq.topics.broker import learn_queue
+from cobalance.rabbitmq.topics.options import check_options, checked_source
+from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.failures import unguarded
+from cobalance.rabbitmq.wire.parameters import virtual_host
+from cobalance.rabbitmq.wire.reconnection import Reconnection
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.group.worker import Worker
+    from cobalance.member.events import Event
+    from cobalance.rabbitmq.consume.consumer_options import ConsumerSource
+    from cobalance.rabbitmq.consume.failure_policy import OnFailure
+    from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
+    from cobalance.rabbitmq.model.batches import Batch
+    from cobalance.rabbitmq.partition.partition import Event as ConsumerEvent
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+
+@hides(
+    "consumer",
+    "end_soon",
+    "handle",
+    "is_sure",
+    "offsets_known",
+    "post",
+    "reply",
+    "share",
+    "start_soon",
+    "stream_consumer",
+)  # workers'
+@hides("batch", "connection", "unconnected_ms", "wait_connected")
+class ConsumerGroup(Streaming):
+    """Membership in a consumer group, for the length of an ``async with``.
+
+    The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions. An
+    ``async def`` runs on the event loop, a plain function in a thread of its own per partition; what it returns is awaited if it
+    can be. When it is through, and has returned nothing, the message is acknowledged (in batches); any other value is a
+    :class:`UnexpectedResult`, a failure of that message that is not tried again in place; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
+    :meth:`ack` or :meth:`reject`.
+
+    An exception in the handler is a failure of its message, and so is a handler that runs for longer than ``max_processing_ms``. It is
+    retried in place, so that order holds. After ``retries`` more failures, ``on_error`` decides:
+
+    - ``"pause"``, the default: the partition is given up with the message first in it. Another member tries it; if that fails, too, it
+      waits in nobody's share, in pauses that double up to five minutes, and is tried again by itself. An :class:`UnexpectedResult`
+      halts the partition, since it gets no better by itself.
+    - ``"dead_letter"``: the queue's dead-letter target gets the message, and the next one is begun.
+    - ``"halt"``: nobody works the partition before ``cobalance group resume``.
+    - ``"raise"``: the exception ends the ``async with``.
+
+    Why ``"pause"``: a failure is mostly one bad message, or a database that is away. It loses nothing and keeps order; one bad message
+    stops one partition and no process; and when the database is back, work goes on without anybody's doing. ``"raise"`` has one message
+    end every process in turn, ``"halt"`` has a short outage wait for an operator, and ``"dead_letter"`` empties all queues into the dead
+    letters during a long one.
+
+    Args:
+        name: of the group.
+        source: a :class:`Topic`, or a topic's name; or a list, mixed as you like, of topics and of queues that exist: names, or
+            :class:`Queue` declarations, or :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as long as the group
+            lives. Members of one group may be given different things, such as during a rolling update: each works only what it was
+            given, and everything is worked by somebody who was given it, as evenly as that allows.
+        handler: what to do with a message. Delivery is at least once: after a crash or a forced move, messages that were not
+            acknowledged come again, with a higher token.
+        amqp_url: ``amqp://user:password@host:port/vhost``, or ``amqps://``.
+        management_url: where RabbitMQ's management API is (``http://user:password@host:15672``), for the last two of these; by
+            default on the AMQP URL's hosts, with its user and password. When it is given, a member that is granted something also
+            has the connections of members closed whose session has expired, so that a frozen process keeps nobody waiting.
+        refresh_ms: how often one member, of those that were given the same, looks for queues, and whether the topic was grown.
+        prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
+        batch: has the handler called with lists of messages; see :class:`Batch`.
+        retries: a number, or :class:`Retries`: how often and how soon, and whether the partition waits or the message alone.
+        on_error: what follows when those are used up; see above. A dead letter's headers say why it is one: ``x-cobalance-error`` (type and
+            text), ``x-cobalance-queue``, ``x-cobalance-group`` and ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
+        on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; of a batch, with each of its
+            messages. What it raises is logged.
+        max_in_flight: most messages of this process that a handler has begun and nobody has finished; others wait their turn.
+        max_in_flight_per_partition: the same within a partition; it matters with ``ack="manual"``.
+        ack_every, ack_interval_ms: acks leave when so many messages are finished, or so much later.
+        require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offsets under fencing
+            tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
+        unconnected_ms: how long a member that has lost RabbitMQ, but not Redis, keeps a partition unworked before it gives it up to somebody
+            who may have a connection; one that it is given meanwhile, a tenth of that. By default longer than RabbitMQ takes to restart,
+            which all members wait for alike, so that nothing moves. None: for ever.
+        streams: where streams begin, and when their offsets are committed; see :class:`StreamSettings`.
+        group_options: see :class:`Group`.
+
+    Raises:
+        CobalanceError: on entering, when a server cannot be used or a queue is not as expected.
+    """
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        source: ConsumerSource,
+        handler: Handler,
+        *,
+        batch: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        source: ConsumerSource,
+        handler: BatchHandler,
+        *,
+        batch: Batch,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        source: ConsumerSource,
+        handler: Handler | BatchHandler,
+        *,
+        amqp_url: str = "amqp://guest:guest@127.0.0.1:5672/%2F",
+        management_url: str | None = None,
+        refresh_ms: int = 5_000,
+        prefetch: int = 100,
+        ack: Ack = "auto",
+        ack_every: int = 50,
+        ack_interval_ms: float = 50.0,
+        batch: Batch | None = None,
+        retries: int | Retries = 3,
+        on_error: OnError = "pause",
+        on_failure: OnFailure | None = None,
+        max_in_flight: int | None = None,
+        max_in_flight_per_partition: int | None = None,
+        require_guard: bool = True,
+        unconnected_ms: int | None = 300_000,
+        streams: StreamSettings | None = None,
+        **group_options: Unpack[GroupOptions],
+    ) -> None:
+        check_known(group_options)
+        check_options({name: value for name, value in locals().items() if name != "name"})
+        super().__init__(name, **group_options)
+        self._amqp_url, self._management_url, self._refresh_ms = amqp_url, management_url, refresh_ms
+        self._subscribed = Subscription(checked_source(source), amqp_url, management_url)
+        self._fencing: Fencing | None = None
+        self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
+        self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
+        self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
+        self._require_guard = require_guard
+        self.unconnected_ms = unconnected_ms
+        self._streams = streams or StreamSettings()
+        self.batch = batch
+        self._retries = retries if isinstance(retries, Retries) else Retries(retries)
+        if self._retries.parks and batch is not None:
+            raise UsageError("batches are tried again in place: leave out batch, or mode='park'")
+        self._policy = FailurePolicy(
+            self.name,
+            retries=self._retries,
+            on_error=on_error,
+            on_failure=on_failure,
+            log_exceptions=self.log_exceptions,
+            most_ms=self.own.max_processing_ms,
+            send=DeadLetterSender(amqp_url).send,
+        )
+        self._handling = Handling(handler, manual=self._manual, batch=batch, policy=self._policy)
+        least = 1 if batch is None else batch.most
+        for limit, value in (
+            ("prefetch", prefetch),
+            ("max_in_flight", max_in_flight),
+            ("max_in_flight_per_partition", max_in_flight_per_partition),
+        ):
+            if value is not None and value < least:
+                raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
+        self._per_partition = max_in_flight_per_partition
+        self._room = None if max_in_flight is None else Room(max_in_flight)
+        self._queues: dict[str, Queue] = {}
+        self._workers: dict[str, PartitionWorker] = {}
+        self.connection: BrokerConnection
+
+    # -- the user's side -----------------------------------------------------------------------------------------------
+
+    def ack(self, delivery: Delivery) -> None:
+        """The message was processed (``ack="manual"``); from any thread, in any order within a partition.
+
+        RabbitMQ is told once everything before it in its partition is settled, or when the partition is let go. So whoever is next is
+        given what was not acknowledged, and no more, in its order; after a crash or a lost connection, what came behind that, too. Of a
+        stream, one offset is committed: all behind the first message that was not acknowledged comes again.
+
+        Raises:
+            UsageError: it was settled before, or this member has left.
+        """
+        self._check_manual()
+        with _told_in_words():
+            self._worker_of(delivery).done(delivery)
+
+    def reject(self, delivery: Delivery) -> None:
+        """The message is given up (``ack="manual"``): the queue's dead-letter target gets it; from any thread. It is acknowledged once
+        RabbitMQ has confirmed that. If it cannot be sent there, it stays: its partition is given up, as with ``on_error="pause"``.
+
+        Raises:
+            UsageError: its queue has no dead-letter target, or it was settled before.
+        """
+        self._check_manual()
+        with _told_in_words():
+            self._policy.reject(delivery, self._worker_of(delivery))
+
+    def _check_manual(self) -> None:
+        if not self._manual:
+            raise UsageError(
+                "each message is acknowledged when its handler returns: give ack='manual' to do that elsewhere"
+            )
+
+    def _worker_of(self, delivery: Delivery) -> PartitionWorker:
+        self.check_process()
+        check_kind("what is acknowledged", delivery, Delivery)
+        if hasattr(self, "_left") and self._left.is_set():
+            raise UsageError(
+                f"this member has left group {self.name!r}, so a message that was not acknowledged before comes again: acknowledge "
+                f"while the group runs; a longer drain_timeout_ms gives more time to"
+            )
+        worker = self._workers.get(delivery.queue)
+        if worker is None:
+            raise UsageError(f"a message of {delivery.queue!r} is not of this group: settle it where it was handed out")
+        return worker
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
+        self._queues = {queue.name: queue for queue in queues}
+        self._check_queues()
+        self.connection = BrokerConnection(
+            self._amqp_url,
+            f"{self.name}/{self._engine.session.name}",
+            heartbeat_s=max(1, round(self.settings.session_timeout_ms / 3_000)),
+            on_lost=self._connection_lost,
+            on_proven=self._connection_proven,
+        )
+        self._replies = Replies(self.connection)
+        self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
+        await self._patience.call(self._reconnection.open)
+        self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
+        await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
+        # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
+        self._subscription = self._subscribed.id
+        self._resources = tuple(self._queues) if self._subscribed.is_certain else None
+
+    def _queues_among(self, names: Iterable[str]) -> list[str]:
+        """Those that are no streams."""
+        return sorted(name for name in names if name in self._queues and not self._reads_as_stream(self._queues[name]))
+
+    async def _watch_other_groups(self) -> None:
+        with self._service_scope():
+            await self._others.watch(lambda: self._queues_among(self.tenures), LOOK_EVERY * self._refresh_ms)
+
+    async def _enter_group(self) -> None:
+        self._tasks.start_soon(self._watch_other_groups)
+        if self._subscribed.changes:
+            self._tasks.start_soon(self._discover)
+        if self._management_url is not None:
+            fence = Fence(self._coordinator, self._amqp_url, self._management_url)
+            self._fencing = Fencing(fence, self.settings.session_timeout_ms)
+            self._tasks.start_soon(self._run_fencing, self._fencing)
+        await super()._enter_group()
+
+    async def _run_fencing(self, fencing: Fencing) -> None:
+        with self._service_scope():
+            await fencing.run()
+
+    async def _discover(self) -> None:
+        with self._service_scope():
+            await Discovery(
+                self._subscribed,
+                self._coordinator,
+                refresh_ms=self._refresh_ms,
+                is_head=lambda: self._engine.session.is_head,
+                is_connected=lambda: self.connection.is_open,
+                declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
+            ).run()
+
+    def _check_queues(self) -> None:
+        if not self._queues and not self._subscribed.may_be_empty:
+            raise UsageError(f"group {self.name!r} was given no queues: name a topic, or at least one queue")
+        for queue in self._queues.values():
+            self._check_queue(queue)
+
+    def _check_queue(self, queue: Queue) -> None:
+        validate_name("queue", queue.name)
+        if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
+            raise unguarded(queue)
+        if self._retries.parks and self._reads_as_stream(queue):
+            raise UsageError(f"{queue.name!r} is a stream, which has one offset: its messages are tried again in place")
+        if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
+            raise UsageError(
+                f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
+                f"declare one, or use on_error='pause'"
+            )
+
+    async def _release_servers(self) -> None:
+        if hasattr(self, "_reconnection"):
+            await self._reconnection.wait_idle()
+            await in_thread(self.connection.close)
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def _connection_lost(self, reason: str) -> None:  # on the I/O thread
+        log.warning("group %s: lost RabbitMQ at %s (%s); connecting again", self.name, self.connection.place, reason)
+        self._commands.append(self._start_reconnecting)
+        self._wakeup.notify()
+
+    def _connection_proven(self, proven: bool) -> None:  # on the I/O thread
+        for worker in list(self._workers.values()):
+            worker.prove(proven=proven)
+
+    def _start_reconnecting(self) -> None:
+        self._reconnection.lost()
+        self._tasks.start_soon(self._reconnect)
+
+    async def _reconnect(self) -> None:
+        with self._service_scope():
+            await self._reconnection.run()
+
+    async def wait_connected(self) -> None:
+        """Returns once there is a connection to RabbitMQ, and the coordinator has confirmed what is held since it was lost."""
+        await self._reconnection.wait_ready()
+
+    # -- working -------------------------------------------------------------------------------------------------------
+
+    def _make_worker(self, tenure: Tenure) -> Worker:
+        if self._fencing is not None:
+            self._fencing.look()
+        queue = self._queues.get(tenure.resource)
+        if queue is not None:
+            return self._worker_for(tenure, queue)
+        if self._resources is not None and self._subscribed.changes:
+            self.post(ResourcesDeclared(0, ()))  # The topic was grown: what this process declared is out of date.
+        return LearningWorker(tenure, self.name, lambda: self._learn(tenure))
+
+    def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
+        queue = learn_queue(self._amqp_url, tenure.resource)
+        self._check_queue(queue)
+        self._queues[queue.name] = queue
+        return lambda: self._worker_for(tenure, queue)
+
+    def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
+        worker = (
+            StreamWorker(tenure, queue, self, self._streams)
+            if self._reads_as_stream(queue)
+            else PartitionWorker(tenure, queue, self)
+        )
+        self._workers[tenure.resource] = worker
+        return worker
+
+    def _reads_as_stream(self, queue: Queue) -> bool:
+        return queue.kind == "stream"
+
+    def in_flight(self) -> str:
+        """Engine: of each partition."""
+        workers = self._workers
+        held = [it for it in self._roster.everything() if it.current]
+        found = [(it.resource, workers.get(it.resource), it.token) for it in held]
+        return written((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
+
+    def consumer(
+        self,
+        queue: Queue,
+        token: int,
+        on_ready: Callable[[], None],
+        on_event: Callable[[ConsumerEvent], None],
+    ) -> PartitionConsumer:
+        """A consumer for one tenure, on the present connection."""
+        return PartitionConsumer(
+            self.connection,
+            queue,
+            token=token,
+            on_ready=on_ready,
+            on_event=on_event,
+            prefetch=self._prefetch,
+            ack_every=self._ack_every,
+            ack_interval_ms=self._ack_interval_ms,
+            require_guard=self._require_guard,
+            acks_ahead=self._retries.parks,
+            acks_ahead_at_close=self._manual,
+        )
+
+    def reply(self, reply: Reply) -> Future[bool]:
+        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
+        return self._replies.send(reply)
+
+    def post(self, event: Event) -> None:
+        """To the session."""
+        self._engine.post(event)
+
+    def end_soon(self, error: Exception) -> None:
+        """Ends the membership with this error, whoever may still be running. Any thread."""
+        self._commands.append(lambda: self._end_with(error))
+        self._wakeup.notify()
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls it on the event loop. Any thread."""
+
+        def start() -> None:
+            self._tasks.start_soon(call)
+
+        self._commands.append(start)
+        self._wakeup.notify()
+
+    def share(self) -> Share:
+        """Room for the unfinished messages of one tenure."""
+        return Share(self._per_partition, self._room)
+
+    def is_sure(self, *, guarded: bool) -> bool:
+        """Whether by our own clock nobody else can have been let in yet: the session cannot have expired, or RabbitMQ guards it."""
+        until = self._engine.session.lease.until
+        return (until is not None and monotonic_ms() < until) or (guarded and self.connection.is_proven)
+
+    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
+        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+        return await self._handling.work(
+            deliveries,
+            worker,
+            lambda function: self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope),
+        )
+
+
+@contextmanager
+def _told_in_words() -> Iterator[None]:
+    """An acknowledgement that cannot be is an error of the call."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{error}: acknowledge or reject each message once") from None
+
+
+def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UsageError(f"{name} is {value!r}: give one of {', '.join(map(repr, allowed))}")
+    return value

@@ -1,0 +1,208 @@
+"""Messages that were given up: looked at, sent back, dropped.
+
+A message is acknowledged where it was only once RabbitMQ has confirmed that it has it where it goes. Whoever dies in between leaves it
+in both places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import attrs
+from pika import exceptions as pika_errors
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import BasicProperties
+
+from cobalance.errors import PublishFailed, TopicMissing, UsageError
+from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.redact import redact
+
+ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
+FAILURES = "x-cobalance-failures"
+"""The headers of a dead letter, with ``EXCHANGE`` and ``ROUTING_KEY``."""
+
+NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
+"""Headers that are about its death; a message that is sent back is without them."""
+
+MOST_TEXT = 300
+"""Of what an exception says."""
+
+OFTEN = 10
+"""RabbitMQ 4 drops what a quorum queue has delivered 20 times in vain, as looking at it is. What was looked at so often is put in again."""
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetter:
+    """A message that was given up, as its headers tell."""
+
+    message_id: str | None
+    queue: str | None
+    """The partition queue that it came from."""
+    routing_key: str | None
+    """What it was published with."""
+    exchange: str | None
+    """What it was published to."""
+    error: str
+    """Type and text of what the handler raised, or RabbitMQ's reason."""
+    group: str | None
+    """Whose handler failed."""
+    failures: int | None
+    died_at: int | None
+    """Seconds since 1970; RabbitMQ's word, so only where it moved the message."""
+    size: int
+    """Of the body, in bytes."""
+
+    @classmethod
+    def read(cls, properties: BasicProperties, size: int) -> DeadLetter:
+        """From a message in a dead-letter queue."""
+        headers: Mapping[str, Any] = properties.headers or {}
+        death: Mapping[str, Any] = next(iter(headers.get("x-death") or ()), {})
+        keys: Sequence[str] = death.get("routing-keys") or (None,)  # type: ignore[assignment]
+        died = death.get("time")
+        return cls(
+            message_id=properties.message_id,
+            queue=headers.get(QUEUE) or death.get("queue"),
+            routing_key=headers.get(ROUTING_KEY) or keys[0],
+            exchange=headers.get(EXCHANGE, death.get("exchange")),
+            error=str(headers.get(ERROR) or death.get("reason") or "unknown"),
+            group=headers.get(GROUP),
+            failures=headers.get(FAILURES),
+            died_at=None if died is None else int(died.timestamp()),
+            size=size,
+        )
+
+
+# -- for those who give up ---------------------------------------------------------------------------------------------
+
+
+def words_of(error: Exception) -> str:
+    """Type and text of an exception of the program's, in one line that is not too long and holds no password."""
+    kind = type(error).__name__
+    try:
+        text = " ".join(redact(str(error)).split())
+    except Exception:  # noqa: BLE001 -- whatever the program's own __str__ raises
+        text = ""
+    return f"{kind}: {text}"[:MOST_TEXT] if text else kind
+
+
+def publish(
+    channel: BlockingChannel, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
+) -> None:
+    """Returns when RabbitMQ has confirmed that a queue has the message; raises PublishFailed."""
+    channel.confirm_delivery()
+    try:
+        channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
+    except pika_errors.UnroutableError:
+        raise PublishFailed(f"no queue takes routing key {routing_key!r} of exchange {exchange!r}") from None
+    except pika_errors.NackError:
+        raise PublishFailed("RabbitMQ refused the message, as a queue that is full does") from None
+
+
+# -- afterwards --------------------------------------------------------------------------------------------------------
+
+
+def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLetter]:
+    """The dead letters of a topic, oldest first, which stay where they are.
+
+    Raises:
+        TopicMissing: the topic has no dead-letter queue.
+    """
+    found: list[DeadLetter] = []
+
+    def look(channel: BlockingChannel, count: int) -> None:
+        for tag, letter, properties, body in _letters(channel, topic, min(count, most)):
+            found.append(letter)
+            if int((properties.headers or {}).get("x-delivery-count", 0)) >= OFTEN:
+                publish(channel, "", dead_letter_queue(topic), _without(properties, ("x-delivery-count",)), body)
+                channel.basic_ack(tag)
+
+    _visit(url, topic, look)
+    return found
+
+
+def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
+    """Sends dead letters back to the partition queues they came from, behind what is there, and to nobody else: those of these ids, or all.
+    Headers are kept, but for those about their death; the exchange and routing key that they were published with are headers now, by which
+    ``Delivery.exchange`` and ``Delivery.routing_key`` go.
+
+    Raises:
+        TopicMissing: the topic has no dead-letter queue.
+        PublishFailed: one could not be sent back; it and those behind it are still dead letters.
+    """
+    return _settle(url, topic, message_ids, _send_back)
+
+
+def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
+    """Deletes dead letters for good: those of these ids, or all.
+
+    Raises:
+        TopicMissing: the topic has no dead-letter queue.
+    """
+    return _settle(url, topic, message_ids, lambda *_: None)
+
+
+def dead_letter_queue(topic: str) -> str:
+    """Its name."""
+    return f"{topic}.dead"
+
+
+Deal = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], None]
+
+
+def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> list[DeadLetter]:
+    settled: list[DeadLetter] = []
+
+    def settle(channel: BlockingChannel, count: int) -> None:
+        for tag, letter, properties, body in _letters(channel, topic, count):
+            if not message_ids or letter.message_id in message_ids:
+                deal(channel, letter, properties, body)
+                channel.basic_ack(tag)
+                settled.append(letter)
+
+    _visit(url, topic, settle)
+    return settled
+
+
+def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) -> None:
+    """What is not acknowledged is back in its place once the channel is closed."""
+    queue = dead_letter_queue(topic)
+    with connected(url) as admin:
+        count = admin.ready(queue)
+        if count is None:
+            raise TopicMissing(
+                f"There is no queue {queue!r} at {admin.place}: {topic!r} is no topic, or one without dead letters."
+            )
+        admin.call(queue, lambda channel: use(channel, count))
+
+
+def _letters(
+    channel: BlockingChannel, topic: str, count: int
+) -> Iterator[tuple[int, DeadLetter, BasicProperties, bytes]]:
+    """No more than there were at the beginning: what is put in again comes behind them."""
+    for _ in range(count):
+        got: tuple[Any, Any, Any] = channel.basic_get(dead_letter_queue(topic))
+        method, properties, body = got
+        if method is None:
+            return
+        yield method.delivery_tag, DeadLetter.read(properties, len(body)), properties, body
+
+
+def _send_back(channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> None:
+    if letter.queue is None:
+        raise UsageError(
+            f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
+        )
+    again = _without(properties, NOT_THE_MESSAGES)
+    if letter.routing_key is not None and letter.exchange is not None:
+        again.headers = {**(again.headers or {}), EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
+    publish(channel, "", letter.queue, again, body)
+
+
+def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:
+    kept = copy(properties)
+    headers: Mapping[str, Any] = properties.headers or {}
+    kept.headers = {name: value for name, value in headers.items() if not name.startswith(prefixes)} or None
+    return kept

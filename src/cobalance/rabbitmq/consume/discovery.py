@@ -1,0 +1,102 @@
+"""Keeps what a subscription is about in step with RabbitMQ: the member that was elected its head looks, and declares what it finds.
+
+A list's version is the group's clock when the look began, so whoever has looked later wins, and a head that was deposed in the
+middle of a look declares what is ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from cobalance.errors import CobalanceError, Unreachable
+from cobalance.member.declaration import digest
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from cobalance.coordinator.client import Coordinator, ResourceRow
+    from cobalance.rabbitmq.topics.layouts import Look
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+ELECTION_MS = 250
+"""How often a member looks whether it has become the head."""
+
+
+class Source(Protocol):
+    """Knows where queues are to be found."""
+
+    @property
+    def id(self) -> str:
+        """The subscription of all who look for the same."""
+
+    def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
+        """What to consume now, given the group's resources, and how to ask for those that the subscription names. Blocks."""
+
+
+class Discovery:
+    """Looks every `refresh_ms`, while this member is the head of its subscription."""
+
+    def __init__(
+        self,
+        source: Source,
+        coordinator: Coordinator,
+        *,
+        refresh_ms: int,
+        is_head: Callable[[], bool],
+        is_connected: Callable[[], bool],
+        declare: Callable[[tuple[str, ...], int], None],
+    ) -> None:
+        self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
+        self._is_connected = is_connected
+        self._is_head, self._declare = is_head, declare
+        self._trouble = ""
+        self._over = False
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                pause_ms = ELECTION_MS
+                if self._is_head():
+                    pause_ms = await in_thread(self._look)
+                await anyio.sleep(pause_ms / 1000)
+        finally:
+            self._over = True
+
+    def _look(self) -> int:
+        """Looks once; returns when to look again, in ms."""
+        try:
+            state = self._coordinator.state()
+            if int(state["recovering"]) > int(state["heard"]):  # claims are still coming in
+                return ELECTION_MS
+            look = self._source.look(
+                {row.name: row for row in self._coordinator.resources()},
+                lambda: set(self._coordinator.declared(self._source.id)),
+            )
+            if look.resources is not None:
+                self._compare(look.resources, int(state["heard"]))
+        except CobalanceError as error:
+            if (
+                str(error) != self._trouble and not self._over
+            ):  # else its connections were closed in the middle of a look
+                # What the group itself has lost, it tells.
+                is_told = isinstance(error, Unreachable) and not self._is_connected()
+                level = logging.INFO if is_told else logging.WARNING
+                log.log(level, "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
+            self._trouble = str(error)
+            return self._refresh_ms
+        self._trouble = ""
+        return self._refresh_ms if look.again_in_ms is None else look.again_in_ms
+
+    def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:
+        mine = next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)
+        if mine is not None and mine.known and mine.digest == digest(tuple(sorted(names))):
+            return
+        version = max(heard_ms, mine.version + 1 if mine is not None else 0)
+        log.info("group %s: %d queues are to be consumed from now on", self._coordinator.group, len(names))
+        self._declare(names, version)

@@ -1,0 +1,132 @@
+"""Ends the RabbitMQ connections of members whose session has expired, so that nobody waits for a frozen process.
+
+A process that is frozen (SIGSTOP, a paused virtual machine) keeps its queues until RabbitMQ has missed its heartbeats, up to three
+of them. By then the group has long given its partitions to others, whom RabbitMQ refuses or serves nothing. Given the management
+API, whoever was granted something looks whether a member has expired lately, or has lost what it held to an heir or to others while it
+was kept for its return, and has RabbitMQ close that member's connection. The
+frozen process wakes up to a closed connection: its acks cannot arrive any more, and its commits and releases are fenced anyway.
+
+A member that is cut off from Redis alone looks the same and is closed as well, so that with a management URL a guard at the broker
+no longer carries a member over an outage of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cobalance.errors import CobalanceError
+from cobalance.journal import Journal
+from cobalance.rabbitmq.topics.management import close_connection, connection_names
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.client import Coordinator
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+LOOK_BACK_MS = 60_000
+"""A member that expired before that has long lost its connection: RabbitMQ's heartbeats saw to it."""
+
+SEARCH_S = 15.0
+"""How long an expired member's connection is looked for. The API lists connections some five seconds after they were made."""
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
+
+BEREFT = frozenset({"expired_member", "expired", "inherited"})
+"""Entries about a member that is silent, or about a resource that it had. One that is kept for its return (graced) is left alone
+until somebody else is given what it held."""
+
+
+class Fence:
+    """Finds and closes the connections; its methods block."""
+
+    def __init__(self, coordinator: Coordinator, amqp_url: str, management_url: str) -> None:
+        self._coordinator, self._amqp_url, self._management_url = coordinator, amqp_url, management_url
+        self._journal = Journal(coordinator.transport, coordinator.group)
+        self._after = ""
+        self._expired: dict[str, float] = {}
+        """Process → when it was read that its session had expired, on our own clock."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anybody whose connection may yet be found."""
+        return bool(self._expired)
+
+    def sweep(self) -> int:
+        """Closes what is to be closed and returns how many connections that were.
+
+        Raises:
+            ServerError: Redis or the management API did not answer; the next sweep does what this one could not.
+        """
+        self._read_journal()
+        if not self._expired:
+            return 0
+        for row in self._coordinator.members():
+            if row.status != "graced":
+                self._expired.pop(_process(row.id), None)
+        owners = {f"{self._coordinator.group}/{process}": process for process in self._expired}
+        found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
+        for name, owner in found:
+            close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
+            log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+            self._expired.pop(owners[owner], None)
+        return len(found)
+
+    def _read_journal(self) -> None:
+        """A session that expires is an entry, written in the step that frees what the member held."""
+        if not self._after:
+            state = self._coordinator.state()
+            self._after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
+        for entry in self._journal.entries(self._after):
+            self._after = entry.id
+            if entry.kind in BEREFT and entry.member:
+                self._expired[_process(entry.member)] = time.monotonic()
+            elif entry.kind == "joined" and entry.member:
+                self._expired.pop(_process(entry.member), None)
+        since = time.monotonic() - SEARCH_S
+        self._expired = {process: at for process, at in self._expired.items() if at > since}
+
+
+class Fencing:
+    """Sweeps when something was granted, and a few times more: a holder may freeze before its session has expired."""
+
+    def __init__(self, fence: Fence, session_timeout_ms: int) -> None:
+        self._fence = fence
+        self._again_for_s = 2 * session_timeout_ms / 1000
+        self._wanted = anyio.Event()
+        self._last_failure = ""
+
+    def look(self) -> None:
+        """Something was granted. On the event loop."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
+            while anyio.current_time() < until or self._fence.pending:
+                with anyio.CancelScope(shield=True):
+                    await in_thread(self._sweep)
+                with anyio.move_on_after(pause_s):
+                    await self._wanted.wait()
+                    break
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    def _sweep(self) -> None:
+        try:
+            self._fence.sweep()
+        except CobalanceError as error:
+            if str(error) != self._last_failure:  # not at every attempt
+                self._last_failure = str(error)
+                log.warning("group members that froze cannot be fenced: %s", error)
+
+
+def _process(member: str) -> str:
+    """Member ids are made of the process's name and a count (line.py)."""
+    return member.rpartition(".")[0]

@@ -1,0 +1,42 @@
+"""What a handler is given at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from cobalance.rabbitmq.partition.delivery import Delivery
+
+
+@attrs.define(eq=False)
+class Parcel:
+    """One message, or a batch."""
+
+    deliveries: tuple[Delivery, ...]
+    failures: int = 0
+    key: Hashable = None
+    """What waits with the same waits for it."""
+    _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
+
+    @property
+    def is_settled(self) -> bool:
+        """Somebody has asked to settle it."""
+        return not self._unsettled
+
+    def settle(self) -> bool:
+        """True for the first who asks: a handler that ends after all, or whoever gave it up because it would not. Any thread."""
+        try:
+            self._unsettled.pop()
+        except IndexError:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        first = self.deliveries[0]
+        if len(self.deliveries) > 1:
+            return f"a batch of {len(self.deliveries)} messages of {first.queue}"
+        return f"message {first.properties.message_id or f'number {first.delivery_tag} of the tenure'} of {first.queue}"

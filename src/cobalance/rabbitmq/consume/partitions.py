@@ -1,0 +1,62 @@
+"""What the worker of a partition needs of its consumer group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
+
+    from cobalance.member.events import Abandoned, GuardChanged
+    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.model.batches import Batch
+    from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.partition.delivery import Delivery
+    from cobalance.rabbitmq.partition.in_flight import Share
+    from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.replies import Reply
+    from cobalance.rabbitmq.wire.connection import BrokerConnection
+    from cobalance.settings import MemberSettings
+
+
+class Partitions(Protocol):
+    """What a worker needs of its consumer group."""
+
+    name: str
+    """The group's."""
+    own: MemberSettings
+    connection: BrokerConnection
+    unconnected_ms: int | None
+    """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
+    batch: Batch | None
+    """What the handler is given at a time, unless it is one message."""
+
+    async def wait_connected(self) -> None:
+        """Returns once there is a connection to RabbitMQ."""
+
+    def consumer(
+        self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[Event], None]
+    ) -> PartitionConsumer:
+        """A consumer for one tenure, on the present connection."""
+
+    def share(self) -> Share:
+        """Room for the unfinished messages of one tenure."""
+
+    def is_sure(self, *, guarded: bool) -> bool:
+        """Whether by our own clock nobody else can have been let in yet. Any thread."""
+
+    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
+        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+
+    def reply(self, reply: Reply) -> Future[bool]:
+        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
+
+    def post(self, event: Abandoned | GuardChanged) -> None:
+        """To the session."""
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls it on the event loop. Any thread."""
+
+    def end_soon(self, error: Exception) -> None:
+        """Ends the membership with this error, whoever may still be running. Any thread."""

@@ -1,0 +1,291 @@
+"""Works one stream for one tenure: where it begins, what of it is committed, and that nothing is left uncommitted at its end.
+
+The committed offset is kept by the coordinator, under the tenure's token, so a holder that was replaced cannot move it. It is
+that of the last message processed without a gap before it; it rises with whatever `commit_every` and `commit_interval_ms` say,
+and the rest goes with the release, in the same step. A seek back makes messages come again, but the committed offset stays
+where it is until the position has passed it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from cobalance.errors import ChannelLost, CobalanceError, CommitOutcomeUnknown, Fenced, OffsetRegressed, OffsetUnknown
+from cobalance.member.events import Abandoned, Drained
+from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+from cobalance.rabbitmq.consume.partitions import Partitions
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.streams.reading_mark import is_marked, mark
+from cobalance.rabbitmq.streams.start import BEFORE_FIRST, offset_before
+from cobalance.threads.wakeup import Wakeup, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.model.stream_settings import Start, StreamSettings
+    from cobalance.rabbitmq.partition.delivery import Delivery
+    from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+LAST_COMMIT_S = 5.0
+"""How long a member that fails waits for its last commit."""
+
+SOUGHT = ChannelLost("a seek")
+"""What follows is the same as after a lost channel: a fresh consumer for this tenure."""
+
+
+class Streams(Partitions, Protocol):
+    """What a stream's worker needs of its consumer group besides."""
+
+    def stream_consumer(
+        self,
+        queue: Queue,
+        token: int,
+        after: int,
+        *,
+        on_ready: Callable[[], None],
+        on_event: Callable[[Event], None],
+        on_gap: Callable[[int], bool],
+    ) -> StreamConsumer:
+        """A consumer for one tenure that begins behind an offset, on the present connection."""
+
+    async def offsets_known(self) -> bool:
+        """Whether a missing offset means that none was ever committed; asked again until Redis answers."""
+
+
+class StreamWorker(PartitionWorker):
+    """A :class:`cobalance.group.worker.Worker` for one stream."""
+
+    def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
+        super().__init__(tenure, queue, streams)
+        self._streams, self._settings = streams, settings
+        self._counting = threading.Lock()  # Guards what follows.
+        self._position: int | None = tenure.committed
+        """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
+        self._committed = tenure.committed
+        self._finished = self._since_commit = 0
+        self._marked = False
+        self._seeking: Start | None = None
+        self._progress, self._commit_due = Wakeup(), Wakeup()
+        self._ending, self._all_committed = anyio.Event(), anyio.Event()
+
+    # -- the user's side (on the event loop) -----------------------------------------------------------------------------
+
+    def seek(self, start: Start) -> None:
+        """Goes on from there, once the message that is being handled is finished."""
+        self._seeking = start
+        self.stopping = True
+        self._lost = SOUGHT
+        self._wakeup.notify()
+
+    def committed(self, offset: int) -> None:
+        """The user has committed this offset, and by that says that everything up to it is processed; or we have."""
+        consumer = self._consumer
+        with self._counting:
+            self._committed = offset if self._committed is None else max(offset, self._committed)
+            ahead = self._position is not None and offset > self._position
+        if ahead and isinstance(consumer, StreamConsumer):
+            self.share.leave(consumer.done_up_to(offset))
+            self._note(consumer)
+
+    # -- the event loop's side -------------------------------------------------------------------------------------------
+
+    async def finish(self) -> Drained | Abandoned:
+        """Closes the channel, and has what is not committed yet committed in the step that releases the stream."""
+        resource, token = self.tenure.resource, self.tenure.token
+        if self._consumer is not None:
+            with suppress(CobalanceError):  # Acks mean nothing here: what is finished is known without RabbitMQ.
+                await result_of(self._consumer.release())
+            self._guard(proven=False)
+        if self._given_up is not None:
+            return Abandoned(resource, token, self._given_up)
+        return Drained(resource, token, self._finished, self._finished, self._uncommitted())
+
+    async def _subscribe(self) -> None:
+        if self._seeking is not None and self._consumer is not None:
+            self._consumer.abort()
+        await self._close_old()
+        if await self._wait_connected() and await self._find_position():
+            await super()._subscribe()
+        if self._seeking is not None:  # again, meanwhile
+            self.seek(self._seeking)
+
+    async def _find_position(self) -> bool:
+        """False when it cannot be found, or not yet."""
+        try:
+            if self._seeking is not None:
+                await self._seek(self._seeking)
+            elif self._position is None:
+                await self._begin()
+            elif not self._marked:
+                await self._mark()
+        except CobalanceError as error:
+            connected = self.partitions.connection.is_open
+            verdict = self._losses.judge(error, consumed=False, delivered=0, connected=connected)
+            self._given_up = self._given_up or verdict.give_up
+            await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
+            return False
+        return self.tenure.active
+
+    async def _seek(self, start: Start) -> None:
+        self._place(await offset_before(self._streams.connection, self.queue.name, start))
+        if self._seeking == start:
+            self._seeking = None
+
+    async def _begin(self) -> None:
+        start = await self._first_start()
+        after = await offset_before(self._streams.connection, self.queue.name, start)
+        await self._commit(after)  # or the next holder would decide it anew, and skip what came in between
+        self._place(after)
+
+    async def _mark(self) -> bool:
+        """Before anything is committed, RabbitMQ knows that something may be; if it lets us."""
+        self._marked = await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
+        return self._marked
+
+    def _place(self, after: int) -> None:
+        with self._counting:
+            self._position = after
+
+    async def _first_start(self) -> Start:
+        """The user's start if nothing can ever have been committed, else what the user wants to be done about that."""
+        known = await self._streams.offsets_known()
+        is_new = not known and not await result_of(
+            is_marked(self._streams.connection, self._streams.name, self.queue.name)
+        )
+        if (await self._mark() and is_new) or known:
+            return self._settings.start
+        if self._settings.stops_on_unknown_offset:
+            raise _no_offset(self.queue.name)
+        log.warning("stream %s: no offset is known; it is read from its first message", self.queue.name)
+        return "first"
+
+    def _make_consumer(self) -> PartitionConsumer:
+        after = BEFORE_FIRST if self._position is None else self._position
+        return self._streams.stream_consumer(
+            self.queue,
+            self.tenure.token,
+            after,
+            on_ready=self._wakeup.notify,
+            on_event=self._consumer_event,
+            on_gap=self._gap,
+        )
+
+    async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
+        if error is not SOUGHT:
+            await super()._judge_loss(consumer, error)
+
+    async def _finish_up(self) -> None:
+        await super()._finish_up()
+        self._ending.set()  # A commit under way is waited for: behind the release it would be refused.
+        self._progress.notify()
+        self._commit_due.notify()
+        await self._all_committed.wait()
+        self._ending, self._all_committed = anyio.Event(), anyio.Event()
+
+    async def _close_at_once(self) -> None:
+        """A handler has failed for good: what was finished before is not to be repeated."""
+        await super()._close_at_once()
+        offset = self._uncommitted()
+        if offset is not None:
+            with anyio.move_on_after(LAST_COMMIT_S, shield=True):
+                await self._commit(offset)
+
+    # -- committing --------------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_committed)
+            await super()._watch()
+
+    async def _keep_committed(self) -> None:
+        """Commits what is finished, by count and by time, until the end: what is left then goes with the release."""
+        while not self._ending.is_set():
+            await self._progress.wait()
+            with anyio.move_on_after(self._settings.commit_interval_ms / 1000):
+                while not self._ending.is_set() and self._since_commit < self._settings.commit_every:
+                    await self._commit_due.wait()
+            with self._counting:
+                self._since_commit = 0
+            offset = self._uncommitted()
+            if offset is not None and not self._ending.is_set():
+                await self._commit(offset)
+        offset = self._uncommitted()
+        if offset is not None and self._given_up is not None:  # what is given up is released without an offset
+            await self._commit(offset)
+        self._all_committed.set()
+
+    def _uncommitted(self) -> int | None:
+        """The offset to commit, if that is above what is committed."""
+        with self._counting:
+            position, committed = self._position, self._committed
+        return None if position is None or (committed is not None and position <= committed) else position
+
+    async def _commit(self, offset: int) -> None:
+        try:
+            await self.tenure.commit(offset)
+        except Fenced:  # somebody else has it, so the tenure is over, before anybody has told us
+            self.abort("lost", lambda: None)
+            self.tenure.stop_now()
+        except (OffsetRegressed, CommitOutcomeUnknown) as error:
+            log.info(
+                "stream %s: %s", self.queue.name, error
+            )  # a higher one is there; or the tenure is over, as is the session
+
+    # -- handlers' side (any thread) -----------------------------------------------------------------------------------------
+
+    def done(self, delivery: Delivery) -> None:
+        """The message was processed. Of no effect when its channel is gone: it is delivered again."""
+        if self._position is not None and delivery.offset is not None and delivery.offset <= self._position:
+            return  # the user has committed it, which says the same
+        super().done(delivery)
+        consumer = self._consumer
+        if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure:
+            self._note(consumer)
+
+    def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
+        """Its reply is confirmed, or not."""
+        super().left(delivery, kept=kept)
+        consumer = self._consumer
+        if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure and kept is None:
+            self._note(consumer)
+
+    def _note(self, consumer: StreamConsumer) -> None:
+        with self._counting:
+            if consumer is not self._consumer:  # a seek came first
+                return
+            self._position = consumer.position
+            self._finished += 1
+            self._since_commit += 1
+            count = self._since_commit
+        if count == 1:
+            self._progress.notify()
+        if count == self._settings.commit_every:
+            self._commit_due.notify()
+
+    # -- the connection's side (its thread) ----------------------------------------------------------------------------------
+
+    def _gap(self, first: int) -> bool:
+        if self._settings.stops_on_unknown_offset:
+            return False
+        log.warning("stream %s: messages before offset %d are gone and were not read", self.queue.name, first)
+        return True
+
+    def _guard(self, *, proven: bool) -> None:
+        super()._guard(proven=proven and self._settings.lock)
+
+
+def _no_offset(stream: str) -> OffsetUnknown:
+    return OffsetUnknown(
+        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
+        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
+        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute; or use on_unknown_offset='first'."
+    )

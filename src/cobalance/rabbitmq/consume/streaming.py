@@ -1,0 +1,98 @@
+"""What a consumer group does for its streams: positions that can be moved, and offsets that outlive their holders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cobalance.errors import NotHeld, Unreachable, UsageError
+from cobalance.group.group import Group
+from cobalance.rabbitmq.consume.stream_worker import StreamWorker
+from cobalance.rabbitmq.model.stream_settings import StreamSettings, check_start
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.model.stream_settings import Start
+    from cobalance.rabbitmq.partition.partition import Event
+    from cobalance.rabbitmq.wire.connection import BrokerConnection
+
+ASK_AGAIN_S = 0.2
+
+
+class Streaming(Group):
+    """A group whose resources may be streams. :class:`cobalance.ConsumerGroup` is one."""
+
+    connection: BrokerConnection
+    _workers: dict[str, PartitionWorker]
+    _prefetch: int
+    _ack_every: int
+    _ack_interval_ms: float
+    _streams: StreamSettings
+
+    async def seek(self, stream: str, start: Start) -> None:
+        """Goes on reading a stream from elsewhere: ``"first"``, ``"last"``, ``"next"``, an offset or a time.
+
+        It moves the position of this tenure, not the committed offset, which never falls: after a seek back messages come again, and
+        the offset is committed again once the position has passed it; a handover or a crash before that resumes behind the committed
+        one. To move it for good, see ``cobalance group reset-offsets``. A seek forward passes over messages, and that is committed.
+        Messages handed out before and not acknowledged yet (``ack="manual"``) are forgotten.
+
+        Raises:
+            NotHeld: this member does not hold the stream.
+            UsageError: it is a queue, or that is no place to read from.
+        """
+        check_start(start)
+        held = self._roster.current(stream)
+        worker = self._workers.get(stream)
+        if held is None or held.tenure is None or not held.tenure.active or worker is None:
+            raise NotHeld(f"this member does not hold {stream!r}: seek only what you hold")
+        if not isinstance(worker, StreamWorker):
+            raise UsageError(f"{stream!r} is a queue, which can be read once only: seek streams")
+        worker.seek(start)
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """As :meth:`Group.commit_tenure`; in a stream, everything up to this offset then counts as processed."""
+        await super().commit_tenure(tenure, offset)
+        worker = self._workers.get(tenure.resource)
+        if isinstance(worker, StreamWorker) and worker.tenure is tenure:
+            worker.committed(offset)
+
+    async def offsets_known(self) -> bool:
+        """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""
+        while True:
+            try:
+                return (await in_thread(self._coordinator.state))["offsets_known"] == "1"
+            except Unreachable:
+                await anyio.sleep(ASK_AGAIN_S)
+
+    def stream_consumer(
+        self,
+        queue: Queue,
+        token: int,
+        after: int,
+        *,
+        on_ready: Callable[[], None],
+        on_event: Callable[[Event], None],
+        on_gap: Callable[[int], bool],
+    ) -> StreamConsumer:
+        """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""
+        return StreamConsumer(
+            self.connection,
+            queue,
+            after=after,
+            lock=self._streams.lock,
+            on_gap=on_gap,
+            token=token,
+            on_ready=on_ready,
+            on_event=on_event,
+            prefetch=self._prefetch,
+            ack_every=self._ack_every,
+            ack_interval_ms=self._ack_interval_ms,
+        )

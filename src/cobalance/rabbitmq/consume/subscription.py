@@ -1,0 +1,119 @@
+"""What one process consumes: any mixture of topics, queues, and queues that are looked for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cobalance.errors import CobalanceError, QueueMissing
+from cobalance.member.declaration import digest
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.topics.broker import learn_queue, read_topic, verify_topic
+from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
+from cobalance.rabbitmq.topics.sources import BoundQueues, ManagedSource, MatchingQueues
+from cobalance.rabbitmq.wire.failures import topic_in_place_of_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from cobalance.coordinator.client import ResourceRow
+    from cobalance.rabbitmq.consume.consumer_options import Part
+
+
+class Subscription:
+    """The parts of what a consumer group was given. Two processes that were given the same have one :attr:`id`, and share one list, of
+    of which one member, its head, is elected to look for what changes by itself.
+
+    Args:
+        parts: a string is a queue's name; alone it is a topic's.
+    """
+
+    def __init__(self, parts: Sequence[Part] | str, amqp_url: str, management_url: str | None) -> None:
+        self._parts, self._amqp_url, self._management_url = parts, amqp_url, management_url
+        self._layouts: list[LayoutSource] = []
+        self._managed: list[ManagedSource] = []
+        self._fixed: list[str] = []
+        self._words: list[str] = []
+
+    def find(self) -> list[Queue]:
+        """The queues that are there now. Blocks; to be called before anything else, until it has found them.
+
+        Raises:
+            CobalanceError: a server cannot be asked, or something is not as expected.
+        """
+        for found in (self._layouts, self._managed, self._fixed, self._words):
+            found.clear()  # by an attempt that came to nothing
+        parts = [read_topic(self._amqp_url, self._parts)] if isinstance(self._parts, str) else self._parts
+        queues = {queue.name: queue for part in parts for queue in self._found(part)}
+        return list(queues.values())
+
+    def _found(self, part: Part) -> Sequence[Queue]:
+        if isinstance(part, BoundQueues | MatchingQueues):
+            source = ManagedSource(part, self._amqp_url, self._management_url)
+            self._managed.append(source)
+            self._words.append(str(part))
+            return [learn_queue(self._amqp_url, name) for name in sorted(source.find())]
+        if isinstance(part, Topic):
+            return self._of_topic(verify_topic(self._amqp_url, part))
+        queue = part if isinstance(part, Queue) else self._learn(part)
+        self._fixed.append(queue.name)
+        return [queue]
+
+    def _learn(self, name: str) -> Queue:
+        try:
+            return learn_queue(self._amqp_url, name)
+        except QueueMissing as error:
+            missing: CobalanceError = error
+        with suppress(CobalanceError):  # There is none, or we may not know.
+            missing = topic_in_place_of_queue(read_topic(self._amqp_url, name))
+        raise missing
+
+    def _of_topic(self, topic: Topic) -> Sequence[Queue]:
+        if topic.queue_type == "stream":  # streams are never grown
+            self._fixed += topic.queue_names
+        else:
+            self._layouts.append(LayoutSource(topic, self._amqp_url))
+            self._words.append(f"topic {topic.name}")
+        return topic.queues
+
+    @property
+    def changes(self) -> bool:
+        """Whether somebody has to look for some of it."""
+        return bool(self._layouts or self._managed)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether everybody finds the same as long as nothing changes: then everybody may declare it."""
+        return not self._managed and not any(layout.is_grown for layout in self._layouts)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether queues may come that are not there yet."""
+        return bool(self._managed)
+
+    @cached_property
+    def id(self) -> str:
+        """What all processes that were given the same have in common. With a ~ in front the coordinator elects a head."""
+        if not self.changes:
+            return digest(tuple(sorted(set(self._fixed))))
+        return "~" + digest(tuple(sorted({*self._words, *(f"queue {name}" for name in self._fixed)})))
+
+    def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
+        """What to consume now, given the group's resources, and how to ask for those that this subscription names. Blocks."""
+        found, again = set(self._fixed), []
+        for layout in self._layouts:
+            look = layout.look(listed)
+            found.update(look.resources or ())
+            again.append(look.again_in_ms)
+        if self._managed:
+            declared = ask_declared()
+            theirs = {name: row for name, row in listed.items() if name in declared and not self._is_anothers(name)}
+            for source in self._managed:
+                resources = source.look(theirs).resources
+                found.update(theirs if resources is None else resources)
+        return Look(tuple(sorted(found)), min((it for it in again if it is not None), default=None))
+
+    def _is_anothers(self, name: str) -> bool:
+        return name in self._fixed or any(layout.owns(name) for layout in self._layouts)

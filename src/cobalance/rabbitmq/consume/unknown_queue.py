@@ -1,0 +1,83 @@
+"""Works a queue that this process did not know when it was given it: first its declaration is read, then it is worked as any other."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cobalance.errors import CobalanceError, QueueMissing, ServerError
+from cobalance.member.events import Abandoned, Drained
+from cobalance.rabbitmq.wire.channel_loss import FIRST_MS, LAST_MS
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.group.worker import Worker
+    from cobalance.member.actions import AbortReason
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+
+class LearningWorker:
+    """A :class:`cobalance.group.worker.Worker`. `make` reads the queue (it blocks) and returns what makes the worker proper."""
+
+    def __init__(self, tenure: Tenure, group: str, make: Callable[[], Callable[[], Worker]]) -> None:
+        self._tenure, self._group, self._make = tenure, group, make
+        self._worker: Worker | None = None
+        self._halted = ""
+        self._told = False
+
+    async def run(self) -> None:
+        """Reads the queue's declaration, if need be again and again, and then has it worked."""
+        delay_ms = FIRST_MS
+        while self._worker is None and self._tenure.active:
+            if await self._learn():
+                continue
+            with anyio.move_on_after(delay_ms / 1000):
+                await self._tenure.wait_draining()
+            delay_ms = min(2 * delay_ms, LAST_MS)
+        if self._worker is not None:
+            await self._worker.run()
+
+    async def _learn(self) -> bool:
+        try:
+            make = await in_thread(self._make)
+            self._worker = make()
+        except (QueueMissing, ServerError) as error:  # it may come, or come back
+            if not self._told:
+                log.warning("group %s: %s Looking again until it is there.", self._group, error)
+            self._told = True
+            return False
+        except CobalanceError as error:
+            self._halt(error)
+        return True
+
+    def _halt(self, error: CobalanceError) -> None:
+        resource = self._tenure.resource
+        resume = f"cobalance group resume {self._group} {resource}"
+        log.error("group %s: %s The partition is halted; once that is put right: %s", self._group, error, resume)
+        self._halted = f"halted:{type(error).__name__}"
+        self._tenure.ask_back()
+
+    async def finish(self) -> Drained | Abandoned:
+        """As the worker proper."""
+        if self._worker is not None:
+            return await self._worker.finish()
+        resource, token = self._tenure.resource, self._tenure.token
+        return Abandoned(resource, token, self._halted) if self._halted else Drained(resource, token)
+
+    def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
+        """As the worker proper."""
+        if self._worker is not None:
+            self._worker.abort(reason, stopped)
+        else:
+            stopped()
+
+    @property
+    def busy_since(self) -> int | None:
+        """As the worker proper."""
+        return None if self._worker is None else self._worker.busy_since

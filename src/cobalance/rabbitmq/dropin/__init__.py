@@ -1,0 +1,1 @@
+"""Programs written for pika's BlockingConnection, as members of a group."""

@@ -1,0 +1,169 @@
+"""The channel of a drop-in connection: consuming is the group's, everything else goes through a channel of pika's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import attrs
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic, BasicProperties
+
+from cobalance.errors import UsageError
+from cobalance.rabbitmq.consume.dead_letter_target import target_of
+from cobalance.rabbitmq.dropin.lanes import Lane
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cobalance.rabbitmq.dropin.connection import GroupConnection
+    from cobalance.rabbitmq.partition.delivery import Delivery
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+# Any: programs written for pika declare that they take a BlockingChannel.
+OnMessage = Callable[[Any, Basic.Deliver, BasicProperties, bytes], object]
+
+
+@attrs.frozen
+class Consumer:
+    """One ``basic_consume``."""
+
+    channel: GroupChannel
+    tag: str
+    callback: OnMessage
+
+
+class GroupChannel:
+    """Takes the place of pika's channel."""
+
+    def __init__(self, connection: GroupConnection, channel: BlockingChannel) -> None:
+        self.connection, self._pika = connection, channel
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<GroupChannel {self._pika.channel_number} of {self.connection!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pika.is_open:
+            self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is pika's."""
+        if name == "_pika":
+            raise AttributeError(name)
+        return getattr(self._pika, name)
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
+        """How many unacknowledged messages RabbitMQ sends ahead, for each queue."""
+        self._pika.basic_qos(prefetch_size, prefetch_count, global_qos)
+        self.connection.set_prefetch(prefetch_count)
+
+    def basic_consume(  # noqa: PLR0917 -- pika's
+        self,
+        queue: str,
+        on_message_callback: OnMessage,
+        auto_ack: bool = False,
+        exclusive: bool = False,  # noqa: ARG002 -- a group gives each queue to one process anyway
+        consumer_tag: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> str:
+        """Makes the queue a resource of the group; consuming begins with `start_consuming`.
+
+        Raises:
+            UsageError: `auto_ack` or `arguments` are given, or the queue belongs to this connection alone.
+            pika.exceptions.ChannelClosedByBroker: there is no such queue.
+        """
+        if auto_ack:
+            raise UsageError(
+                f"Queue {queue!r} cannot be consumed with auto_ack=True: a message would be lost whenever its process dies. "
+                "Leave it out, and call channel.basic_ack(method.delivery_tag) when a message is processed."
+            )
+        if arguments:
+            raise UsageError(f"Consumer arguments for queue {queue!r} are not supported in a group: leave them out.")
+        if queue.startswith("amq.") or not queue:
+            raise UsageError(f"Queue {queue!r} is named by the server, so that no other process could know it.")
+        self._pika.queue_declare(queue, passive=True)
+        self._count += 1
+        tag = consumer_tag or f"cobalance.{self._pika.channel_number}.{self._count}"
+        self.connection.add_consumer(queue, Consumer(self, tag, on_message_callback))
+        return tag
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Takes one consumer back before consuming; the last one ends it."""
+        self.connection.remove_consumer(consumer_tag)
+
+    def start_consuming(self) -> None:
+        """Is a member of the group until `stop_consuming`; raises what a callback raises.
+
+        Raises:
+            GroupUnreachable: Redis or RabbitMQ cannot be reached; also a pika.exceptions.AMQPConnectionError.
+            CobalanceError: the servers cannot be used as they are, or the group refuses this process; the message says why.
+        """
+        self.connection.consume(self)
+
+    def stop_consuming(self, consumer_tag: str | None = None) -> None:
+        """Begins to leave the group. A queue goes on to the next member once what was begun of it is acknowledged, at the latest
+        when the connection is closed. Of no effect on a channel that does not consume.
+        """
+        if consumer_tag is not None:
+            self.connection.remove_consumer(consumer_tag)
+        elif self.connection.consumes(self):
+            self.connection.stop()
+
+    def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
+        """The message was processed, or all up to it."""
+        self.connection.settle(delivery_tag, multiple, Lane.done)
+
+    def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
+        """The message comes again, in its place; without `requeue` the queue's dead-letter target gets it, and while that is missing, it
+        comes again, too.
+        """
+        self.connection.settle(delivery_tag, multiple, Lane.again if requeue else self._reject)
+
+    def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
+        """The same for one message."""
+        self.connection.settle(delivery_tag, False, Lane.again if requeue else self._reject)
+
+    def _reject(self, lane: Lane, delivery: Delivery) -> None:
+        """By RabbitMQ, whose headers programs go by. It drops what has no target, so that is looked for first."""
+        queue = lane.worker.queue
+        target = target_of(queue, delivery.method.routing_key or "")
+        if target is None or target.is_there(self._pika.connection):
+            lane.reject(delivery)
+            return
+        log.error(
+            "group %s: a rejected message of %s comes again, since RabbitMQ would drop it: there is no %s",
+            *(self.connection.group, queue.name, target),
+        )
+        lane.again(delivery)
+
+    def basic_get(self, queue: str, auto_ack: bool = False) -> Any:
+        """Single messages of a queue that is not the group's, acknowledged on delivery."""
+        if not auto_ack:
+            _refuse("basic_get without auto_ack", "its delivery tags would be taken for the group's")
+        return self._pika.basic_get(queue, auto_ack)
+
+    def basic_recover(self, requeue: bool = False) -> NoReturn:  # noqa: ARG002 -- pika's
+        """Refused."""
+        _refuse("basic_recover", "use basic_nack")
+
+    def consume(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused."""
+        _refuse("consume()", "use basic_consume and start_consuming")
+
+    def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
+        """Closes the channel; the group is left if this one consumes."""
+        if not self.connection.inherited:
+            self.connection.close_channel(self)
+            self._pika.close(reply_code, reply_text)
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise UsageError(f"{what} is not possible in a group: {instead}.")

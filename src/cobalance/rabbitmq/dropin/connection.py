@@ -1,0 +1,441 @@
+"""For programs written for pika's BlockingConnection: the same program, as a member of a group.
+
+::
+
+    connection = GroupConnection(pika.URLParameters(url), group="orders", redis_url="redis://127.0.0.1:6379/0")
+
+in place of ``pika.BlockingConnection(pika.URLParameters(url))`` is all. Every queue given to ``basic_consume`` becomes a resource of
+the group: run the program N times, and each queue is consumed by exactly one of the processes. Callbacks run one at a time
+on the thread that called ``start_consuming``, as before.
+
+What differs from pika:
+
+- Heartbeats go out however long a callback takes; one that runs past ``MemberSettings.max_processing_ms`` is hung and costs
+  its process the queues that wait for it.
+- Acknowledgements leave in batches, and only without gaps: a message acked before an older one of its queue is reported once that is acked, too.
+  A program that acks late holds up a handover until it has, or until the revocation timeout.
+- ``basic_nack`` and ``basic_reject`` with ``requeue=True`` (pika's default) keep the order: the message comes again in this process, after
+  a pause that grows from 0.1 to 5 s, before any younger message of its queue. RabbitMQ itself would put it behind others.
+- Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to is missing, it comes again, too.
+- ``auto_ack=True``, ``consume()`` and consumer arguments are refused: what has not been processed could be lost, or reordered.
+- A lost connection to RabbitMQ does not end ``start_consuming``: it is made again. Everything but consuming goes through an ordinary pika
+  connection, whose errors are pika's own.
+- A process killed by SIGTERM without warning is missed only after the session timeout. To leave at once, turn the signal into what
+  Ctrl-C does: ``signal.signal(signal.SIGTERM, signal.default_int_handler)``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from urllib.parse import quote
+
+import pika
+from pika import exceptions as pika_errors
+from pika.connection import Parameters
+from pika.spec import Basic
+
+from cobalance.errors import Unreachable, UsageError
+from cobalance.faces import hides
+from cobalance.group.engine import monotonic_ms
+from cobalance.group.patience import with_patience
+from cobalance.names import validate_name
+from cobalance.rabbitmq.dropin.channel import Consumer, GroupChannel
+from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
+from cobalance.rabbitmq.dropin.lanes import Lane, Lanes, Message
+from cobalance.rabbitmq.topics.options import check_amqp_url, check_options
+from cobalance.rabbitmq.wire.failures import connect_failure
+from cobalance.rabbitmq.wire.parameters import connection_parameters, single_urls
+from cobalance.rabbitmq.wire.pika_internals import calling_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from cobalance.coordinator.transport import Transport
+    from cobalance.group.membership import Listener
+    from cobalance.rabbitmq.model.stream_settings import StreamSettings
+    from cobalance.rabbitmq.partition.delivery import Delivery
+    from cobalance.settings import GroupSettings, MemberSettings
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+DEFAULT_PREFETCH = 100
+"""For programs that set none, or 0: without a limit all messages of a queue would wait in one process."""
+
+PATIENCE_S = 1.0
+"""How long to wait for something to do before looking around."""
+
+SERVICE_S = 0.5
+"""How often the ordinary connection is looked after between messages, for its heartbeats and timers."""
+
+
+class GroupUnreachable(Unreachable, pika_errors.AMQPConnectionError):
+    """A server that the group needs is unreachable, told so that programs which try again on pika's error do so on this one."""
+
+
+class DropinOptions(TypedDict, total=False):
+    """What a :class:`GroupConnection` passes on to its :class:`cobalance.ConsumerGroup`."""
+
+    settings: GroupSettings | None
+    member: MemberSettings | None
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+    transport: Transport | None
+    management_url: str | None
+    prefetch: int
+    ack_every: int
+    ack_interval_ms: float
+    require_guard: bool
+    unconnected_ms: int | None
+    streams: StreamSettings | None
+    key_prefix: str
+    log_exceptions: bool
+    connect_timeout_s: float
+
+
+@hides("add_consumer", "close_channel", "consumes", "inherited", "remove_consumer", "set_prefetch", "settle", "stop")
+class GroupConnection:
+    """Takes the place of :class:`pika.BlockingConnection`; its channels take the place of pika's.
+
+    Args:
+        parameters: an AMQP URL, or pika's parameters. pika's TLS options cannot be taken over: give an ``amqps://`` URL instead.
+        group: the name of the group; all processes that share the work name the same.
+        redis_url: see :class:`cobalance.Group`.
+        options: further arguments of :class:`cobalance.ConsumerGroup`, such as ``settings`` and ``member``. ``connect_timeout_s`` holds for
+            this connection, and for the membership when it begins.
+
+    Raises:
+        pika.exceptions.AMQPConnectionError: as pika does.
+        UsageError: the parameters cannot be used for a group.
+    """
+
+    def __init__(
+        self,
+        parameters: str | Parameters,
+        *,
+        group: str,
+        redis_url: str = "redis://127.0.0.1:6379/0",
+        **options: Unpack[DropinOptions],
+    ) -> None:
+        check_options({**options, "redis_url": redis_url})
+        self.group = validate_name("group", group)
+        self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
+        LaneGroup(group, [], Lanes(self._wake), _nothing, **self._options)  # raises what is wrong with them
+        self._membership: BackgroundMembership | None = None
+        self._process = 0
+        self._lanes = Lanes(self._wake)
+        self._consumers: dict[str, Consumer] = {}
+        self._stopping = False
+        self._prefetch = DEFAULT_PREFETCH
+        self._last_tag = 0
+        self._out: dict[int, tuple[Lane, Delivery]] = {}
+        self._calls: deque[Callable[[], object]] = deque()
+        self._bell = threading.Event()
+        self._served_at = 0.0
+        places = (
+            [connection_parameters(url, f"{group}/program", 60, 10_000) for url in single_urls(parameters)]
+            if isinstance(parameters, str)
+            else parameters
+        )
+        self._pika = with_patience(
+            lambda: pika.BlockingConnection(places), options.get("connect_timeout_s", 0), _may_come_up
+        )
+
+    def __repr__(self) -> str:
+        return f"<GroupConnection, group {self.group!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is pika's."""
+        if name == "_pika":  # not connected, so that __init__ failed
+            raise AttributeError(name)
+        return getattr(self._pika, name)
+
+    # -- pika's names --------------------------------------------------------------------------------------------------
+
+    def channel(self, channel_number: int | None = None) -> GroupChannel:
+        """A channel: consuming is the group's, everything else goes through pika's."""
+        return GroupChannel(self, self._pika.channel(channel_number))
+
+    def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
+        """Runs a function on the program's thread soon; how other threads acknowledge."""
+        self._calls.append(callback)
+        self._wake()
+
+    def process_data_events(self, time_limit: float | None = 0) -> None:
+        """Consumes for so long (s; None: for a while), or until stopped; for programs that have a loop of their own. In a callback,
+        where pika would begin no other either, it sees to the connection only.
+        """
+        wait_s = PATIENCE_S if time_limit is None else time_limit
+        if self._in_callback:
+            self._look_after(wait_s)
+        else:
+            self._work(time.monotonic() + wait_s)
+
+    def sleep(self, duration: float) -> None:
+        """The same for all of this time."""
+        until = time.monotonic() + duration
+        self.process_data_events(duration)
+        while (left := until - time.monotonic()) > 0:
+            self.process_data_events(left)
+
+    def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
+        """Leaves the group and closes the connection. What was not acknowledged goes back to its queue, in order."""
+        try:
+            self.leave()
+        finally:
+            if self._pika.is_open and not self.inherited:
+                self._pika.close(reply_code, reply_text)
+
+    # -- for the channels ----------------------------------------------------------------------------------------------
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a fork of the member's process: the membership, its threads and the connections stay with that."""
+        return self._membership is not None and self._process != os.getpid()
+
+    def add_consumer(self, queue: str, consumer: Consumer) -> None:
+        """One more queue to be shared with the group."""
+        if self._stopping:
+            self.leave()
+        if self._membership is not None:
+            raise UsageError(f"Queue {queue!r} cannot be added while consuming: a group's list of queues is fixed.")
+        if queue in self._consumers:
+            raise UsageError(f"Queue {queue!r} has a consumer on this connection: a group gives each queue only one.")
+        self._consumers[queue] = consumer
+
+    def remove_consumer(self, tag: str) -> None:
+        """The consumer with this tag goes; the last one takes the membership along."""
+        others = {queue: it for queue, it in self._consumers.items() if it.tag != tag}
+        if self._membership is None:
+            self._consumers = others
+        elif len(others) == len(self._consumers):
+            return
+        elif others:
+            raise UsageError("One of several queues cannot be cancelled while consuming: use stop_consuming().")
+        else:
+            self.stop()
+
+    def consumes(self, channel: GroupChannel) -> bool:
+        """Whether there are consumers of this channel."""
+        return any(it.channel is channel for it in self._consumers.values())
+
+    def close_channel(self, channel: GroupChannel) -> None:
+        """A channel is about to close: with its consumers the membership goes, since a group's list of queues is fixed."""
+        if self.consumes(channel):
+            self.leave()
+            self._consumers = {queue: it for queue, it in self._consumers.items() if it.channel is not channel}
+
+    def set_prefetch(self, count: int) -> None:
+        """How many unacknowledged messages RabbitMQ sends ahead, for each queue."""
+        self._prefetch = count or DEFAULT_PREFETCH
+
+    def consume(self, channel: GroupChannel) -> None:
+        """Consumes until `stop`, if this channel does; raises what a callback raises, and what ends the membership."""
+        if self._in_callback:
+            raise pika_errors.ReentrancyError("start_consuming cannot be called in a callback: return from that first.")
+        if self.consumes(channel):
+            self._work(None)
+
+    def stop(self) -> None:
+        """Begins to leave, and returns: a queue goes to the next member once what was begun of it is acknowledged."""
+        self._stopping = True
+        self._lanes.stop()
+        if self._membership is None:
+            self._consumers = {}
+        else:
+            self._membership.ask_stop()
+
+    def leave(self) -> None:
+        """Returns when the process is no member any more. What was not acknowledged by then goes back to its queue."""
+        membership = self._membership
+        if membership is None or self.inherited:
+            return
+        self.stop()
+        try:
+            self._run_calls()
+        finally:
+            self._give_up(membership)
+
+    def _give_up(self, membership: BackgroundMembership) -> None:
+        self._lanes.give_up()
+        try:
+            membership.over.result()
+        finally:
+            self._forget()
+
+    def settle(self, tag: int, multiple: bool, settle: Callable[[Lane, Delivery], None]) -> None:
+        """Settles one message, or all up to it (tag 0: all). Of no effect when their queue was lost meanwhile."""
+        tags = [tag] if tag in self._out else []
+        if multiple:
+            tags = list(takewhile(lambda it: it <= tag or tag == 0, self._out))
+        if not tags and not (multiple and tag == 0):
+            raise UsageError(f"Delivery tag {tag} is unknown: it was settled before, or is not of this connection.")
+        for it in tags:
+            settle(*self._out.pop(it))
+
+    # -- the program's thread ------------------------------------------------------------------------------------------
+
+    @property
+    def _in_callback(self) -> bool:
+        """Whether one of the program's functions runs, called by us or by pika: then no other may begin."""
+        with calling_back(self._pika) as outermost:
+            return not outermost
+
+    def _work(self, until: float | None) -> None:
+        if self._consumers and self._membership is None:
+            self._join()
+        self._lanes.busy_since = None
+        try:
+            self._serve(until)
+            while self._goes_on(until):
+                self._serve(until)
+        finally:  # Until it comes back, a program that went away keeps its partitions waiting.
+            self._lanes.busy_since = monotonic_ms()
+
+    def _serve(self, until: float | None) -> None:
+        self._run_calls()
+        self._check()
+        if self._stopping:
+            self._look_after(self._patience(until))
+        elif message := self._lanes.take():
+            self._deliver(message)
+        else:
+            self._look_after(self._lanes.seconds_to_next(self._patience(until)))
+
+    def _goes_on(self, until: float | None) -> bool:
+        """Whether to go on: as long as there is time, or, without a limit, as long as this is a member."""
+        in_time = self._membership is not None if until is None else time.monotonic() < until
+        return in_time and not self._stopping
+
+    def _patience(self, until: float | None) -> float:
+        if until is None:
+            return PATIENCE_S if self._goes_on(None) else 0
+        return min(PATIENCE_S, max(0.0, until - time.monotonic()))
+
+    def _deliver(self, message: Message) -> None:
+        delivery, consumer = message.delivery, self._consumers[message.delivery.queue]
+        self._last_tag += 1
+        self._out[self._last_tag] = message.lane, delivery
+        method = Basic.Deliver(
+            consumer.tag,
+            self._last_tag,
+            message.redelivered,
+            delivery.method.exchange,
+            delivery.method.routing_key,
+        )
+        self._lanes.busy_since = monotonic_ms()
+        try:
+            with calling_back(self._pika):
+                consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
+        finally:  # The program may go on after an exception: the messages behind this one do, too.
+            message.lane.worker.returned()
+            self._lanes.busy_since = None
+            message.lane.close_batch()
+        if time.monotonic() - self._served_at > SERVICE_S:
+            self._look_after(0)
+
+    def _look_after(self, wait_s: float) -> None:
+        """Waits in pika, so that its timers, heartbeats and returned messages are seen to as ever."""
+        self._served_at = time.monotonic()
+        if self._pika.is_open:
+            try:
+                self._pika.process_data_events(wait_s)  # type: ignore[arg-type]  # it takes fractions
+            except pika_errors.AMQPError as error:
+                log.warning("group %s: the program's own connection is lost (%s)", self.group, type(error).__name__)
+        elif self._bell.wait(wait_s):
+            self._bell.clear()
+
+    def _run_calls(self) -> None:
+        with calling_back(self._pika):
+            for _ in range(len(self._calls)):  # not those that they add
+                self._calls.popleft()()
+
+    def _check(self) -> None:
+        if self._membership is not None and self._membership.over.done():
+            failure = self._membership.over.exception()
+            self._forget()
+            _raise(failure)
+
+    def _wake(self) -> None:
+        self._bell.set()
+        with suppress(pika_errors.AMQPError, AttributeError, OSError):  # it is not open: then nobody waits in it
+            self._pika.add_callback_threadsafe(_nothing)
+
+    # -- membership ----------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        self._stopping, self._lanes = False, Lanes(self._wake)
+        options = {"prefetch": self._prefetch, **self._options}
+        self._membership = BackgroundMembership(self.group, list(self._consumers), self._lanes, self._wake, **options)
+        self._process = os.getpid()
+        atexit.register(self._leave_at_exit)
+        self._membership.start()
+        failure = self._membership.entered.exception()
+        if failure is not None:
+            self._forget()
+            _raise(failure)
+
+    def _leave_at_exit(self) -> None:
+        """For programs that end without closing their connection: others need not wait for the session timeout."""
+        try:
+            self.leave()
+        except Exception as error:  # noqa: BLE001 -- there is nobody left to raise it to
+            log.warning("group %s: leaving failed (%s)", self.group, error)
+
+    def _forget(self) -> None:
+        atexit.unregister(self._leave_at_exit)
+        self._membership, self._consumers = None, {}
+        self._out.clear()
+
+
+def url_of(parameters: str | Parameters) -> str:
+    """The AMQP URL to the same place. The heartbeat is not taken over: no callback needs a long one any more.
+
+    Raises:
+        UsageError: there is none, as because of TLS options or of credentials other than name and password.
+    """
+    if isinstance(parameters, str):
+        check_amqp_url("parameters", parameters)
+        return parameters
+    if not isinstance(parameters, Parameters):
+        raise UsageError(
+            f"parameters is an object of type {type(parameters).__name__}: give an AMQP URL, or one of pika's parameters"
+        )
+    login = parameters.credentials
+    if parameters.ssl_options is not None or not isinstance(login, pika.PlainCredentials):
+        raise UsageError("These connection parameters hold TLS options or certificates: give the amqps:// URL instead.")
+    host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+    user, password, vhost = (quote(it, safe="") for it in (login.username, login.password, parameters.virtual_host))
+    return f"amqp://{user}:{password}@{host}:{parameters.port}/{vhost}"
+
+
+def _raise(error: BaseException | None) -> None:
+    if isinstance(error, Unreachable):
+        raise GroupUnreachable(str(error), outcome=error.outcome) from None
+    if error is not None:
+        raise error
+
+
+def _may_come_up(error: Exception) -> bool:
+    """Not where it answers, and refuses us."""
+    return isinstance(error, pika_errors.AMQPConnectionError) and isinstance(connect_failure(error, ""), Unreachable)
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,294 @@
+"""The one thread of a program written for pika, and the lanes on which the partitions' messages reach it.
+
+Each partition has a lane. Its worker, on the group's event loop, offers a batch of messages and waits; the program's thread
+takes one message from each lane in turn, so that a partition that was asked back is done soon, however full the others are.
+Nothing of a batch that was not begun is lost by stopping: the worker gives it back, and the close returns it to the queue.
+
+A message that is to come again ("nack with requeue") waits at the head of its own lane and stops that lane only: given
+back to RabbitMQ it would come again behind younger ones.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+from cobalance.rabbitmq.consume.watch import Watch
+from cobalance.threads.wakeup import end_of, insist, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from anyio import CancelScope
+
+    from cobalance.group.tenure import Tenure
+    from cobalance.rabbitmq.consume.partitions import Partitions
+    from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.partition.delivery import Delivery
+    from cobalance.rabbitmq.partition.delivery import Tenure as ChannelTenure
+
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
+
+
+class LaneWorker(PartitionWorker):
+    """A partition's worker that can be told to give up, and that is busy while the program's thread keeps it waiting."""
+
+    def __init__(
+        self,
+        tenure: Tenure,
+        queue: Queue,
+        partitions: Partitions,
+        lanes: Lanes,
+        patience: Callable[[], AbstractContextManager[CancelScope]],
+    ) -> None:
+        self._lanes, self._patience = lanes, patience
+        self._calling = threading.Lock()
+        self._calls: list[Future[None]] = []  # Callbacks that have not returned, of which one may have begun the next.
+        super().__init__(tenure, queue, partitions)
+        self.watch = Watch(
+            partitions.own, lambda _: None
+        )  # what callbacks took is not told apart from the program's other work
+
+    async def run(self) -> None:
+        """As any worker, but a callback that runs when this is cancelled is waited for, as long as `patience` shields that."""
+        try:
+            await super().run()
+        finally:
+            with self._calling:
+                calls = list(self._calls)
+            with self._patience() as scope:
+                for call in calls:
+                    await insist(partial(end_of, call), scope)
+
+    def begin(self) -> bool:
+        """Before each callback: whether it may be called."""
+        with self._calling:
+            begins = super().begin()
+            if begins:
+                self._calls.append(Future())
+        return begins
+
+    def returned(self) -> None:
+        """The last callback that was called is over."""
+        with self._calling:
+            call = self._calls.pop() if self._calls else None
+        if call is not None:
+            call.set_result(None)
+
+    @property
+    def busy_since(self) -> int | None:
+        """With one thread for all, a hung callback is a hung handler to every partition that has something to do."""
+        return self._lanes.busy_since if self.watch.is_busy else None
+
+    def serves(self, channel_tenure: ChannelTenure) -> bool:
+        """Whether its channel is still this one, and new work may begin."""
+        return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
+
+    def return_last(self, channel_tenure: ChannelTenure, count: int) -> None:
+        """The last messages handed out go back to the queue with the close, though they were begun. Any thread."""
+        consumer = self._consumer
+        if count and consumer is not None and consumer.tenure is channel_tenure:
+            consumer.give_back(count)
+
+
+@attrs.define(eq=False)
+class Batch:
+    """Messages of one partition, offered to the program's thread."""
+
+    worker: LaneWorker
+    deliveries: deque[Delivery]
+    begun: Future[int] = attrs.field(factory=Future)
+    """Done when the thread is through with them: how many were begun."""
+    over: bool = False
+    """Nobody waits any more: the tenure was lost."""
+
+
+class Lane:
+    """One partition, as long as its channel lives. On the program's thread only."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.worker, self.tenure = batch.worker, batch.deliveries[0].tenure
+        self._batch: Batch | None = None
+        self._pending: deque[Delivery] = deque()
+        self._begun = 0
+        self._last = batch.deliveries[0].delivery_tag - 1
+        self._unsettled: set[int] = set()
+        self._again: deque[tuple[float, Delivery]] = deque()
+        self._failures: dict[int, int] = {}
+
+    def offer(self, batch: Batch) -> None:
+        """More messages, once those offered before are dealt with."""
+        self._batch, self._pending, self._begun = batch, batch.deliveries, 0
+
+    @property
+    def due_at(self) -> float | None:
+        """When (monotonic s) the message that comes again does; None when none does."""
+        return self._again[0][0] if self._again else None
+
+    def take(self) -> tuple[Delivery, bool] | None:
+        """The next message and whether it comes again; None when there is none now."""
+        if not self._again and not self._pending:
+            return None
+        if not self.worker.serves(self.tenure) or (self._batch is not None and self._batch.over):
+            self.stop()
+            return None
+        if self._again:
+            return self._take_again()
+        if not self.worker.begin():
+            self.stop()
+            return None
+        delivery = self._pending.popleft()
+        self._begun, self._last = self._begun + 1, delivery.delivery_tag
+        self._unsettled.add(delivery.delivery_tag)
+        return delivery, delivery.redelivered
+
+    def _take_again(self) -> tuple[Delivery, bool] | None:
+        if self._again[0][0] > time.monotonic() or not self.worker.begin():
+            return None
+        return self._again.popleft()[1], True
+
+    def close_batch(self) -> None:
+        """After each message: tells the worker when the batch is dealt with."""
+        if self._batch is not None and not self._pending and not self._again:
+            self._end_batch()
+
+    def done(self, delivery: Delivery) -> None:
+        """The message was processed."""
+        self._settle(delivery)
+        self.worker.done(delivery)
+
+    def reject(self, delivery: Delivery) -> None:
+        """The message is given up."""
+        self._settle(delivery)
+        self.worker.reject(delivery)
+
+    def again(self, delivery: Delivery) -> None:
+        """The message is to come again, before any younger one that has not been begun."""
+        failures = self._failures.get(delivery.delivery_tag, 0) + 1
+        self._failures[delivery.delivery_tag] = failures
+        delay_s = min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S)
+        self._again.append((time.monotonic() + delay_s, delivery))
+        self._again = deque(sorted(self._again, key=lambda it: it[1].delivery_tag))
+
+    def stop(self, *, give_up: bool = False) -> None:
+        """Nothing more of it is begun. What waits to come again, and with `give_up` all that is unfinished, goes back to the
+        queue, as far as no younger message is finished.
+        """
+        back = self._unsettled if give_up else {delivery.delivery_tag for _, delivery in self._again}
+        returned = 0
+        while self._last - returned in back:
+            self._unsettled.discard(self._last - returned)
+            returned += 1
+        self._last -= returned
+        self._pending = deque()
+        self._again.clear()
+        self._end_batch()
+        self.worker.return_last(self.tenure, returned)
+
+    def _settle(self, delivery: Delivery) -> None:
+        self._unsettled.discard(delivery.delivery_tag)
+        self._failures.pop(delivery.delivery_tag, None)
+
+    def _end_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.begun.set_result(self._begun)
+
+
+@attrs.frozen
+class Message:
+    """What the program's thread is to do next."""
+
+    lane: Lane
+    delivery: Delivery
+    redelivered: bool
+
+
+class Lanes:
+    """All lanes of a program. `wake` is called, on any thread, when there may be something to do."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._inbox: deque[Batch] = deque()
+        self._stopped = False
+        self._lanes: dict[str, Lane] = {}
+        self._turns: deque[Lane] = deque()
+        self.busy_since: int | None = None
+        """Since when (monotonic ms) the program's thread has been busy with the same message, or with something else."""
+
+    # -- the event loop's side -----------------------------------------------------------------------------------------
+
+    async def work(self, worker: LaneWorker, deliveries: Sequence[Delivery]) -> int:
+        """Has them handled in order on the program's thread, as far as the worker goes on; returns how many were begun."""
+        batch = Batch(worker, deque(deliveries))
+        with self._lock:
+            if self._stopped:
+                return 0
+            self._inbox.append(batch)
+        worker.watch.begin()
+        self._wake()
+        try:
+            return await result_of(batch.begun)
+        finally:
+            batch.over = True
+
+    # -- the program's thread ------------------------------------------------------------------------------------------
+
+    def take(self) -> Message | None:
+        """The next message, taken from the lanes in turn; None when there is none now."""
+        self._sort_inbox()
+        for _ in range(len(self._turns)):
+            lane = self._turns[0]
+            self._turns.rotate(-1)
+            taken = lane.take()
+            if taken is not None:
+                return Message(lane, *taken)
+        return None
+
+    def seconds_to_next(self, most: float) -> float:
+        """How long to wait when `take` has nothing: until a message comes again, but not longer than `most`."""
+        due = [lane.due_at for lane in self._turns if lane.due_at is not None]
+        return min(most, max(0.0, min(due) - time.monotonic())) if due else most
+
+    def stop(self) -> None:
+        """Nothing more is begun, now or later."""
+        with self._lock:
+            self._stopped = True
+            batches, self._inbox = self._inbox, deque()
+        for batch in batches:
+            batch.begun.set_result(0)
+        for lane in self._turns:
+            lane.stop()
+
+    def give_up(self) -> None:
+        """What is unfinished goes back to the queues; a callback that asks for this cannot be waited for."""
+        for lane in self._turns:
+            lane.stop(give_up=True)
+            lane.worker.returned()
+
+    def _sort_inbox(self) -> None:
+        while self._inbox:
+            batch = self._inbox.popleft()
+            queue = batch.worker.queue.name
+            lane = self._lanes.get(queue)
+            if lane is None or lane.tenure is not batch.deliveries[0].tenure:
+                lane = self._replace(queue, Lane(batch))
+            lane.offer(batch)
+
+    def _replace(self, queue: str, lane: Lane) -> Lane:
+        """A new channel, a new lane: what was unfinished on the old one comes again on this one."""
+        old = self._lanes.get(queue)
+        if old is not None:
+            self._turns.remove(old)
+        self._lanes[queue] = lane
+        self._turns.append(lane)
+        return lane

@@ -1,0 +1,118 @@
+"""A topic: N partition queues behind one exchange, and where each key goes."""
+
+import re
+from typing import Literal, get_args
+
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.names import validate_name
+from cobalance.rabbitmq.model.hashing import partition_of
+from cobalance.rabbitmq.model.queues import Argument, Queue
+from cobalance.rabbitmq.model.retention import Retention
+
+MAX_PARTITIONS = 2_000
+"""One channel a partition, and RabbitMQ grants 2,047 channels a connection."""
+
+QueueType = Literal["classic", "quorum", "stream"]
+
+
+def _valid_name(_: object, __: object, value: str) -> None:
+    validate_name("topic", value)
+    if re.search(r"\.v\d+(\.\d+)?$", value):
+        raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
+
+
+def _valid_partitions(_: object, __: object, value: int) -> None:
+    if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:  # a bool is no number here
+        raise UsageError(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {value!r}.")
+
+
+def _valid_queue_type(_: object, __: object, value: str) -> None:
+    if value not in get_args(QueueType):
+        raise UsageError(f"A topic's queues are of type classic, quorum or stream, not {value!r}.")
+
+
+@attrs.frozen
+class Topic:
+    """A direct exchange and its partition queues `name-0` … `name-(N-1)`, all durable; the routing key is the partition's number.
+
+    Choose four to eight times as many partitions as processes are expected: growing a topic (`grow_topic`) moves almost every key,
+    and pauses the topic until what it held before is processed.
+    Messages that a handler rejects, and on quorum queues those delivered `delivery_limit` times in vain, go to the queue
+    `name.dead`.
+    """
+
+    name: str = attrs.field(validator=_valid_name)
+    partitions: int = attrs.field(validator=_valid_partitions)
+    queue_type: QueueType = attrs.field(default="classic", validator=_valid_queue_type)
+    """classic: one node, fastest. quorum: replicated; guarded by a single active consumer. stream: replicated, and read by offsets as often
+    as anybody likes; nothing is dead-lettered."""
+    delivery_limit: int = 20
+    """Quorum queues only: how often a message is tried before it is dead-lettered."""
+    dead_letter: bool = True
+    """Without it, messages cannot be rejected."""
+    retention: Retention = attrs.field(factory=Retention)
+    """Streams only: how long messages are kept."""
+    layout: int = attrs.field(default=1, kw_only=True)
+    """1 when it was created, one more each time it was grown. Leave it out: it is read from RabbitMQ."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.retention.arguments and self.queue_type != "stream":
+            raise UsageError(
+                f"retention is for queue_type='stream', and this topic is {self.queue_type}: leave it out."
+            )
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the layout's queues begin with."""
+        return self.name if self.layout == 1 else self.marker
+
+    def for_group(self, group: str) -> "Topic":
+        """What this group has of the topic, if ``create_topic(…, group=…)`` has made it queues of its own: all messages once more."""
+        return attrs.evolve(self, name=f"{self.name}@{validate_name('group', group)}", layout=1)
+
+    @property
+    def marker(self) -> str:
+        """The exchange that exists from the moment on at which the layout is complete and open. Nothing is published to it."""
+        return f"{self.name}.v{self.layout}"
+
+    @property
+    def size_marker(self) -> str:
+        """The exchange that says how many partitions the layout was opened with."""
+        return f"{self.marker}.{self.partitions}"
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The partition queues, in order."""
+        return tuple(Queue(name, self._arguments()) for name in self.queue_names)
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The names of the partition queues, in order."""
+        return tuple(f"{self.prefix}-{partition}" for partition in range(self.partitions))
+
+    @property
+    def dead_letter_queue(self) -> Queue | None:
+        """Where rejected messages end up; None when they are dropped."""
+        dead_letters = self.dead_letter and self.queue_type != "stream"
+        return Queue(f"{self.name}.dead", {"x-queue-type": self.queue_type}) if dead_letters else None
+
+    def routing_key(self, partition: int) -> str:
+        """What a message for this partition is published with."""
+        return str(partition) if self.layout == 1 else f"v{self.layout}.{partition}"
+
+    def partition_of(self, key: bytes | str) -> int:
+        """The partition of a key; see `cobalance.rabbitmq.model.hashing`."""
+        return partition_of(key, self.partitions)
+
+    def _arguments(self) -> dict[str, Argument]:
+        arguments: dict[str, Argument] = {"x-queue-type": self.queue_type}
+        if self.queue_type == "stream":
+            return arguments | self.retention.arguments
+        if self.queue_type == "quorum":
+            arguments |= {"x-single-active-consumer": True, "x-delivery-limit": self.delivery_limit}
+        if self.dead_letter:
+            # The default exchange leads to the queue of that name: one thing less to declare, bind and lose.
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{self.name}.dead"}
+        return arguments

@@ -1,0 +1,1 @@
+"""Consuming one queue for one tenure."""

@@ -1,0 +1,376 @@
+"""The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+
+from pika.channel import Channel
+from pika.frame import Method
+from pika.spec import Basic, BasicProperties
+
+from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
+from cobalance.rabbitmq.model.outcomes import Failures
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.confirms import Confirms, Message, Window, refused, unconfirmed
+from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
+from cobalance.rabbitmq.topics.broker import check_topic, find_topic
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.failures import loss_reason, too_large
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
+"""Between attempts to bring a lost connection back."""
+
+NO_ANSWER = "no answer in time"
+
+FRAME_OVERHEAD = 20
+"""What a frame with a message's properties holds besides them, in bytes."""
+
+
+class Outlet:
+    """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
+
+    def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
+        self.window, self.failures = Window(window), Failures()
+        self._url, self._asked_for = url, topic
+        self._topic = topic if isinstance(topic, Topic) else None
+        self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
+        self._connecting = threading.Lock()
+        self._closing = threading.Event()  # Ends the attempts that are under way.
+        self._was_open, self._closed, self._process = False, False, 0
+        self._lock = (
+            threading.Lock()
+        )  # Guards what follows and what messages say of themselves; never held while calling out.
+        self._quiet = threading.Condition(self._lock)
+        self._unsettled = 0
+        # The rest belongs to the I/O thread.
+        self._channel: Channel | None = None
+        self._confirms = Confirms()
+        self._held: deque[Message] = deque()
+        self._returned_messages = Returned()
+        self._looking = self._reopening = False
+        self._timeout_ms = 30_000
+
+    @property
+    def topic(self) -> Topic:
+        """As it is known; raises UsageError when only its name is, yet."""
+        if self._topic is None:
+            raise UsageError(f"topic {self._asked_for!r} is looked up when its publisher is entered")
+        return self._topic
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a fork has made it, of one that is connected: a copy has no I/O thread, and its connection is the original's."""
+        return self._process not in {0, os.getpid()}
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise UsageError("this publisher is closed: publish within its `with`, or make another one")
+        self._check_process()
+
+    def _check_process(self) -> None:
+        if self.is_copy:
+            raise UsageError(
+                "this publisher was entered before the process was forked: make another one in each process"
+            )
+
+    @property
+    def ready(self) -> bool:
+        """Connected, as far as we know."""
+        self._check_usable()
+        return self._reopening or (self._channel is not None and self._channel.is_open)
+
+    def enter(self, timeout_ms: int) -> None:
+        """As `open`; and if it was closed, it is not any more."""
+        self._closed = False
+        self.open(timeout_ms)
+
+    def open(self, timeout_ms: int) -> None:
+        """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks.
+
+        The first connection is tried for once, so that a wrong URL shows at once; one that was lost is tried for, with growing
+        pauses, until time is up.
+        """
+        self._timeout_ms = timeout_ms
+        give_up_at = time.monotonic() + timeout_ms / 1000
+        if not self._connecting.acquire(timeout=timeout_ms / 1000):
+            raise self._unreachable(NO_ANSWER)
+        try:
+            self._try(give_up_at)
+        finally:
+            self._connecting.release()
+
+    def _try(self, give_up_at: float) -> None:
+        delay_s = FIRST_RETRY_MS / 1000
+        while not self.ready:
+            try:
+                self._open(give_up_at)
+            except Unreachable as error:
+                is_last = not self._was_open or time.monotonic() + delay_s > give_up_at
+                if is_last or self._closing.wait(delay_s):
+                    raise Unreachable(str(error), outcome="not_executed") from None
+                delay_s = min(2 * delay_s, LAST_RETRY_MS / 1000)
+
+    def _open(self, give_up_at: float) -> None:
+        self._connection.close()  # The channel may be gone while the connection is not.
+        self._topic = self._find_topic(_ms_until(give_up_at))
+        self._connection.connect(_ms_until(give_up_at))
+        opened: Future[CobalanceError | None] = Future()
+        if not self._connection.submit(lambda: self._open_channel(opened)):
+            opened.set_result(self._unreachable("the connection was lost as soon as it was made"))
+        try:
+            failure = opened.result(_ms_until(give_up_at) / 1000)
+        except TimeoutError:
+            self._connection.close(timeout_ms=0)
+            failure = self._unreachable(NO_ANSWER)
+        if failure is not None:
+            raise failure
+        if not self._was_open:
+            atexit.register(self._end_with_program)
+        self._was_open, self._process = True, os.getpid()
+
+    def _find_topic(self, timeout_ms: int) -> Topic:
+        if isinstance(self._asked_for, str):
+            return find_topic(self._url, self._asked_for, timeout_ms=timeout_ms)
+        return check_topic(self._url, self._topic or self._asked_for, timeout_ms=timeout_ms)
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
+
+    def check(self, message: Message) -> None:
+        """Raises UsageError for a partition that is none, and for headers that RabbitMQ would end the connection for."""
+        partition = message.route(self.topic)
+        if partition >= self.topic.partitions:
+            raise UsageError(
+                f"topic {self.topic.name!r} has {self.topic.partitions} partitions: {partition} is none of them"
+            )
+        most = self._connection.frame_max - FRAME_OVERHEAD
+        if message.properties.size > most > 0:
+            raise UsageError(
+                f"the headers take {message.properties.size:,} bytes, more than the {most:,} that RabbitMQ at {self._connection.place} "
+                "takes in one frame: send such data in the body"
+            )
+
+    def send(self, message: Message) -> Future[int]:
+        """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
+        message.partition = message.route(self.topic)
+        with self._lock:
+            self._unsettled += 1
+        if not self._connection.submit(lambda: self._write(message)):
+            self._settle(message, refused(message, "the connection is gone"))
+        return message.outcome
+
+    def withdraw(self, message: Message) -> None:
+        """Settles the message at the end of the caller's patience, if it has not been settled yet; any thread, whatever the I/O thread does."""
+        with self._lock:
+            if message.settled:
+                return
+            message.settled = True
+        self._finish(message, self._why_late(message))
+
+    def wait_until_quiet(self, timeout_ms: int) -> bool:
+        """Waits until everything sent is settled; False when time is up. Blocks."""
+        self._check_process()
+        with self._quiet:
+            return self._quiet.wait_for(lambda: not self._unsettled, timeout_ms / 1000)
+
+    def close(self) -> None:
+        """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
+        if self.is_copy:
+            return
+        atexit.unregister(self._end_with_program)
+        self._closed = True
+        self._closing.set()
+        with self._connecting:
+            self._connection.close()
+            self._closing.clear()
+            self._was_open, self._process = False, 0
+
+    def _end_with_program(self) -> None:
+        """Nobody has closed it. The I/O thread would end in mid-sentence, and nobody would hear of it."""
+        if self.is_copy:
+            return
+        self._closed = True  # or a thread that goes on publishing would keep the program from ending
+        self.wait_until_quiet(self._timeout_ms)
+        lost, failure = self._unsettled, self.failures.take()
+        self.close()
+        if lost:
+            logger.error(
+                "the publisher of topic %s was not closed, and the program ends: of %d messages it is unknown whether RabbitMQ has them",
+                *(self.topic.name, lost),
+            )
+        if failure is not None:
+            logger.error("%s", failure)
+
+    # Everything below runs on the I/O thread.
+
+    def _open_channel(self, opened: Future[CobalanceError | None]) -> None:
+        def ended(reason: str) -> None:
+            self._lost(reason)
+            if not opened.done():
+                opened.set_result(self._unreachable(reason))
+
+        def closed(error: Exception) -> None:
+            if (sizes := too_large(error)) is None:
+                ended(loss_reason(error))
+            else:
+                self._connection.remove_end_listener(ended)
+                self._open_behind(*sizes)
+
+        def ready(_: object) -> None:
+            self._channel, self._confirms, self._reopening = channel, Confirms(), False
+            opened.set_result(None)
+            self._write_held()
+
+        def confirm(channel: Channel) -> None:
+            channel.add_on_return_callback(self._returned)
+            channel.confirm_delivery(self._confirmed, ready)
+
+        self._connection.add_end_listener(ended)
+        if opened.done():  # The connection is gone already.
+            return
+        channel = self._connection.open_channel(confirm)
+        channel.add_on_close_callback(lambda _, error: closed(error))
+
+    def _open_behind(self, size: int, most: int) -> None:
+        """Another channel, behind a message that was too large: of what was sent later RabbitMQ has taken nothing, and it is sent again."""
+        self._reopening, self._looking = True, False
+        sent = self._confirms.abandon()
+        place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
+        for message in sent[:place]:
+            self._settle(message, unconfirmed(message, "its channel was closed over another one"))
+        for message in sent[place : place + 1]:
+            self._settle(
+                message,
+                refused(message, f"its body takes {size:,} bytes, more than the {most:,} of its max_message_size"),
+            )
+        again = [*(message for message, _ in self._returned_messages.take()), *sent[place + 1 :]]
+        self._held.extendleft(reversed(again))
+        self._open_channel(Future())
+
+    def _write(self, message: Message) -> None:
+        if message.settled:
+            return
+        if self._reopening:
+            self._held.append(message)
+        elif self._channel is None or not self._channel.is_open:
+            self._settle(message, refused(message, "the connection was lost before it could be sent"))
+        elif self._connection.blocked or self._held or self._returned_messages:
+            self._held.append(message)
+        else:
+            self._publish(self._channel, message)
+
+    def _publish(self, channel: Channel, message: Message) -> None:
+        partition = message.route(self.topic)
+        with self._lock:  # Its owner withdraws it on another thread.
+            if message.settled:
+                return
+            message.partition, message.written = partition, True
+        self._confirms.sent(message)  # First, since a failure ends the connection, which settles whatever was sent.
+        routing_key = self.topic.routing_key(partition)
+        channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
+
+    def _blocked(self, blocked: bool) -> None:
+        if not blocked:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        held, self._held = self._held, deque()
+        for message in held:
+            self._write(message)
+
+    def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
+        nacked = isinstance(frame.method, Basic.Nack)
+
+        def settle(message: Message, returned: str | None) -> None:
+            if returned is not None and not nacked:
+                self._returned_messages.add(message, returned)
+            else:
+                self._settle(message, refused(message, "it answered with a nack") if nacked else None)
+
+        self._confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
+        self._look_for_layout()
+
+    def _look_for_layout(self) -> None:
+        """Once nothing is under way any more, so that what came back is sent again behind all that was taken."""
+        if not self._returned_messages or self._confirms.outstanding or self._looking:
+            return
+        self._looking = True
+        channel = self._channel
+        threading.Thread(target=lambda: self._find_layout(channel), name="cobalance layout", daemon=True).start()
+
+    def _find_layout(self, channel: Channel | None) -> None:  # on a thread of its own
+        returned = self._returned_messages
+        try:
+            found = newer_layout(self._url, self.topic, self._timeout_ms, lambda: returned.is_wanted)
+        except CobalanceError as error:
+            logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
+            found = None
+        self._connection.submit(lambda: self._go_on(found, channel))
+
+    def _go_on(self, found: Topic | None, channel: Channel | None) -> None:
+        if channel is not self._channel:
+            return  # What came back was settled when the channel was lost.
+        self._looking = False
+        returned = self._returned_messages.take()
+        if found is None:
+            for message, why in returned:
+                self._settle(message, refused(message, why))
+        else:
+            logger.info("topic %s has %d partitions now", found.name, found.partitions)
+            self._topic = found
+            self._held.extendleft(message for message, _ in reversed(returned))
+        self._write_held()
+
+    def _returned(self, _: Channel, method: Basic.Return, properties: BasicProperties, __: bytes) -> None:
+        why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
+        self._confirms.returned(properties.cluster_id or properties.message_id or "", why)
+
+    def _lost(self, reason: str) -> None:
+        self._channel, self._looking, self._reopening = None, False, False
+        held, self._held = self._held, deque()
+        for message in self._confirms.abandon():
+            self._settle(message, unconfirmed(message, reason))
+        for message in [*(message for message, _ in self._returned_messages.take()), *held]:
+            self._settle(message, refused(message, reason))
+
+    # The rest is for any thread.
+
+    def _settle(self, message: Message, error: ServerError | None) -> None:
+        with self._lock:
+            if message.settled:
+                return
+            message.settled = True
+        self._finish(message, error)
+
+    def _why_late(self, message: Message) -> ServerError:
+        if message.written:
+            return unconfirmed(message, "no confirm came in time")
+        if self._returned_messages:
+            return refused(message, "its topic is being grown, and that takes longer")
+        if self._connection.blocked:
+            return refused(message, "it blocks publishers, being short of memory or disk space")
+        return refused(
+            message, "it could not be sent in time; does a callback of a future hold up the publisher's thread?"
+        )
+
+    def _finish(self, message: Message, error: ServerError | None) -> None:
+        self.window.leave()
+        if error is not None and not message.watched:
+            self.failures.add(message.outcome, error)
+        if error is None:
+            message.outcome.set_result(message.partition)
+        else:
+            message.outcome.set_exception(error)
+        with self._quiet:
+            self._unsettled -= 1
+            self._quiet.notify_all()
+
+
+def _ms_until(moment: float) -> int:
+    return max(1, round(1000 * (moment - time.monotonic())))

@@ -1,0 +1,128 @@
+"""Messages on their way to the broker: room for a bounded number, and what became of each."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from itertools import takewhile
+
+import attrs
+
+from cobalance.errors import PublishFailed
+from cobalance.rabbitmq.model.encoding import Encoded
+from cobalance.rabbitmq.model.outcomes import Outcome
+from cobalance.rabbitmq.model.topic import Topic
+
+
+@attrs.define(eq=False)
+class Message:
+    """One message, from `publish` to its confirm."""
+
+    route: Callable[[Topic], int] = attrs.field(repr=False)
+    """Its partition, in whichever layout the topic has."""
+    mark: str
+    """No other message has it, so that we can tell which one the broker returns."""
+    id: str
+    """What consumers are told, to know a repeated message by."""
+    body: bytes = attrs.field(repr=False)
+    properties: Encoded = attrs.field(repr=False)
+    outcome: Outcome = attrs.field(factory=Outcome, repr=False)
+    watched: bool = True
+    """Its publisher's call waits for it, and tells of its failure."""
+    partition: int = -1
+    """Where it belongs in the layout that was known last."""
+    number: int = 0
+    """Its place among the messages that its channel has sent."""
+    written: bool = False
+    """Handed to the connection: from here on only the broker can say."""
+    settled: bool = False
+    """Its outcome is decided, and nothing decides otherwise."""
+
+
+class Window:
+    """Room for so many messages at a time. Whoever finds none is given the place of one that leaves, first come, first served."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._lock = threading.Lock()
+        self._waiting: deque[Future[None]] = deque()
+
+    def enter(self) -> Future[None]:
+        """Done when there is room."""
+        turn: Future[None] = Future()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.set_result(None)
+            else:
+                self._waiting.append(turn)
+        return turn
+
+    def leave(self) -> None:
+        """Gives the place to the next in line, if any has the patience still."""
+        with self._lock:
+            turn = next((turn for turn in self._in_line() if turn.set_running_or_notify_cancel()), None)
+            if turn is None:
+                self._free += 1
+        if turn is not None:
+            turn.set_result(None)
+
+    def give_up(self, turn: Future[None]) -> None:
+        """Stops waiting; a place that came in the meantime goes to the next."""
+        if not turn.cancel():
+            self.leave()
+
+    def _in_line(self) -> Iterator[Future[None]]:
+        while self._waiting:
+            yield self._waiting.popleft()
+
+
+class Confirms:
+    """What one channel has sent and the broker has not confirmed yet, by sequence number. I/O thread only."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._open: dict[int, Message] = {}
+        self._returned: dict[str, str] = {}
+
+    def sent(self, message: Message) -> None:
+        """The message was handed to the channel as its next one."""
+        self._sent += 1
+        message.number = self._sent
+        self._open[self._sent] = message
+
+    def returned(self, mark: str, why: str) -> None:
+        """The broker could not route the message; its confirm, which means nothing then, is still to come."""
+        self._returned[mark] = why
+
+    def settle(self, tag: int, *, multiple: bool, settle: Callable[[Message, str | None], None]) -> None:
+        """Reports the messages of one confirm, in order: each with None, or with why it was returned."""
+        for number in list(takewhile(tag.__ge__, self._open)) if multiple else [tag]:
+            message = self._open.pop(number)
+            settle(message, self._returned.pop(message.mark, None))
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether anything is unconfirmed."""
+        return bool(self._open)
+
+    def abandon(self) -> list[Message]:
+        """Everything unconfirmed, in order; nothing is left."""
+        messages, self._open = list(self._open.values()), {}
+        return messages
+
+
+def refused(message: Message, why: str) -> PublishFailed:
+    """The broker does not have the message."""
+    return PublishFailed(
+        f"RabbitMQ did not take a message for partition {message.partition}: {why}.", outcome="not_executed"
+    )
+
+
+def unconfirmed(message: Message, why: str) -> PublishFailed:
+    """The broker may have the message."""
+    return PublishFailed(
+        f"It is unknown whether RabbitMQ has a message for partition {message.partition} (message id "
+        f"{message.id}): {why}. Publishing it again may make it two.",
+        outcome="unknown",
+    )

@@ -1,0 +1,135 @@
+"""Messages as publishers make them: routed, stamped, and with everything in it checked and encoded."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import count
+from typing import Any, TypedDict
+
+from pika.spec import BasicProperties
+
+from cobalance.errors import UsageError
+from cobalance.limits import check_integer, check_kind
+from cobalance.rabbitmq.model.encoding import MAX_NAME_BYTES, Body, encode_body, encode_properties, encode_text
+from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
+from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.wire.parameters import user_name
+
+Headers = Mapping[str, Any]
+Key = bytes | str | None
+
+FIRST_YEAR = 1970
+MAX_PRIORITY = 255
+MAX_EXPIRATION_MS = 2**32 - 1
+"""RabbitMQ ends the channel of who publishes with more."""
+
+
+class Properties(TypedDict, total=False):
+    """What AMQP knows of a message besides its headers; None is as good as not given."""
+
+    message_id: str | None
+    """By default one that no other message has."""
+    content_type: str | None
+    content_encoding: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
+    app_id: str | None
+    user_id: str | None
+    """RabbitMQ vouches for it: only that of the connection."""
+    priority: int | None
+    """0 to 255; for queues that are declared with `x-max-priority`."""
+    expiration_ms: int | None
+    """How long the message may lie in its queue."""
+    timestamp: datetime | None
+    """With a time zone. By default now."""
+
+
+class Envelopes:
+    """Makes the messages of one publisher."""
+
+    def __init__(self, url: str) -> None:
+        self._user = user_name(url)
+        self._origin, self._numbers = uuid.uuid4().hex[:16], count(1)
+
+    def seal(
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None,
+        *,
+        partition: int | None,
+        persistent: bool,
+        properties: Properties,
+    ) -> Message:
+        """Raises UsageError for what AMQP cannot hold."""
+        number = next(self._numbers)
+        mark = f"{self._origin}-{number}"
+        own = self._checked(properties) if properties else {}
+        made = BasicProperties(
+            **{"delivery_mode": 2 if persistent else 1, "timestamp": int(time.time()), "message_id": mark, **own}
+        )
+        if "message_id" in own:
+            made.cluster_id = mark  # AMQP's own use of it is long gone; RabbitMQ hands it through.
+        route = _route(key, partition, number)
+        return Message(route, mark, own.get("message_id", mark), encode_body(body), encode_properties(made, headers))
+
+    def _checked(self, given: Properties) -> dict[str, Any]:
+        if others := given.keys() - Properties.__annotations__.keys():
+            raise UsageError(
+                f"messages have no {min(others)}: there are {', '.join(sorted(Properties.__annotations__))}"
+            )
+        if given.get("user_id") not in (None, self._user):
+            raise UsageError(
+                f"user_id is {given.get('user_id')!r}: RabbitMQ takes only the connection's own, {self._user!r}"
+            )
+        own = {name: value for name, value in given.items() if value is not None}
+        return dict(CHECKED.get(name, _text)(name, value) for name, value in own.items())
+
+
+def _route(key: Key, partition: int | None, number: int) -> Callable[[Topic], int]:
+    """Where the message belongs, in any layout of its topic."""
+    encoded = None if key is None else encode_text("key", key)
+    if partition is not None:
+        check_integer("partition", partition, most=MAX_PARTITIONS - 1)
+        return lambda _: partition
+    if encoded is None:
+        return lambda topic: number % topic.partitions
+    return lambda topic: topic.partition_of(encoded)
+
+
+def _text(name: str, value: Any) -> tuple[str, Any]:
+    check_kind(name, value, str)
+    if (length := len(encode_text(name, value))) > MAX_NAME_BYTES:
+        raise UsageError(f"{name} takes {length} bytes: AMQP holds {MAX_NAME_BYTES}")
+    return name, value
+
+
+def _priority(name: str, value: Any) -> tuple[str, Any]:
+    check_integer(name, value, most=MAX_PRIORITY)
+    return name, value
+
+
+def _expiration(name: str, value: Any) -> tuple[str, Any]:
+    check_integer(name, value, most=MAX_EXPIRATION_MS)
+    return "expiration", str(value)
+
+
+def _timestamp(name: str, value: Any) -> tuple[str, Any]:
+    check_kind(name, value, datetime)
+    if value.tzinfo is None:
+        raise UsageError(f"{name} is {value}, which has no time zone: give one, e.g. datetime.now(UTC)")
+    if value.year < FIRST_YEAR:
+        raise UsageError(f"{name} is {value}: AMQP counts the seconds since {FIRST_YEAR}")
+    return name, max(0, int(value.timestamp()))
+
+
+CHECKED: dict[str, Callable[[str, Any], tuple[str, Any]]] = {
+    "priority": _priority,
+    "expiration_ms": _expiration,
+    "timestamp": _timestamp,
+}
+"""Property → what makes of its value AMQP's name and value; the others are text."""

@@ -1,0 +1,263 @@
+"""Publishing keyed messages to a topic, each confirmed by the broker."""
+
+import logging
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Literal, Self, Unpack, get_args
+
+import anyio
+
+from cobalance.errors import PublishFailed, UsageError
+from cobalance.limits import check_kind
+from cobalance.names import validate_name
+from cobalance.rabbitmq.model.encoding import Body
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.publish.confirm_channel import Outlet
+from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
+from cobalance.rabbitmq.publish.overdue import Overdue
+from cobalance.rabbitmq.topics.options import check_options
+from cobalance.threads.wakeup import Crossing, result_of
+from cobalance.threads.worker_threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+Unseen = Literal["raise", "log"]
+
+
+class _Publishing:
+    """What both publishers begin with."""
+
+    def __init__(
+        self,
+        url: str,
+        topic: Topic | str,
+        *,
+        window: int = 1_000,
+        timeout_ms: int = 30_000,
+        heartbeat_s: int = 30,
+        name: str = "publisher",
+    ) -> None:
+        _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
+        self._timeout_ms = timeout_ms
+        self._envelopes = Envelopes(url)
+        self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
+        self._overdue = Overdue(timeout_ms, self._outlet.withdraw)
+
+    @property
+    def topic(self) -> Topic:
+        """The topic as it is known: while it is grown, publishing goes on, and this changes. Of one that was given by its name, which
+        is looked up at first when the publisher is entered, it tells the partitions alone.
+        """
+        return self._outlet.topic
+
+
+class Publisher(_Publishing):
+    """Publishes from any number of threads, over one connection, in the order of the calls.
+
+    The topic may be given by its name. At most `window` messages are under way at a time; `publish` waits for room. A lost connection
+    fails what is unconfirmed and is made again by the next call, which tries for it up to its timeout. A broker that blocks publishers
+    makes calls wait, up to their timeout.
+
+    Leaving it, or `flush`, raises when messages have failed at whose futures nobody has looked;
+    with `unseen_failures="log"` they are logged instead. It does not outlive a fork: each process makes its own.
+
+    Without a `with`, it connects at the first call, and `close` ends it. One that nobody closes is ended with the program, which waits
+    up to the timeout for what is under way, and logs what is lost, as an error. One that was closed refuses to publish, until it is
+    entered again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topic: Topic | str,
+        *,
+        window: int = 1_000,
+        timeout_ms: int = 30_000,
+        heartbeat_s: int = 30,
+        name: str = "publisher",
+        unseen_failures: Unseen = "raise",
+    ) -> None:
+        super().__init__(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
+        if unseen_failures not in get_args(Unseen):
+            raise UsageError(f"unseen_failures is {unseen_failures!r}: give 'raise' or 'log'")
+        self._unseen_failures: Unseen = unseen_failures
+
+    def __enter__(self) -> Self:
+        self._outlet.enter(self._timeout_ms)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(self._unseen_failures if error is None else "log")  # It is not to hide another error.
+
+    def publish(
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+        persistent: bool = True,
+        wait: bool = True,
+        **properties: Unpack[Properties],
+    ) -> Future[int]:
+        """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
+
+        Without a key (None) it goes to any partition, with `partition` to that one. What else AMQP knows of a message, such as
+        `message_id`, `content_type` or `reply_to`, is in `Properties`.
+
+        The future's result is the partition; it cannot be cancelled. PublishFailed, raised here or by the future, says whether the
+        broker may have the message (`outcome` "unknown") or does not (`outcome` "not_executed"). UsageError names what AMQP cannot
+        hold.
+        """
+        message = self._envelopes.seal(
+            key, body, headers, partition=partition, persistent=persistent, properties=properties
+        )
+        if not self._outlet.ready:
+            self._outlet.open(self._timeout_ms)
+        self._outlet.check(message)
+        self._enter()
+        message.watched = wait
+        outcome = self._outlet.send(message)
+        if wait:
+            self._wait(message)
+            outcome.result()
+        return outcome
+
+    def flush(self) -> bool:
+        """Waits until the outcome of everything published is known; False when the timeout comes first.
+
+        Raises PublishFailed, or logs it, as `unseen_failures` says, when messages have failed that nobody waited for, and at whose
+        futures nobody has looked.
+        """
+        is_quiet = self._outlet.wait_until_quiet(self._timeout_ms)
+        self._tell_unseen(self._unseen_failures)
+        return is_quiet
+
+    def close(self) -> None:
+        """Waits for what is under way, closes the connection, and tells of failures as `flush` does."""
+        self._close(self._unseen_failures)
+
+    def _close(self, unseen: Unseen) -> None:
+        if self._outlet.is_copy:
+            return
+        self._outlet.wait_until_quiet(self._timeout_ms)
+        self._outlet.close()
+        self._tell_unseen(unseen)
+
+    def _tell_unseen(self, how: Unseen) -> None:
+        failure = self._outlet.failures.take()
+        if failure is not None and how == "raise":
+            raise failure
+        if failure is not None:
+            logger.error("%s", failure)
+
+    def _enter(self) -> None:
+        turn = self._outlet.window.enter()
+        try:
+            turn.result(self._timeout_ms / 1000)
+        except TimeoutError:
+            self._outlet.window.give_up(turn)
+            raise _no_room(self._timeout_ms) from None
+
+    def _wait(self, message: Message) -> None:
+        try:
+            message.outcome.exception(self._timeout_ms / 1000)
+        except TimeoutError:
+            self._outlet.withdraw(message)
+
+
+class AsyncPublisher(_Publishing):
+    """The same for asyncio and trio: `async with AsyncPublisher(url, topic) as publisher: await publisher.publish(key, body)`.
+
+    Publish from several tasks at once to have several messages under way; those of one task keep their order.
+    """
+
+    _crossing: Crossing | None = None
+
+    async def __aenter__(self) -> Self:
+        await in_thread(partial(self._outlet.enter, self._timeout_ms))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def publish(
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+        persistent: bool = True,
+        **properties: Unpack[Properties],
+    ) -> int:
+        """Sends a message to its key's partition and returns the partition once the broker has the message for good.
+
+        Arguments and errors are those of `Publisher.publish`. When cancelled, the message is not sent if it was not sent yet.
+        """
+        message = self._envelopes.seal(
+            key, body, headers, partition=partition, persistent=persistent, properties=properties
+        )
+        if not self._outlet.ready:
+            await self._open()
+        self._outlet.check(message)
+        await self._enter()
+        outcome = self._outlet.send(message)
+        self._overdue.watch(message)
+        try:
+            return await self._here().result_of(outcome)
+        finally:
+            if not outcome.done():  # Cancelled.
+                self._outlet.withdraw(message)
+
+    async def aclose(self) -> None:
+        """Waits for what is under way, then closes the connection."""
+        with anyio.CancelScope(shield=True):
+            await in_thread(partial(self._outlet.wait_until_quiet, self._timeout_ms))
+            await in_thread(self._outlet.close)
+
+    async def _open(self) -> None:
+        await in_thread(partial(self._outlet.open, self._timeout_ms))
+
+    def _here(self) -> Crossing:
+        """To the event loop that this is called in."""
+        crossing = self._crossing
+        if crossing is None or not crossing.loop.is_current():
+            crossing = self._crossing = Crossing()
+        return crossing
+
+    async def _enter(self) -> None:
+        turn = self._outlet.window.enter()
+        if turn.done():  # A cancel scope costs more than the rest of this.
+            return
+        try:
+            with anyio.fail_after(self._timeout_ms / 1000):
+                await result_of(turn)
+        except TimeoutError:
+            self._outlet.window.give_up(turn)
+            raise _no_room(self._timeout_ms) from None
+        except anyio.get_cancelled_exc_class():
+            self._outlet.window.give_up(turn)
+            raise
+
+
+def _check(url: str, topic: Topic | str, **options: object) -> None:
+    if isinstance(topic, str):
+        validate_name("topic", topic)
+    else:
+        check_kind("topic", topic, Topic)
+    check_options({"url": url, **options})
+
+
+def _no_room(timeout_ms: int) -> PublishFailed:
+    return PublishFailed(
+        f"A message was not sent: for {timeout_ms} ms the window was full of messages that RabbitMQ has not confirmed. Is it blocking "
+        "publishers, short of memory or disk space?",
+        outcome="not_executed",
+    )

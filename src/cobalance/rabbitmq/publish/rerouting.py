@@ -1,0 +1,59 @@
+"""Where a publisher's messages go that came back because no queue takes them: mostly the topic is being grown."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics.broker import current_layout
+from cobalance.rabbitmq.topics.growth import is_being_grown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.rabbitmq.model.topic import Topic
+    from cobalance.rabbitmq.publish.confirms import Message
+
+LOOK_EVERY_S = 0.05
+
+
+def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[], bool]) -> Topic | None:
+    """The layout that has followed this one, once it is open. None when none is being made, or it is wanted or waited for no more.
+
+    Blocks; raises what keeps RabbitMQ from being asked.
+    """
+    give_up_at = time.monotonic() + timeout_ms / 1000
+    with connected(url, timeout_ms) as admin:
+        while True:
+            current = current_layout(admin, topic)
+            if current.layout > topic.layout:
+                return current
+            if not is_being_grown(admin, topic) or not is_wanted() or time.monotonic() > give_up_at:
+                return None
+            time.sleep(LOOK_EVERY_S)
+
+
+class Returned:
+    """Messages that came back, until it is known where to they go. I/O thread only."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, tuple[Message, str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    def add(self, message: Message, why: str) -> None:
+        """It is not in any queue, for this reason."""
+        message.written = False
+        self._messages[message.number] = (message, why)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody still waits for one; any thread."""
+        return any(not message.settled for message, _ in list(self._messages.values()))
+
+    def take(self) -> list[tuple[Message, str]]:
+        """All of them, in the order in which they were sent; nothing is left."""
+        messages, self._messages = self._messages, {}
+        return [messages[number] for number in sorted(messages)]

@@ -1,0 +1,1 @@
+"""Consuming one stream for one tenure, and where it begins and ends."""

@@ -1,0 +1,85 @@
+"""From where to where streams reach, for the command line: many of them, asked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import datetime
+
+import attrs
+
+from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+
+AT_ONCE = 100
+"""Questions under way at a time, each on a channel of its own."""
+
+Question = Callable[[BrokerConnection, str], Future[int | None]]
+
+
+@attrs.frozen
+class Extent:
+    """The messages that a stream has; an empty one has none."""
+
+    first: int | None
+    last: int | None
+
+    @property
+    def begin(self) -> int:
+        """Where reading from the beginning begins."""
+        return 0 if self.first is None else self.first
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message will have, or at least not be below."""
+        return 0 if self.last is None else self.last + 1
+
+    def nearest(self, offset: int) -> int:
+        """The same, or the end it lies beyond."""
+        return min(max(offset, self.begin), self.end)
+
+
+def streams_among(amqp_url: str, names: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, bool]:
+    """Whether each queue is a stream; those that do not exist are left out."""
+    with connected(amqp_url, timeout_ms) as admin:
+        return {name: admin.kind(name) == "stream" for name in names if admin.exists(name)}
+
+
+def read_extents(amqp_url: str, streams: Iterable[str]) -> dict[str, Extent]:
+    """Each stream's messages, at about this moment."""
+    names = list(streams)
+    with _asking(amqp_url) as ask:
+        first, last = ask(first_offset, names), ask(last_offset, names)
+    return {name: Extent(first[name], last[name]) for name in names}
+
+
+def read_ends(amqp_url: str, streams: Iterable[str]) -> dict[str, int | None]:
+    """The offset of each stream's last message; None when it is empty."""
+    with _asking(amqp_url) as ask:
+        return dict(ask(last_offset, list(streams)))
+
+
+def read_offsets_at(amqp_url: str, streams: Iterable[str], time: datetime) -> dict[str, int | None]:
+    """See :func:`cobalance.rabbitmq.streams.probe.offset_at`, for each."""
+    with _asking(amqp_url) as ask:
+        return dict(ask(lambda connection, stream: offset_at(connection, stream, time), list(streams)))
+
+
+@contextmanager
+def _asking(amqp_url: str) -> Iterator[Callable[[Question, list[str]], Mapping[str, int | None]]]:
+    connection = BrokerConnection(amqp_url, "cobalance offsets")
+    connection.connect()
+
+    def ask(question: Question, streams: list[str]) -> Mapping[str, int | None]:
+        found: dict[str, int | None] = {}
+        for start in range(0, len(streams), AT_ONCE):
+            asked = {name: question(connection, name) for name in streams[start : start + AT_ONCE]}
+            found |= {name: answer.result() for name, answer in asked.items()}
+        return found
+
+    try:
+        yield ask
+    finally:
+        connection.close()

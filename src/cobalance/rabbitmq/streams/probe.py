@@ -1,0 +1,149 @@
+"""Asks a stream where it begins and ends. AMQP has no such question, so a consumer of its own looks at what is delivered first."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+from pika.channel import Channel
+from pika.spec import Basic, BasicProperties
+
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
+from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
+from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
+
+OFFSET_HEADER = "x-stream-offset"
+
+SILENCE_MS = 2_000.0
+"""A stream that has delivered nothing for so long is taken to have nothing there. It takes milliseconds otherwise."""
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+WINDOW = 500
+"""Messages sent ahead while the end of a chunk is looked for."""
+
+
+def first_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
+    """The offset of the oldest message; None when the stream is empty."""
+    return _begin(_Probe(connection, stream, "first", window=1))
+
+
+def last_chunk(connection: BrokerConnection, stream: str) -> Future[int | None]:
+    """The offset of the first message of the last chunk; None when the stream is empty."""
+    return _begin(_Probe(connection, stream, "last", window=1))
+
+
+def offset_at(connection: BrokerConnection, stream: str, time: datetime) -> Future[int | None]:
+    """The offset of the first message of the chunk written at this time, or next; None when nothing was written since. RabbitMQ
+    takes whole seconds, none before 1970.
+    """
+    return _begin(_Probe(connection, stream, max(time, EPOCH), window=1))
+
+
+def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
+    """The offset of the last message; None when the stream is empty.
+
+    It reads the last chunk to its end, which is where a question asked behind the acks is answered before anything else is delivered.
+    """
+    return _begin(_Probe(connection, stream, "last", window=WINDOW))
+
+
+def offset_of(stream: str, method: Basic.Deliver, properties: BasicProperties) -> int:
+    """A delivered message's offset. Raises MessageUnreadable."""
+    if isinstance(properties, Unreadable):
+        raise unreadable(stream, method, properties)
+    return int((properties.headers or {})[OFFSET_HEADER])
+
+
+def _begin(probe: "_Probe") -> Future[int | None]:
+    if not probe.connection.submit(probe.begin):
+        probe.lost("the connection to RabbitMQ is gone")
+    return probe.found
+
+
+class _Probe:
+    """One question, on its own channel. All methods run on the I/O thread."""
+
+    def __init__(self, connection: BrokerConnection, stream: str, spec: str | datetime, *, window: int) -> None:
+        self.connection = connection
+        self.found: Future[int | None] = Future()
+        self.found.set_running_or_notify_cancel()
+        self._stream, self._spec, self._window = stream, spec, window
+        self._channel: Channel | None = None
+        self._last: int | None = None
+        self._asking = False
+
+    @contained
+    def begin(self) -> None:
+        self.connection.add_end_listener(self.lost)
+        if self.found.done():  # it has just ended
+            return
+        self._channel = self.connection.open_channel(self._subscribe)
+        self._channel.add_on_close_callback(self._closed)
+
+    @contained
+    def lost(self, reason: str) -> None:
+        self._fail(channel_lost(self._stream, reason))
+
+    @contained
+    def _subscribe(self, channel: Channel) -> None:
+        channel.basic_qos(prefetch_count=self._window)
+        channel.basic_consume(
+            self._stream, self._message, arguments={OFFSET_HEADER: self._spec}, callback=self._subscribed
+        )
+
+    @contained
+    def _subscribed(self, _: object) -> None:
+        self.connection.call_later(SILENCE_MS, self._silent)
+
+    @contained
+    def _silent(self) -> None:
+        if self._last is None:
+            self._answer(None)
+
+    @contained
+    def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, _: bytes) -> None:
+        if self.found.done():
+            return
+        self._last = offset_of(self._stream, method, properties)
+        if self._window == 1:
+            self._answer(self._last)
+            return
+        channel.basic_ack(method.delivery_tag or 0)
+        if not self._asking:
+            self._ask(channel)
+
+    def _ask(self, channel: Channel) -> None:
+        self._asking, seen = True, self._last
+        channel.queue_declare(self._stream, passive=True, callback=lambda _: self._answered(channel, seen))
+
+    @contained
+    def _answered(self, channel: Channel, seen: int | None) -> None:
+        if self.found.done():
+            return
+        if self._last == seen:
+            self._answer(self._last)
+        else:
+            self._ask(channel)
+
+    def _answer(self, offset: int | None) -> None:
+        if not self.found.done():
+            self._end(lambda: self.found.set_result(offset))
+
+    def broken(self, error: Exception) -> None:
+        """One of its methods has raised this."""
+        self._fail(failure_of(error, self._stream))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.found.done():
+            self._end(lambda: self.found.set_exception(error))
+
+    def _end(self, tell: Callable[[], None]) -> None:
+        tell()
+        self.connection.remove_end_listener(self.lost)
+        if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
+            bare_close(self._channel)
+
+    @contained
+    def _closed(self, _: Channel, reason: Exception) -> None:
+        self._fail(channel_failure(reason, self._stream) or channel_lost(self._stream, "it was closed"))

@@ -1,0 +1,116 @@
+"""What RabbitMQ knows of a group that has begun to read a stream: an exchange into which nobody publishes, and which outlives Redis's data.
+
+A committed offset that is missing in Redis was never there, or was lost. Where the mark is missing, too, the group is new to the stream. It is
+made before the first offset is committed, so whoever has read anything has left it. It goes with the stream, to which it is bound, and with the
+group, when that is deleted.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+from pika import exceptions as pika_errors
+from pika.channel import Channel
+from pika.exchange_type import ExchangeType
+
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.containment import contained, failure_of
+from cobalance.rabbitmq.wire.failures import channel_lost, is_unavailable
+from cobalance.rabbitmq.wire.pika_internals import bare_close
+
+THERE_OTHERWISE = 406
+
+REFUSED = frozenset({403, 404, THERE_OTHERWISE})
+"""Not allowed, not there, there as something else."""
+
+
+def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+    """Whether the group may have read the stream."""
+    return _begin(_Declaration(connection, group, stream, passive=True))
+
+
+def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+    """From now on it may have. False when the user may not configure exchanges of that name."""
+    return _begin(_Declaration(connection, group, stream, passive=False))
+
+
+def forget(url: str, group: str, streams: Iterable[str]) -> None:
+    """Of a group that is no more. Blocks."""
+    with connected(url) as admin:
+        for stream in streams:
+            admin.delete_exchange(mark_name(group, stream))
+
+
+def mark_name(group: str, stream: str) -> str:
+    """The exchange's name. Its arguments say in words what it is for."""
+    return f"cobalance.read.{hashlib.sha256(f'{group} {stream}'.encode()).hexdigest()[:32]}"
+
+
+def _begin(declaration: "_Declaration") -> Future[bool]:
+    if not declaration.connection.submit(declaration.begin):
+        declaration.lost("the connection to RabbitMQ is gone")
+    return declaration.answer
+
+
+class _Declaration:
+    """One attempt, on its own channel. All methods run on the I/O thread."""
+
+    def __init__(self, connection: BrokerConnection, group: str, stream: str, *, passive: bool) -> None:
+        self.connection = connection
+        self.answer: Future[bool] = Future()
+        self.answer.set_running_or_notify_cancel()
+        self._group, self._stream, self._passive = group, stream, passive
+        self._declared = False
+
+    @contained
+    def begin(self) -> None:
+        self.connection.add_end_listener(self.lost)
+        if not self.answer.done():  # else it has just ended
+            self.connection.open_channel(self._declare).add_on_close_callback(self._closed)
+
+    @contained
+    def lost(self, reason: str) -> None:
+        self.broken(channel_lost(self._stream, reason))
+
+    def broken(self, error: Exception) -> None:
+        """One of its methods has raised this, or the channel was lost."""
+        if not self.answer.done():
+            self.connection.remove_end_listener(self.lost)
+            self.answer.set_exception(failure_of(error, self._stream))
+
+    @contained
+    def _declare(self, channel: Channel) -> None:
+        channel.exchange_declare(
+            mark_name(self._group, self._stream),
+            ExchangeType("direct"),
+            passive=self._passive,
+            durable=True,
+            auto_delete=True,  # with the binding, which goes with the stream
+            arguments={"x-cobalance-group": self._group, "x-cobalance-stream": self._stream},
+            callback=lambda _: self._found(channel) if self._passive else self._bind(channel),
+        )
+
+    @contained
+    def _bind(self, channel: Channel) -> None:
+        """If the user may write to the stream; the mark counts in any case."""
+        self._declared, name = True, mark_name(self._group, self._stream)
+        channel.queue_bind(self._stream, name, routing_key="", callback=lambda _: self._found(channel))
+
+    @contained
+    def _found(self, channel: Channel) -> None:
+        self._end(True)
+        bare_close(channel)
+
+    @contained
+    def _closed(self, _: Channel, reason: Exception) -> None:
+        code = reason.reply_code if isinstance(reason, pika_errors.ChannelClosedByBroker) else 0
+        if code in REFUSED and not is_unavailable(reason):
+            self._end(self._declared or code == THERE_OTHERWISE)
+        else:
+            self.broken(reason)
+
+    def _end(self, found: bool) -> None:
+        if not self.answer.done():
+            self.connection.remove_end_listener(self.lost)
+            self.answer.set_result(found)

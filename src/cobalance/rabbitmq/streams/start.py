@@ -1,0 +1,36 @@
+"""From where to begin, in the user's words, to the offset before it: what is committed, so that every holder begins there."""
+
+from datetime import datetime
+
+from cobalance.rabbitmq.model.stream_settings import Start
+from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.threads.wakeup import result_of
+
+BEFORE_FIRST = -1
+"""The committed offset of a stream of which nothing was processed."""
+
+
+async def offset_before(connection: BrokerConnection, stream: str, start: Start) -> int:
+    """The offset after which reading begins. Behind the end of the stream there is nothing to begin at, so it is the last there is.
+
+    Raises:
+        ChannelLost: RabbitMQ was lost before it answered.
+    """
+    if start == "first":
+        return BEFORE_FIRST
+    if start == "last":
+        found = await result_of(last_chunk(connection, stream))
+        return BEFORE_FIRST if found is None else found - 1
+    end = await result_of(
+        last_offset(connection, stream)
+    )  # before the time is looked up, or what comes in between were skipped
+    if end is None:
+        return BEFORE_FIRST
+    if isinstance(start, datetime):
+        found = await result_of(offset_at(connection, stream, start))
+        return end if found is None else found - 1
+    if isinstance(start, int):
+        first = await result_of(first_offset(connection, stream))
+        return min(max(start, first or 0) - 1, end)
+    return end

@@ -1,0 +1,1 @@
+"""Topics and queues on a broker: made, checked, found, grown and deleted."""

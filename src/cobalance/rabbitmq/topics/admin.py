@@ -1,0 +1,298 @@
+"""A short-lived blocking connection for setting things up and looking at them; see `broker` for what is done with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import TypeVar
+
+import attrs
+import pika
+from pika import exceptions as pika_errors
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
+
+from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
+from cobalance.rabbitmq.model.queues import Argument, Queue
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.wire.failures import channel_failure, connect_failure, difference, is_unavailable, loss_reason
+from cobalance.rabbitmq.wire.hosts import first_that_works
+from cobalance.rabbitmq.wire.parameters import connection_parameters, place
+from cobalance.rabbitmq.wire.pika_internals import PatientConnection
+from cobalance.rabbitmq.wire.pika_log import our_connection
+
+DIRECT = ExchangeType("direct")
+
+LOOK_AHEAD = 8
+"""AMQP cannot list queues: when one is missing, so many numbers further are looked at before the topic is taken to end there."""
+
+MAX_ATTEMPTS = 40
+"""Reading a queue's declaration takes one attempt for each thing that differs from the default; RabbitMQ knows fewer arguments."""
+
+FAREWELL_S = 1.0
+"""How long a farewell's answer is waited for at most, since nothing hangs on it."""
+
+LOCK_PATIENCE_S = 20.0
+"""How long somebody else's change of a topic is waited for."""
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class QueueState:
+    """What a queue has at one moment."""
+
+    ready: int
+    """Messages for the next consumer, without those sent ahead to the present one."""
+    consumers: int
+
+
+@contextmanager
+def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
+    """A connection for the length of a ``with``; raises why there cannot be one, or not any more.
+
+    The timeout is that of connecting, and then of each answer: a server that accepts connections and says nothing keeps nobody.
+    """
+    with our_connection():
+        yield from _connected(url, timeout_ms)
+
+
+def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
+    connection, where = first_that_works(url, lambda single: _connect(single, timeout_ms))
+    try:
+        yield Admin(connection, where)
+    except pika_errors.AMQPConnectionError as error:
+        reason = loss_reason(error)
+        raise Unreachable(
+            f"RabbitMQ at {where} was lost while it was being asked: {reason}.", outcome="unknown"
+        ) from None
+    finally:
+        if connection.is_open:
+            connection.patience_s = min(connection.patience_s, FAREWELL_S)
+            with suppress(pika_errors.AMQPError):  # a farewell that is not heard takes nothing back of what was said
+                connection.close()
+
+
+class Admin:
+    """A blocking connection; each call has its own channel, since RabbitMQ answers a failed one by closing its channel."""
+
+    def __init__(self, connection: pika.BlockingConnection, place: str) -> None:
+        self.place, self._connection = place, connection
+
+    @contextmanager
+    def changing(self, topic: str) -> Iterator[None]:
+        """Nobody else changes the topic meanwhile: RabbitMQ lets one connection have a queue for itself, and frees it with the connection.
+
+        Raises:
+            TopicInUse: somebody else goes on changing it.
+        """
+        lock, give_up_at = f"{topic}.changing", time.monotonic() + LOCK_PATIENCE_S
+        while not self._take(lock):
+            if time.monotonic() > give_up_at:
+                raise TopicInUse(f"Topic {topic!r} at {self.place} is being changed by another process; try again.")
+            time.sleep(0.05)
+        yield
+        self.delete(lock)
+
+    def _take(self, lock: str) -> bool:
+        channel = self._connection.channel()
+        try:
+            channel.queue_declare(lock, exclusive=True)
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 405:
+                return False
+            raise _failure(error, lock) from None
+        channel.close()
+        return True
+
+    def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
+        """Whatever it is, on a channel of its own; a refusal is about this queue."""
+        channel = self._connection.channel()
+        try:
+            result = use(channel)
+        except pika_errors.ChannelClosedByBroker as error:
+            raise _failure(error, queue) from None
+        channel.close()
+        return result
+
+    def declare(self, queue: Queue) -> None:
+        """Creates the queue unless it is there; raises QueueMismatch when it is another."""
+        self.call(queue.name, lambda c: self._declare(c, queue))
+
+    def verify(self, queue: Queue) -> None:
+        """Raises QueueMissing or QueueMismatch."""
+        self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # The other one would create it.
+        self.declare(queue)
+
+    def bind(self, queue: Queue, exchange: str, routing_key: str) -> None:
+        """Harmless when it is bound already."""
+        self.call(queue.name, lambda c: c.queue_bind(queue.name, exchange, routing_key))
+
+    def delete(self, queue: str) -> None:
+        """With all that is in it. Harmless when there is none."""
+        self.call(queue, lambda c: c.queue_delete(queue))
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is such a queue."""
+        return self.ready(queue) is not None
+
+    def ready(self, queue: str) -> int | None:
+        """How many messages are ready; None when there is no such queue."""
+        state = self.state(queue)
+        return None if state is None else state.ready
+
+    def state(self, queue: str) -> QueueState | None:
+        """What is in a queue, and how many consume it; None when there is no such queue."""
+        channel = self._connection.channel()
+        try:
+            found = channel.queue_declare(queue, passive=True).method
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 404 and not is_unavailable(error):
+                return None
+            raise _failure(error, queue) from None
+        channel.close()
+        return QueueState(found.message_count or 0, found.consumer_count or 0)
+
+    def delete_unused(self, queue: str) -> bool:
+        """Deletes a queue unless it has messages or consumers."""
+        channel = self._connection.channel()
+        try:
+            channel.queue_delete(queue, if_unused=True, if_empty=True)
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 406:
+                return False
+            raise _failure(error, queue) from None
+        channel.close()
+        return True
+
+    def has_exchange(self, name: str) -> bool:
+        """Whether there is such an exchange."""
+        try:
+            self.require_exchange(name)
+        except TopicMissing:
+            return False
+        return True
+
+    def declare_exchange(self, name: str, arguments: Mapping[str, Argument]) -> None:
+        """Creates a direct, durable exchange unless it is there."""
+        self.call(name, lambda c: c.exchange_declare(name, DIRECT, durable=True, arguments=dict(arguments)))
+
+    def delete_exchange(self, name: str) -> None:
+        """Harmless when there is none."""
+        self.call(name, lambda c: c.exchange_delete(name))
+
+    def unbind(self, queue: Queue, exchange: str, routing_key: str) -> None:
+        """Harmless when it is not bound, or not there."""
+        self.call(queue.name, lambda c: c.queue_unbind(queue.name, exchange, routing_key))
+
+    def learn(self, name: str) -> Queue:
+        """AMQP has no way to ask for a queue's arguments, but a declaration that differs is refused with the first difference named."""
+        self.call(name, lambda c: c.queue_declare(name, passive=True))
+        queue = Queue(name, {"x-queue-type": "classic"})
+        for _ in range(MAX_ATTEMPTS):
+            refusal = self._refusal(queue)
+            if refusal is None:
+                return queue
+            found = difference(refusal)
+            if found is None:
+                break
+            queue = found.applied_to(queue)
+        raise QueueMismatch(f"The arguments of queue {name!r} at {self.place} could not be read.")
+
+    def partitions(self, topic: str) -> int:
+        """How many queues of this name and a number there are. One that is missing among others would else make keys go astray without a word."""
+        found = list(self.partition_numbers(topic))
+        missing = next((n for n, number in enumerate(found) if n != number), None)
+        if missing is not None:
+            raise QueueMissing(
+                f"Queue '{topic}-{missing}' at {self.place} does not exist, though '{topic}-{found[-1]}' does: the topic is incomplete. "
+                f"Create it again with its real number of partitions: cobalance topic create {topic} --partitions N"
+            )
+        return len(found)
+
+    def partition_numbers(self, topic: str) -> Iterator[int]:
+        """The partitions that exist, in order."""
+        missed = 0
+        for number in count():
+            if self.exists(f"{topic}-{number}"):
+                missed = 0
+                yield number
+            else:
+                missed += 1
+            if missed > LOOK_AHEAD:
+                return
+
+    def require_exchange(self, name: str) -> None:
+        """Raises TopicMissing."""
+        channel = self._connection.channel()
+        try:
+            channel.exchange_declare(name, DIRECT, passive=True)
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 404:
+                raise TopicMissing(
+                    f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {name} --partitions N"
+                ) from None
+            raise _failure(error, name) from None
+        channel.close()
+
+    def refuse_more_partitions(self, topic: Topic) -> None:
+        """Raises TopicMismatch."""
+        beyond = f"{topic.prefix}-{topic.partitions}"
+        if self.exists(beyond):
+            raise TopicMismatch(
+                f"Topic {topic.name!r} at {self.place} has more than {topic.partitions} partitions: the queue {beyond} exists. Use its real number of partitions, or another name."
+            )
+
+    def refuse_in_use(self, queue: str) -> None:
+        """Raises TopicInUse while there are messages or consumers."""
+        if not self.exists(queue):
+            return
+        found = self.call(queue, lambda c: c.queue_declare(queue, passive=True)).method
+        if found.message_count or found.consumer_count:
+            raise TopicInUse(
+                f"Queue {queue!r} at {self.place} still has {found.message_count} messages and {found.consumer_count} consumers; "
+                "nothing was deleted. Stop the consumers and drain it, or force the deletion."
+            )
+
+    def kind(self, name: str) -> str:
+        """classic, quorum or stream, of a queue that exists: RabbitMQ compares the type before anything else but durability."""
+        refusal = self._refusal(Queue(name, {"x-queue-type": "classic"}))
+        found = None if refusal is None else difference(refusal)
+        return str(found.current) if found is not None and found.argument == "x-queue-type" else "classic"
+
+    def _refusal(self, queue: Queue) -> str | None:
+        """Why RabbitMQ refuses the declaration, in its own words; None when it is equivalent to the queue's."""
+        channel = self._connection.channel()
+        try:
+            self._declare(channel, queue)
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 406:
+                return error.reply_text
+            raise _failure(error, queue.name) from None
+        channel.close()
+        return None
+
+    @staticmethod
+    def _declare(channel: BlockingChannel, queue: Queue) -> object:
+        return channel.queue_declare(
+            queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
+        )
+
+
+def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
+    if is_unavailable(error):
+        return Unreachable(
+            f"Queue {queue!r} cannot be used yet: RabbitMQ is starting, or the node that the queue lives on is down."
+        )
+    return channel_failure(error, queue) or error
+
+
+def _connect(url: str, timeout_ms: int) -> tuple[PatientConnection, str]:
+    where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
+    parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ takes no messages
+    try:
+        return PatientConnection(parameters, timeout_ms / 1000), where
+    except Exception as error:  # noqa: BLE001 -- whatever pika stumbles over when a server resets connections
+        raise connect_failure(error, where) from None

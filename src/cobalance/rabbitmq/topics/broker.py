@@ -1,0 +1,247 @@
+"""Creating, checking, reading and deleting topics and queues: short blocking calls, for set-up and for the CLI."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import attrs
+
+from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
+from cobalance.limits import check_kind
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.model.retention import Retention
+from cobalance.rabbitmq.model.topic import QueueType, Topic
+from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, sets_marker
+
+PARTITIONS_ARGUMENT = "x-cobalance-partitions"
+"""An exchange that bears it is a topic, or a layout of one. RabbitMQ keeps arguments that it does not know, and the management API
+shows them."""
+
+LAYOUT_ARGUMENT = "x-cobalance-layout"
+"""An exchange that bears it besides is the marker of a layout."""
+
+
+def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
+    """Declares the topic's exchange, queues and bindings. What exists already must be the same, and is then left as it is; a topic
+    that was grown meanwhile is. Returns the topic as it is.
+
+    With a `group`, also a queue set of its own, which gets all messages from then on beside the topic's own queues; returns that set,
+    which is consumed as a topic, and is `topic.for_group(group)`. A topic with sets cannot be grown.
+    """
+    _check_kinds(url, topic)
+    if group is None:
+        return _create_topic(url, topic)
+    own = own_set(topic, group)
+    return _create_set(url, _create_topic(url, topic), own)
+
+
+def _check_kinds(url: object, topic: object) -> None:
+    check_kind("url", url, str)
+    check_kind("topic", topic, Topic)
+
+
+def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
+    with connected(url) as admin, admin.changing(topic.name):
+        mark_sets(admin, topic, own)
+        current = current_layout(admin, topic)
+    own = _create_topic(url, attrs.evolve(own, partitions=current.partitions))
+    with connected(url) as admin:
+        bind_set(admin, current, own)
+    return own
+
+
+def _create_topic(url: str, topic: Topic) -> Topic:
+    with connected(url) as admin:
+        if admin.has_exchange(topic.marker):  # Complete: binding it again would bring back a layout that was closed.
+            try:
+                current = verify(admin, topic)
+                if current.dead_letter_queue:
+                    admin.verify(current.dead_letter_queue)
+                return current
+            except (QueueMissing, TopicMissing):
+                pass  # It was complete; what is missing is made again.
+        with admin.changing(topic.name):
+            current = current_layout(admin, topic)
+            admin.refuse_more_partitions(current)
+            admin.declare_exchange(topic.name, {PARTITIONS_ARGUMENT: topic.partitions})
+            open_layout(admin, current)
+            return current
+
+
+def open_layout(admin: Admin, topic: Topic) -> None:
+    """Declares and binds a layout's queues, and then its marker: whoever sees that can rely on the rest."""
+    if topic.dead_letter_queue:
+        admin.declare(topic.dead_letter_queue)
+    for queue in topic.queues:
+        admin.declare(queue)
+    for partition, queue in enumerate(topic.queues):
+        admin.bind(queue, topic.name, topic.routing_key(partition))
+    admin.declare_exchange(topic.size_marker, {})
+    admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
+
+
+def current_layout(admin: Admin, topic: Topic) -> Topic:
+    """The newest layout that is open, with as many partitions as it has; the topic itself unless it was grown since.
+
+    A program may go on saying how many partitions the topic was created with.
+    """
+    newest = newest_layout(admin, topic.name)
+    if newest <= topic.layout:
+        _refuse_other_size(admin, topic)
+        return topic
+    partitions = _count(admin, attrs.evolve(topic, layout=newest))
+    if topic.partitions > partitions:
+        raise TopicMismatch(
+            f"Topic {topic.name!r} at {admin.place} was grown to {partitions} partitions, which is less than {topic.partitions}. "
+            f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
+        )
+    return attrs.evolve(topic, partitions=partitions, layout=newest)
+
+
+def _refuse_other_size(admin: Admin, topic: Topic) -> None:
+    """Raises TopicMismatch where the layout was opened with another number of partitions: its publishers and consumers would disagree
+    about where a key goes, and what is in the queues that only one of them knows would never be processed.
+    """
+    if not admin.has_exchange(topic.marker) or admin.has_exchange(topic.size_marker):
+        return
+    raise TopicMismatch(
+        f"Topic {topic.name!r} at {admin.place} has {admin.partitions(topic.prefix)} partitions, not {topic.partitions}. Use that "
+        f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
+    )
+
+
+def _count(admin: Admin, layout: Topic) -> int:
+    """How many partitions a layout has. A grown one has a marker that says whether that is how many it was opened with: were its last
+    queue gone, keys would else be spread over the others.
+    """
+    partitions = admin.partitions(layout.prefix)
+    if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
+        raise QueueMissing(
+            f"Layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with another number of partitions than the "
+            f"{partitions} that there are: a queue of it, {layout.prefix}-{partitions} or a later one, was deleted. Declare it again, with "
+            f"the arguments of {layout.prefix}-0, and bind it to exchange {layout.name} under its routing key, "
+            f"{layout.routing_key(partitions)}."
+        )
+    return partitions
+
+
+def newest_layout(admin: Admin, name: str) -> int:
+    """The number of the newest layout that is open."""
+    layout = 1
+    while admin.has_exchange(f"{name}.v{layout + 1}"):
+        layout += 1
+    return layout
+
+
+def verify_topic(url: str, topic: Topic) -> Topic:
+    """Raises TopicMissing, QueueMissing, QueueMismatch or TopicMismatch unless the broker has exactly this topic, or has grown it.
+    Returns the topic as it is.
+    """
+    _check_kinds(url, topic)
+    with connected(url) as admin:
+        return verify(admin, topic)
+
+
+def verify(admin: Admin, topic: Topic) -> Topic:
+    """See `verify_topic`."""
+    admin.require_exchange(topic.name)
+    current = current_layout(admin, topic)
+    for queue in current.queues:
+        admin.verify(queue)
+    admin.refuse_more_partitions(current)
+    return current
+
+
+def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
+    """Raises TopicMissing, QueueMissing or TopicMismatch unless a topic of that name and size is there, or was and has been grown.
+    Returns the topic as it is.
+
+    What a publisher needs to know; unlike `verify_topic` it takes no permission to configure queues.
+    """
+    with connected(url, timeout_ms) as admin:
+        admin.require_exchange(topic.name)
+        current = current_layout(admin, topic)
+        last = current.queue_names[-1]
+        admin.call(last, lambda c: c.queue_declare(last, passive=True))
+        admin.refuse_more_partitions(current)
+        return current
+
+
+def read_topic(url: str, name: str) -> Topic:
+    """The topic as the broker has it; raises TopicMissing."""
+    with connected(url) as admin:
+        return read(admin, name)
+
+
+def read(admin: Admin, name: str) -> Topic:
+    """See `read_topic`."""
+    found = _find(admin, name)
+    arguments = admin.learn(found.queue_names[0]).arguments
+    is_stream = arguments["x-queue-type"] == "stream"
+    return attrs.evolve(
+        found,
+        queue_type=cast("QueueType", arguments["x-queue-type"]),
+        delivery_limit=int(arguments.get("x-delivery-limit", 20)),
+        dead_letter="x-dead-letter-routing-key" in arguments or is_stream,
+        retention=Retention.read(arguments) if is_stream else Retention(),
+    )
+
+
+def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
+    """The topic's partitions and layout, which are what a publisher needs to know; raises TopicMissing. Unlike `read_topic` it takes no
+    permission to configure queues, and does not learn their type.
+    """
+    with connected(url, timeout_ms) as admin:
+        return _find(admin, name)
+
+
+def _find(admin: Admin, name: str) -> Topic:
+    admin.require_exchange(name)
+    layout = Topic(name, 1, layout=newest_layout(admin, name))
+    partitions = _count(admin, layout)
+    if not partitions:
+        raise TopicMissing(
+            f"{name!r} at {admin.place} is an exchange without the queue {layout.prefix}-0, so it is not a topic."
+        )
+    return attrs.evolve(layout, partitions=partitions)
+
+
+def delete_topic(url: str, name: str, *, force: bool = False) -> None:
+    """Deletes exchange, partition queues of every layout and dead-letter queue; raises TopicInUse, having deleted nothing, if messages
+    or consumers would be lost and `force` is not given.
+    """
+    with connected(url) as admin:
+        admin.require_exchange(name)
+        layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
+        numbers = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
+        queues = [f"{name}.dead", *(f"{it.prefix}-{number}" for it in layouts for number in numbers[it])]
+        for queue in queues if not force else ():
+            admin.refuse_in_use(queue)
+        admin.delete_exchange(name)
+        admin.delete_exchange(sets_marker(name))
+        for queue in queues:
+            admin.delete(queue)
+        for it in reversed(layouts):
+            admin.delete_exchange(it.marker)
+            if numbers[it]:
+                admin.delete_exchange(attrs.evolve(it, partitions=len(numbers[it])).size_marker)
+
+
+def learn_queue(url: str, name: str) -> Queue:
+    """An existing queue's declaration, so that its guard can be told and proven; raises QueueMissing."""
+    with connected(url) as admin:
+        return admin.learn(name)
+
+
+def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, QueueState | None]:
+    """What each queue has, and how many consumers; None for a queue that does not exist."""
+    with connected(url, timeout_ms) as admin:
+        return {queue: admin.state(queue) for queue in queues}
+
+
+def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:
+    """How many messages each queue has for the next consumer, without those sent ahead to the present one; None for a queue that
+    does not exist.
+    """
+    with connected(url, timeout_ms) as admin:
+        return {queue: admin.ready(queue) for queue in queues}

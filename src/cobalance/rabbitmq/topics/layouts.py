@@ -1,0 +1,103 @@
+"""Which queues of a topic that was grown are to be consumed now. The protocol is told in `growth`; this is its third step.
+
+    closed layouts hold messages, or somebody works on one    their queues, as long as they are needed
+    nothing is ready in them, and nobody is busy with one      none: whoever still holds one finishes, acknowledges and lets go
+    nobody holds one, and none has a consumer or a message     the newest layout's, for good
+
+What is looked at is in RabbitMQ and in the group, so that any member of the subscription may be its head at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.topics.broker import current_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cobalance.coordinator.client import ResourceRow
+    from cobalance.rabbitmq.model.topic import Topic
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+SETTLE_MS = 2_000
+"""How long after a layout was seen to be closed a message may still be on its way, inside RabbitMQ, to one of its queues."""
+
+SOON_MS = 200
+"""How soon to look again while a layout is being emptied."""
+
+BUSY = "1"
+"""The rank of a resource whose holder was in the middle of something when it was last heard of."""
+
+
+@attrs.frozen
+class Look:
+    """What a source has found: the resources to declare, None to leave them as they are; and when to look again."""
+
+    resources: tuple[str, ...] | None
+    again_in_ms: int | None = None
+    """None: whenever the group looks."""
+
+
+class LayoutSource:
+    """Looks at the layouts of one topic."""
+
+    def __init__(self, topic: Topic, url: str) -> None:
+        self._topic, self._url = topic, url
+        self._newest_since = time.monotonic()
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether there is more than one layout, as far as is known."""
+        return self._topic.layout > 1
+
+    def owns(self, name: str) -> bool:
+        """Whether it is a queue of one of the topic's layouts."""
+        return re.fullmatch(rf"{re.escape(self._topic.name)}(\.v\d+)?-\d+", name) is not None
+
+    def look(self, listed: Mapping[str, ResourceRow]) -> Look:
+        """What to consume now, given the group's resources. Blocks; raises what keeps RabbitMQ from being asked."""
+        with connected(self._url) as admin:
+            topic = current_layout(admin, self._topic)
+            if topic.layout > self._topic.layout:
+                self._topic, self._newest_since = topic, time.monotonic()
+            if topic.layout == 1:
+                return Look(topic.queue_names)
+            old = _old_queues(admin, topic)
+        settled = not old or time.monotonic() - self._newest_since > SETTLE_MS / 1000
+        resources = decide(topic.queue_names, old, listed, settled=settled)
+        return Look(resources, None if set(topic.queue_names) <= set(resources) else SOON_MS)
+
+
+def decide(
+    newest: tuple[str, ...], old: Mapping[str, QueueState], listed: Mapping[str, ResourceRow], *, settled: bool
+) -> tuple[str, ...]:
+    """The resources to declare. `listed` was read before `old`: who is not in it any more holds nothing, whatever comes after."""
+    backlog = {name for name, state in old.items() if state.ready}
+    if any(name in listed and not listed[name].removing for name in newest):
+        if backlog:
+            log.error("messages came into %s, whose layout is closed: they are processed now, late", _in_words(backlog))
+        return tuple(sorted({*newest, *backlog}))
+    staying = {name for name, row in listed.items() if name in old and not row.removing}
+    if backlog or any(listed[name].rank == BUSY for name in staying):
+        return tuple(sorted(backlog | staying))
+    if any(name in listed for name in old) or any(state.consumers for state in old.values()) or not settled:
+        return ()
+    return newest
+
+
+def _old_queues(admin: Admin, topic: Topic) -> dict[str, QueueState]:
+    prefixes = [attrs.evolve(topic, layout=layout).prefix for layout in range(1, topic.layout)]
+    names = [f"{prefix}-{number}" for prefix in prefixes for number in admin.partition_numbers(prefix)]
+    return {name: state for name in names if (state := admin.state(name)) is not None}
+
+
+def _in_words(names: set[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,201 @@
+"""What only RabbitMQ's management API can tell: AMQP itself cannot list anything."""
+
+import base64
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+
+import attrs
+
+from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
+from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
+from cobalance.rabbitmq.wire.hosts import first_that_works
+from cobalance.rabbitmq.wire.parameters import is_memory, single_urls, virtual_host
+
+DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
+
+_Reader = Callable[[str, int, bytes], Any]
+
+PAGE = 500
+"""How many queues are asked for at a time."""
+
+
+@attrs.frozen
+class ListedTopic:
+    """A line of `topic list`."""
+
+    name: str
+    partitions: int
+
+
+def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000) -> list[ListedTopic]:
+    """The topics of the AMQP URL's virtual host, by name.
+
+    Without a management URL (http://user:password@host:15672) the AMQP URL's user and password are used, at each of its hosts until
+    one answers; with TLS where it says amqps. A topic is an exchange that `create_topic` marked as one.
+    """
+    exchanges = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms)
+    layouts: dict[str, list[tuple[int, int]]] = {}
+    for exchange in exchanges:
+        partitions, layout = (exchange["arguments"].get(name) for name in (PARTITIONS_ARGUMENT, LAYOUT_ARGUMENT))
+        if partitions:
+            name = exchange["name"] if layout is None else exchange["name"].removesuffix(f".v{layout}")
+            layouts.setdefault(name, []).append((layout or 1, partitions))
+    return [ListedTopic(name, max(found)[1]) for name, found in sorted(layouts.items())]
+
+
+def bound_queues(
+    amqp_url: str, exchange: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> set[str]:
+    """The queues bound to an exchange; raises TopicMissing when there is no such exchange."""
+    path = f"/api/exchanges/{_vhost(amqp_url)}/{quote(exchange, safe='')}"
+    bindings = _get(amqp_url, management_url, f"{path}/bindings/source", timeout_ms)
+    if not bindings:
+        _get(amqp_url, management_url, path, timeout_ms, missing=f"There is no exchange {exchange!r}.")
+    return {it["destination"] for it in bindings if it["destination_type"] == "queue"}
+
+
+def unacknowledged_counts(
+    amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> dict[str, int]:
+    """Queue → its messages that some consumer has and has not acknowledged, as of some seconds ago, where RabbitMQ has counted."""
+    found = _queues(amqp_url, management_url, "messages_unacknowledged", timeout_ms)
+    return {it["name"]: it["messages_unacknowledged"] for it in found if "messages_unacknowledged" in it}
+
+
+def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 10_000) -> dict[str, int]:
+    """Queue → its messages, those that are being processed included, as of some seconds ago; 1 where RabbitMQ has not counted yet."""
+    return {it["name"]: it.get("messages", 1) for it in _queues(amqp_url, management_url, "messages", timeout_ms)}
+
+
+def _queues(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> Iterator[Any]:
+    page, pages = 1, 1
+    while page <= pages:
+        query = f"?page={page}&page_size={PAGE}&columns=name,{column}"
+        found = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms)
+        yield from found["items"]
+        page, pages = page + 1, found["page_count"]
+
+
+def connection_names(
+    amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> list[tuple[str, str]]:
+    """RabbitMQ's own name of each connection to the virtual host, and the one that its client gave it, or nothing."""
+    path = f"/api/vhosts/{_vhost(amqp_url)}/connections?columns=name,user_provided_name"
+    return [(it["name"], it.get("user_provided_name", "")) for it in _get(amqp_url, management_url, path, timeout_ms)]
+
+
+def close_connection(
+    amqp_url: str, management_url: str | None, name: str, reason: str, *, timeout_ms: int = 5_000
+) -> None:
+    """Has RabbitMQ close a connection, given by RabbitMQ's own name of it; of no effect when there is none any more."""
+    path = f"/api/connections/{quote(name, safe='')}"
+
+    def check(place: str, status: int, body: bytes) -> None:
+        if status not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
+            _decode(place, status, body)
+
+    _ask(_Request("DELETE", path, {"X-Reason": reason}), amqp_url, management_url, timeout_ms, check)
+
+
+@attrs.frozen
+class _Request:
+    method: str
+    path: str
+    headers: dict[str, str] = attrs.field(factory=dict)
+
+
+def _vhost(amqp_url: str) -> str:
+    return quote(virtual_host(amqp_url), safe="")
+
+
+def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, missing: str = "") -> Any:
+    def read(place: str, status: int, body: bytes) -> Any:
+        if missing and status == http.HTTPStatus.NOT_FOUND:
+            raise TopicMissing(missing)
+        return _decode(place, status, body)
+
+    return _ask(_Request("GET", path), amqp_url, management_url, timeout_ms, read)
+
+
+def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: _Reader) -> Any:
+    """What `read` makes of the answer of the management URL, or of the first host of the AMQP URL whose answer it does not refuse."""
+    api = _split(management_url or "")
+    if is_memory(amqp_url) and not api.hostname:
+        raise UsageError("memory:// has no management API, so nothing can be listed there: name queues and topics")
+    if api.hostname:
+        return read(*_call(request, urlsplit(single_urls(amqp_url)[0]), api, timeout_ms))
+    return first_that_works(amqp_url, lambda url: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)))
+
+
+def _beside(amqp: SplitResult, api: SplitResult) -> tuple[SplitResult, SplitResult]:
+    """The same with a management API where RabbitMQ has it by default: with TLS, and by the same authority, where AMQP has it."""
+    if api.scheme or amqp.scheme != "amqps":
+        return amqp, api
+    return amqp, api._replace(scheme="https", query=api.query or amqp.query)
+
+
+def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: int) -> tuple[str, int, bytes]:
+    """Where it was asked, the status of the answer (0 when there was none) and the answer."""
+    host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORTS[api.scheme or "http"]
+    giver = api if api.username else amqp
+    user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    connection = _connection(api, host, port, timeout_ms)
+    try:
+        headers = {"Authorization": f"Basic {token}", **request.headers}
+        connection.request(request.method, api.path.rstrip("/") + request.path, headers=headers)
+        response = connection.getresponse()
+        status, body = response.status, response.read()
+    except (OSError, http.client.HTTPException) as error:
+        status, body = 0, type(error).__name__.encode()
+    finally:
+        connection.close()
+    return f"{host}:{port}", status, body
+
+
+def _split(url: str) -> SplitResult:
+    with suppress(ValueError):  # its words may quote what was meant as a part of the password
+        parts = urlsplit(url)
+        is_sound = parts.port != 0 and not re.search(r"[\x00-\x20\x7f]", parts.netloc)
+        if is_sound and parts.scheme in {"", "http", "https"}:
+            return parts
+    raise UsageError(
+        "The management URL is not valid: it must begin with http:// or https://, as in http://host:15672, with user:password@ before the host, and every "
+        "special character of the user name and the password percent-encoded."
+    )
+
+
+def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http.client.HTTPConnection:
+    if api.scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=timeout_ms / 1000)
+    authority = dict(parse_qsl(api.query)).get("cacertfile")
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return http.client.HTTPSConnection(host, port, timeout=timeout_ms / 1000, context=context)
+    raise UsageError(f"The file cacertfile={authority} of the management URL cannot be used ({reason}).")
+
+
+def _decode(place: str, status: int, body: bytes) -> Any:
+    if status == http.HTTPStatus.OK:
+        with suppress(ValueError):
+            return json.loads(body)
+    if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
+        raise AuthenticationRefused(
+            f"RabbitMQ's management API at {place} refused the user: it needs the right password and the tag 'management' "
+            "(rabbitmqctl set_user_tags USER management)."
+        )
+    answered = "what is no JSON" if status == http.HTTPStatus.OK else f"status {status}"
+    what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
+    raise Unreachable(
+        f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or give "
+        "management_url= (on the command line --management-url) with where it listens."
+    )

@@ -1,0 +1,114 @@
+"""Whether another group works the same queues: then each of their messages goes to one of the two.
+
+Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there; and again now
+and then to what it holds, so that the group that was first hears of it, and queues found later are looked at. Another
+group is believed to be at work while it has a live member and the queue is among its resources; what is left of a group without members
+keeps nobody. A group in another Redis, under another key prefix or of an older version is not seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import anyio
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import queues_key
+from cobalance.coordinator.transport import Script
+from cobalance.errors import CobalanceError, UnknownGroup
+from cobalance.threads.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+A_CALL = 200
+
+LOOK_EVERY = 6
+"""As rarely as that, compared with looking for queues."""
+
+MOST_NAMED = 3
+
+_SIGN = Script.of(
+    "sign_queues",
+    """
+-- KEYS 1 broker and queue → group; ARGV 1 server identity, 2 group, 3… broker and queue. Returns who was there.
+local unpack, signed = table.unpack or unpack, {}
+local before = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
+for i = 3, #ARGV do
+  signed[#signed + 1] = ARGV[i]
+  signed[#signed + 1] = ARGV[2]
+end
+redis.call('HSET', KEYS[1], unpack(signed))
+return before
+""",
+)
+
+
+class OtherGroups:
+    """Warns of each once. `broker` tells RabbitMQs apart that use one Redis."""
+
+    def __init__(self, ours: Coordinator, broker: str) -> None:
+        self._ours, self._broker = ours, broker
+        self._told: set[str] = set()
+
+    def warn(self, queues: Sequence[str]) -> None:
+        """Of those that work some of these. Says nothing where Redis does not let us look. Blocks."""
+        with suppress(CobalanceError):
+            for other, names in find_others(self._ours, self._broker, queues, self._told).items():
+                log.warning("group %s: %s", self._ours.group, _in_words(self._ours.group, other, names))
+                self._told.add(other)
+
+    async def watch(self, held: Callable[[], Sequence[str]], pause_ms: int) -> None:
+        """Looks again and again."""
+        while True:
+            await anyio.sleep(pause_ms / 1000)
+            queues = held()
+            if queues:
+                await in_thread(partial(self.warn, queues))
+
+
+def find_others(
+    ours: Coordinator, broker: str, queues: Sequence[str], besides: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """Other group → the queues that it works, too."""
+    found: dict[str, list[str]] = {}
+    for queue, other in _sign(ours, broker, queues):
+        if other not in {None, ours.group, *besides}:
+            found.setdefault(str(other), []).append(queue)
+    at_work = {
+        other: _worked_by(Coordinator(ours.transport, other, key_prefix=ours.key_prefix), names)
+        for other, names in found.items()
+    }
+    return {other: names for other, names in at_work.items() if names}
+
+
+def _sign(ours: Coordinator, broker: str, queues: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    for start in range(0, len(queues), A_CALL):
+        page = queues[start : start + A_CALL]
+        words = [ours.group, *(f"{broker} {name}" for name in page)]
+        before = ours.transport.call(_SIGN, [queues_key(ours.key_prefix)], words)
+        for name, other in zip(page, cast("list[bytes | None]", before), strict=True):
+            yield name, None if other is None else bytes(other).decode()
+
+
+def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
+    with suppress(UnknownGroup):
+        now_ms = int(other.state()["heard"])
+        if any(it.status in {"active", "leaving"} and it.expires_ms >= now_ms for it in other.members()):
+            return sorted(set(queues) & {row.name for row in other.resources() if not row.removing})
+    return []
+
+
+def _in_words(group: str, other: str, queues: Sequence[str]) -> str:
+    more = f" and {len(queues) - MOST_NAMED} more" if len(queues) > MOST_NAMED else ""
+    return (
+        f"group {other} works {', '.join(queues[:MOST_NAMED])}{more}, too, and has members now: each message goes to one of the two groups, "
+        f"and a guarded queue to whoever was first. For all messages in both, give one of them queues of its own: "
+        f'create_topic(url, topic, group="{group}") or `cobalance topic create TOPIC --partitions N --group {group}`, and consume '
+        f'topic.for_group("{group}"). If {other} is this group\'s former name, stop its processes'
+    )

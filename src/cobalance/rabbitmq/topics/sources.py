@@ -1,0 +1,110 @@
+"""Queues that somebody else declares: found through the management API, since AMQP cannot list anything."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.errors import UsageError
+from cobalance.names import validate_name
+from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.topics.layouts import Look
+from cobalance.rabbitmq.topics.management import bound_queues, message_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cobalance.coordinator.client import ResourceRow
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+
+@attrs.frozen
+class BoundQueues:
+    """The queues that are bound to an exchange, such as a consistent-hash or a modulus-hash one.
+
+    One that is unbound is consumed until it is empty, and then given up. Which key's messages go where while bindings change is the
+    exchange's affair: their order is not kept (`grow_topic` keeps it).
+    """
+
+    exchange: str
+
+    def among(self, names: Iterable[str], amqp_url: str, management_url: str | None) -> set[str]:
+        """Those of the names that are bound to it."""
+        return set(names) & bound_queues(amqp_url, self.exchange, management_url)
+
+    def __str__(self) -> str:
+        return f"bound to exchange {self.exchange}"
+
+
+def _valid_pattern(_: object, __: object, value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise UsageError(f"{value!r} is not a regular expression: {error}") from None
+
+
+@attrs.frozen
+class MatchingQueues:
+    """The queues of the virtual host whose whole name matches a regular expression, such as `orders-[0-9]+`."""
+
+    pattern: str = attrs.field(validator=_valid_pattern)
+
+    def among(self, names: Iterable[str], amqp_url: str, management_url: str | None) -> set[str]:
+        """Those of the names that match."""
+        del amqp_url, management_url
+        return {name for name in names if re.fullmatch(self.pattern, name)}
+
+    def __str__(self) -> str:
+        return f"matching {self.pattern}"
+
+
+class ManagedSource:
+    """Looks for queues. What is missing once may be there again a moment later, so it must be missing twice to be removed; and what has
+    messages is consumed until it is empty. The management API counts them late, so RabbitMQ itself is asked before a queue is let go,
+    and again afterwards: its holder may have given some back.
+    """
+
+    def __init__(self, wanted: BoundQueues | MatchingQueues, amqp_url: str, management_url: str | None) -> None:
+        self._wanted, self._amqp_url, self._management_url = wanted, amqp_url, management_url
+        self._missing: set[str] = set()
+        self._let_go: set[str] = set()
+        self._told: set[str] = set()
+
+    def find(self) -> set[str]:
+        """Those that are there now. Blocks; raises what keeps the management API from being asked."""
+        return self._nameable(self._wanted.among(self._counts(), self._amqp_url, self._management_url))
+
+    def look(self, listed: Mapping[str, ResourceRow]) -> Look:
+        """What to consume now, given the group's resources. Blocks; raises as :meth:`find`."""
+        counts = self._counts()
+        found = self._nameable(self._wanted.among(counts, self._amqp_url, self._management_url))
+        if not found:
+            log.warning("there are no queues %s; what is consumed stays as it is", self._wanted)
+            return Look(None)
+        gone = {name for name, row in listed.items() if name not in found and not row.removing}
+        uncounted = {name for name in gone if not counts.get(name, 0)}
+        ready = ready_messages(self._amqp_url, uncounted | self._let_go) if uncounted | self._let_go else {}
+        unfinished = (gone - uncounted) | {name for name, messages in ready.items() if messages}
+        missing = gone - unfinished
+        kept, self._missing = missing - self._missing, missing
+        self._let_go = {name for name in (self._let_go | missing) - found - kept if ready.get(name) is not None}
+        return Look(tuple(sorted(found | unfinished | kept)))
+
+    def _counts(self) -> dict[str, int]:
+        return message_counts(self._amqp_url, self._management_url)
+
+    def _nameable(self, names: set[str]) -> set[str]:
+        unnameable = set()
+        for name in names:
+            try:
+                validate_name("queue", name)
+            except UsageError as error:
+                unnameable.add(name)
+                if name not in self._told:
+                    log.warning("a queue is left out. %s", error)
+        self._told |= unnameable
+        return names - unnameable

@@ -1,0 +1,298 @@
+"""One AMQP connection on one daemon thread, so that AMQP heartbeats go out whatever the handlers do.
+
+pika is not thread-safe. Everything that touches it runs on the I/O thread: `submit` brings a function there from any thread, and
+callbacks are called there. A lost connection is reported and stays lost until `connect` is called again, because what has to
+happen first, rejoining the group, is not this file's to know.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from pika import SelectConnection, URLParameters
+from pika import exceptions as pika_errors
+from pika.adapters.select_connection import IOLoop
+from pika.channel import Channel
+
+from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
+from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason
+from cobalance.rabbitmq.wire.hosts import first_that_works
+from cobalance.rabbitmq.wire.parameters import connection_parameters, place
+from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, drop
+from cobalance.rabbitmq.wire.pika_log import our_connection
+from cobalance.rabbitmq.wire.proof import Proof
+
+logger = logging.getLogger(__name__)
+
+Job = Callable[[], object]
+
+SILENT_HEARTBEATS = 2
+"""So many without a byte mean that the peer or the way to it is gone (AMQP 0.9.1, 4.2.7)."""
+
+
+class BrokerConnection:
+    """A connection to RabbitMQ that can be lost, and made again.
+
+    `name` shows in RabbitMQ's list of connections ("group/member"). `heartbeat_s` applies unless the URL has a heartbeat of its
+    own; the broker gives up a silent client after two to three of them. `on_lost(reason)`, `on_blocked(blocked)` and
+    `on_proven(proven)` run on the I/O thread; the first not after `close`. Whether the connection is proven is only looked after when
+    somebody wants to be told.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        heartbeat_s: int = 10,
+        on_lost: Callable[[str], None] = lambda _: None,
+        on_blocked: Callable[[bool], None] = lambda _: None,
+        on_proven: Callable[[bool], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.place = place(url)
+        self.blocked = False
+        """The broker, short of memory or disk, has stopped reading what we send."""
+        self.server_version = ""
+        """Which RabbitMQ answered last, such as "4.0.5"."""
+        self.cluster = ""
+        """The name of its cluster, by which RabbitMQs can be told apart."""
+        self.frame_max = 0
+        """The largest frame that it takes, in bytes; 0 when it has not said."""
+        self._url, self._heartbeat_s = url, heartbeat_s
+        self._on_lost, self._on_blocked, self._on_proven = on_lost, on_blocked, on_proven
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._waking = False
+        self._loop: IOLoop | None = None  # None unless the connection is open.
+        self._pika: SelectConnection | None = None
+        self._thread: threading.Thread | None = None
+        self._listeners: list[Callable[[str], None]] = []
+        self._channels: list[Channel] = []
+        self._limit = ChannelLimit(name)
+        self._proof: Proof | None = None
+        self._closing = False
+        self._reason = ""
+
+    def __repr__(self) -> str:
+        return f"BrokerConnection({self.name!r} to {self.place}, {'open' if self.is_open else 'closed'})"
+
+    @property
+    def is_open(self) -> bool:
+        """Connected, as far as we know. Not any more for those who are told of the connection's end."""
+        pika = self._pika
+        return self._loop is not None and (pika is None or not pika.is_closed)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether RabbitMQ cannot have given this connection up yet; see :mod:`cobalance.rabbitmq.wire.proof`."""
+        proof = self._proof
+        return proof is not None and proof.holds
+
+    def connect(self, timeout_ms: int = 10_000) -> None:
+        """Connects to one of the URL's hosts, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing,
+        NotRabbitMQ. Blocks, for at most the timeout a host.
+        """
+        if self.is_open:
+            raise RuntimeError(f"{self!r} is in use")
+        if self._thread is not None:
+            self._thread.join()  # the last connection's, which is just ending
+        self._closing, self.blocked = False, False
+        first_that_works(self._url, lambda url: self._connect(url, timeout_ms))
+
+    def _connect(self, url: str, timeout_ms: int) -> None:
+        parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
+        self.place = place(url)
+        opened: Future[Exception | None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(parameters, opened), name=f"amqp {self.name}", daemon=True
+        )
+        self._thread.start()
+        failure = opened.result()
+        if failure is not None:
+            self._thread.join()
+            raise failure
+
+    def submit(self, job: Job) -> bool:
+        """Runs a function on the I/O thread soon, in order; from any thread. False, and it never runs, when not connected.
+
+        A burst of submissions costs one wake-up. A job that was accepted always runs, at the latest when the connection has just
+        been lost: it must look at the state of what it touches.
+        """
+        with self._lock:
+            loop = self._loop
+            if loop is None:
+                return False
+            self._jobs.append(job)
+            if not self._waking:
+                self._waking = True
+                loop.add_callback_threadsafe(self._run_jobs)
+        return True
+
+    def call_later(self, delay_ms: float, job: Callable[[], None]) -> None:
+        """Runs a function on the I/O thread after a while, if the connection lives that long. I/O thread only."""
+        if self._loop is not None:
+            self._loop.call_later(delay_ms / 1000, job)
+
+    def open_channel(self, on_open: Callable[[Channel], None], *, lasting: bool = False) -> Channel:
+        """A new channel, opened by the broker when `on_open` runs. I/O thread only.
+
+        Raises:
+            ChannelLimitReached: a lasting one, where RabbitMQ does not allow as many.
+        """
+        if self._pika is None:
+            raise pika_errors.ConnectionWrongStateError(f"{self!r} has no channels to open")
+        if lasting:
+            self._limit.check(len(self._channels) + 1, self.place)
+
+        def opened(channel: Channel) -> None:
+            self._limit.opened()
+            channel.add_on_close_callback(lambda *_: self._limit.closed())
+            on_open(channel)
+
+        channel = self._pika.channel(on_open_callback=opened)
+        channel.add_on_close_callback(self._channel_closed)
+        self._channels.append(channel)
+        return channel
+
+    def add_end_listener(self, listener: Callable[[str], None]) -> None:
+        """Has `listener(reason)` called, once, on the I/O thread, when the connection ends in any way; at once, when it has
+        just ended. I/O thread only.
+        """
+        if self._pika is None:
+            listener(self._reason)
+        else:
+            self._listeners.append(listener)
+
+    def remove_end_listener(self, listener: Callable[[str], None]) -> None:
+        """Undoes `add_end_listener`, if there is anything to undo. I/O thread only."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def close(self, timeout_ms: int = 5_000) -> None:
+        """Closes channels (bare, so that order holds), then the connection, and waits. Harmless when there is none."""
+        self._closing = True
+        self.submit(self._close)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(timeout_ms / 1000)
+        with self._lock:  # A broker that answers no more cannot keep us: the socket goes with the loop.
+            if self._loop is not None:
+                self._loop.add_callback_threadsafe(self._loop.stop)
+        thread.join(1)
+
+    # Everything below runs on the I/O thread.
+
+    def _run(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        with our_connection():
+            self._live(parameters, opened)
+
+    def _live(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        loop = IOLoop()
+        try:
+            self._start(loop, parameters, opened)
+            loop.start()
+        except Exception as error:  # noqa: BLE001 -- reported as the reason of the loss: a dead thread would tell nobody
+            logger.error("the I/O thread of %r failed: %s", self, type(error).__name__)
+            self._reason = f"the I/O thread failed: {error!r}"
+            if not opened.done():
+                opened.set_result(connect_failure(error, self.place))
+        self._end()
+        loop.close()
+
+    def _start(self, loop: IOLoop, parameters: URLParameters, opened: Future[Exception | None]) -> None:
+        def on_open(connection: Any) -> None:
+            self._pika = connection
+            self.server_version = str((connection.server_properties or {}).get("version", ""))
+            self.cluster = str((connection.server_properties or {}).get("cluster_name", ""))
+            self.frame_max = connection.params.frame_max
+            self._limit.connected(connection.params.channel_max)
+            connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
+            connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
+            with self._lock:
+                self._loop = loop
+            opened.set_result(None)
+            self._watch(connection)
+            if self._on_proven is not None:
+                self._proof = Proof(self, connection.params.heartbeat or self._heartbeat_s, self._on_proven)
+                self._proof.begin()
+
+        def on_open_error(connection: Any, error: Any) -> None:
+            opened.set_result(connect_failure(error, self.place, spoke_otherwise=connection.heard_no_amqp))
+            loop.stop()
+
+        def on_close(_: object, error: Exception) -> None:
+            self._reason = loss_reason(error)
+            self._limit.lost(self._reason)
+            loop.stop()
+
+        QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)
+
+    def _watch(self, connection: Any, heard: int = 0, silent: int = 0) -> None:
+        """RabbitMQ sends something at least twice a heartbeat. pika looks for it too rarely, at heartbeats as short as ours."""
+        loop, heartbeat_s = self._loop, connection.params.heartbeat
+        if loop is None or not heartbeat_s:
+            return
+        silent = silent + 1 if connection.bytes_received == heard else 0
+        if silent >= SILENT_HEARTBEATS:
+            self._reason = f"nothing was heard for {silent * heartbeat_s} s, not even a heartbeat"
+            loop.stop()
+            return
+        heard = connection.bytes_received
+        loop.call_later(heartbeat_s, lambda: self._watch(connection, heard, silent))
+
+    def _run_jobs(self) -> None:
+        if self._pika is None or self._pika.is_closed:  # It has just ended: these are the last jobs.
+            return
+        with self._lock:
+            jobs, self._jobs = self._jobs, deque()
+            self._waking = False
+        try:
+            while jobs:
+                jobs.popleft()()
+        finally:
+            if jobs:  # One has failed, which ends the connection; the others will hear of that.
+                with self._lock:
+                    self._jobs.extendleft(reversed(jobs))
+
+    def _end(self) -> None:
+        with self._lock:
+            was_open, self._loop = self._loop is not None, None
+        if self._pika is not None:
+            drop(
+                self._pika
+            )  # After a failure, or because the broker did not answer our farewell; else it is closed already.
+        self._pika = self._proof = None
+        self._channels.clear()
+        listeners, self._listeners = self._listeners, []
+        self._run_last_jobs([partial(listener, self._reason) for listener in listeners])
+        if was_open and not self._closing:
+            self._on_lost(self._reason)
+
+    def _run_last_jobs(self, first: list[Job]) -> None:
+        """Nothing that goes wrong here may keep the loss from being told."""
+        with self._lock:
+            jobs, self._jobs, self._waking = self._jobs, deque(), False
+        for job in (*first, *jobs):
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 -- see above
+                logger.error("a job of %r failed after its end: %s", self, type(error).__name__)
+
+    def _close(self) -> None:
+        for channel in [c for c in self._channels if not (c.is_closing or c.is_closed)]:
+            bare_close(channel)
+        if self._pika is not None and self._pika.is_open:
+            self._pika.close()
+
+    def _channel_closed(self, channel: Channel, _: Exception) -> None:
+        self._channels.remove(channel)
+
+    def _set_blocked(self, blocked: bool) -> None:
+        self.blocked = blocked
+        self._on_blocked(blocked)

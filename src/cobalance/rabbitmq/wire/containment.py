@@ -1,0 +1,77 @@
+"""On a connection's thread, what goes wrong with one queue ends what is done with that queue, and not the connection, which is
+everybody's: it would be made again, and lost over the same queue again.
+
+A message that cannot be read halts its partition, as everything does that an operator has to look at; a defect of ours fails the
+member. RabbitMQ's refusals never come as exceptions, so pika's own ones say that the connection is ending.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import wraps
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+
+from pika import exceptions as pika_errors
+
+from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
+from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pika.spec import Basic
+
+    from cobalance.rabbitmq.wire.pika_internals import Unreadable
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+P = ParamSpec("P")
+
+
+class Contained(Protocol):
+    """What is done with one queue."""
+
+    def broken(self, error: Exception) -> None:
+        """A method of it has raised this."""
+
+
+Self = TypeVar("Self", bound=Contained)
+
+
+def contained(method: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
+    """For methods that are called on the connection's thread."""
+
+    @wraps(method)
+    def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 -- it is told to whoever waits for this queue
+            self.broken(error)
+
+    return call
+
+
+def failure_of(error: Exception, queue: str) -> CobalanceError:
+    """As what such an exception is told; messages may be quoted in its own words, so only its type is."""
+    if isinstance(error, CobalanceError):
+        return error
+    if isinstance(error, pika_errors.AMQPError):
+        return channel_lost(queue, loss_reason(error))
+    at = " from ".join(f"{Path(it.filename).name}:{it.lineno}" for it in reversed(extract_tb(error.__traceback__)[-3:]))
+    failure = GroupFailed(
+        f"Queue {queue!r} cannot be consumed because of a {type(error).__name__} in {at}. That is a bug of Cobalance's: please report it."
+    )
+    log.error("%s", failure)
+    return failure
+
+
+def unreadable(queue: str, method: Basic.Deliver, properties: Unreadable) -> MessageUnreadable:
+    """Nobody can work such a message, and whatever is behind it in the queue waits for it."""
+    return MessageUnreadable(
+        f"Queue {queue!r} has a message with headers that cannot be read ({type(properties.error).__name__}), such as a time in milliseconds "
+        f"where AMQP has seconds. It was published to exchange {method.exchange!r} with routing key {method.routing_key!r}, and is the "
+        f"oldest one left: take it out (rabbitmqadmin get queue={queue} ackmode=reject_requeue_false), or, of a stream, have the group "
+        "go on behind it (cobalance group reset-offsets)."
+    )

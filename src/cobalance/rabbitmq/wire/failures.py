@@ -1,0 +1,209 @@
+"""What pika and RabbitMQ report, as errors that say what happened, where, and what to do."""
+
+import re
+
+import attrs
+from pika import exceptions as pika_errors
+
+from cobalance.errors import (
+    AuthenticationRefused,
+    ChannelLost,
+    CobalanceError,
+    NotRabbitMQ,
+    PermissionMissing,
+    QueueMismatch,
+    QueueMissing,
+    Unguarded,
+    Unreachable,
+    UsageError,
+    VirtualHostMissing,
+)
+from cobalance.rabbitmq.model.queues import Argument, Queue
+from cobalance.rabbitmq.model.topic import Topic
+
+
+@attrs.frozen
+class Difference:
+    """The first thing in which a declaration and an existing queue differ, as RabbitMQ tells it."""
+
+    argument: str
+    current: Argument | None
+    """None when the queue does not have it."""
+
+    def applied_to(self, queue: Queue) -> Queue:
+        """The declaration without this difference."""
+        if self.argument == "durable":
+            return attrs.evolve(queue, durable=bool(self.current))
+        if self.argument == "auto_delete":
+            return attrs.evolve(queue, auto_delete=bool(self.current))
+        others = {name: value for name, value in queue.arguments.items() if name != self.argument}
+        return attrs.evolve(
+            queue, arguments=others if self.current is None else {**others, self.argument: self.current}
+        )
+
+
+def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool = False) -> CobalanceError:
+    """Why no connection came about. pika's own words are not passed on, since they are about pika.
+
+    `spoke_otherwise`: what came was no AMQP. RabbitMQ says why it refuses somebody, so that one that just hangs up has not refused
+    anybody, though pika takes it for that.
+    """
+    text = _words(error)
+    if "StreamLostError" in text and not spoke_otherwise:
+        return Unreachable(
+            f"RabbitMQ at {place} cannot be reached: it ended the connection while that was being opened. It may be starting or stopping, "
+            f"or be down behind a proxy; or that is not its AMQP port, which is usually 5672, with TLS (amqps://) 5671."
+        )
+    if (
+        isinstance(error, pika_errors.ProbableAuthenticationError | pika_errors.AuthenticationError)
+        or "ACCESS_REFUSED" in text
+    ):
+        return AuthenticationRefused(
+            f"RabbitMQ at {place} refused the user name or password; check those in the AMQP URL."
+        )
+    if isinstance(error, pika_errors.ProbableAccessDeniedError) or "NOT_ALLOWED" in text:
+        return VirtualHostMissing(
+            f"RabbitMQ at {place} does not let the user into that virtual host, or there is none of that name; "
+            "rabbitmqctl list_vhosts and list_permissions show what there is."
+        )
+    if isinstance(error, pika_errors.IncompatibleProtocolError):
+        return NotRabbitMQ(
+            f"The server at {place} does not speak AMQP 0.9.1; the port of RabbitMQ is usually 5672, with TLS (amqps://) 5671."
+        )
+    return Unreachable(
+        f"RabbitMQ at {place} cannot be reached ({_cause(text)}); is it running, and is that its AMQP port, usually 5672?"
+    )
+
+
+def loss_reason(error: BaseException) -> str:
+    """Why a connection that was open is gone."""
+    if isinstance(error, pika_errors.ConnectionClosed):
+        return f"{error.reply_code} {error.reply_text}"
+    return _cause(_words(error))
+
+
+def too_large(error: BaseException) -> tuple[int, int] | None:
+    """The size of the message over which RabbitMQ has closed a channel, and the largest that it takes; None when it was for something else."""
+    text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
+    found = re.search(r"message size (\d+) is larger than .*?max size (\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
+    """Why a channel is gone; None when we closed it ourselves."""
+    if isinstance(error, pika_errors.ChannelClosedByClient):
+        return None
+    if not isinstance(error, pika_errors.ChannelClosed):
+        return channel_lost(queue, loss_reason(error))
+    if is_unavailable(error):
+        return channel_lost(queue, f"{error.reply_code} {error.reply_text}")
+    return _refusal(error.reply_code, error.reply_text, queue)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """RabbitMQ is starting, or the node that a queue lives on is down: it says NOT_FOUND, of a queue that is there."""
+    text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
+    return "is down or inaccessible" in text or "due to timeout" in text
+
+
+def _refusal(code: int, text: str, queue: str) -> CobalanceError:
+    if code == 540:
+        return UsageError(text.removeprefix("NOT_IMPLEMENTED - "))
+    if code == 404:
+        return queue_missing(queue, text)
+    if code == 406 and "inequivalent arg" in text:
+        return queue_mismatch(queue, text)
+    if code == 403 and "in exclusive use" not in text:
+        return PermissionMissing(
+            f"RabbitMQ refuses access to queue {queue!r} ({text}). Consuming needs the permissions read and configure: the latter "
+            "because the queue is declared again to prove that it has the guard it should have."
+        )
+    if code == 406 and "delivery acknowledgement" in text:
+        return channel_lost(
+            queue,
+            "a message was not acknowledged within RabbitMQ's consumer_timeout. Either handlers take too long, or too many messages "
+            "wait for them (lower prefetch), or the timeout is too short for this work (raise consumer_timeout)",
+        )
+    return channel_lost(queue, f"{code} {text}")
+
+
+def in_exclusive_use(error: BaseException) -> bool:
+    """Another consumer holds the queue."""
+    return (
+        isinstance(error, pika_errors.ChannelClosedByBroker)
+        and error.reply_code == 403
+        and "in exclusive use" in error.reply_text
+    )
+
+
+def difference(text: str) -> Difference | None:
+    """Reads RabbitMQ's "inequivalent arg" reply."""
+    found = re.search(
+        r"inequivalent arg '([^']+)' .* but current is (?:the value )?(?:'(.*?)'(?: of type '(\w+)')?$|none)", text
+    )
+    if found is None:
+        return None
+    name, value, kind = found.groups()
+    if value is None:
+        return Difference(name, None)
+    if value in {"true", "false"} and kind != "longstr":
+        return Difference(name, value == "true")
+    return Difference(name, value if kind in {None, "longstr"} else int(value))
+
+
+def channel_lost(queue: str, reason: str) -> ChannelLost:
+    """The channel ended while in use."""
+    return ChannelLost(
+        f"The channel that consumed queue {queue!r} is gone: {reason}. What was not acknowledged will be redelivered."
+    )
+
+
+def queue_missing(queue: str, text: str) -> QueueMissing:
+    """There is no such queue."""
+    return QueueMissing(f"Queue {queue!r} does not exist ({text}); create its topic first, or correct the name.")
+
+
+def topic_in_place_of_queue(topic: Topic) -> QueueMissing:
+    """In a list, where a name is a queue's."""
+    return QueueMissing(
+        f"There is no queue {topic.name!r}, but there is a topic of this name: give Topic({topic.name!r}, partitions={topic.partitions}, "
+        f"queue_type={topic.queue_type!r}). In a list, a name is that of a queue."
+    )
+
+
+def queue_mismatch(queue: str, text: str) -> QueueMismatch:
+    """The queue is another than we thought."""
+    return QueueMismatch(
+        f"Queue {queue!r} exists with other arguments than expected: {text.removeprefix('PRECONDITION_FAILED - ')}. Either describe "
+        "it as it is, or drain and delete it and create it anew; RabbitMQ cannot change a queue's arguments."
+    )
+
+
+def unguarded(queue: Queue) -> Unguarded:
+    """Nothing at the broker would keep two consumers apart."""
+    return Unguarded(
+        f"Queue {queue.name!r} is a {queue.kind} queue that RabbitMQ would serve to several consumers at a time: it ignores exclusive "
+        "consumers on them. Declare it with x-single-active-consumer, or use a classic queue."
+        if queue.kind != "stream"
+        else f"Queue {queue.name!r} is a stream, which RabbitMQ serves to any number of consumers."
+    )
+
+
+def _words(error: BaseException) -> str:
+    """The error's own words and those of the errors it carries as arguments, which is where pika puts them."""
+    inner = [_words(arg) if isinstance(arg, BaseException) else str(arg) for arg in error.args]
+    nested = getattr(error, "exceptions", ()) or [getattr(error, "exception", None)]
+    inner += [_words(e) for e in nested if isinstance(e, BaseException)]
+    return f"{type(error).__name__}: {' '.join(inner)}"
+
+
+def _cause(text: str) -> str:
+    known = {
+        "Connection refused": "connection refused",
+        "Name or service not known": "no such host",
+        "imeout": "no answer in time",
+        "CERTIFICATE_VERIFY_FAILED": "its TLS certificate is not trusted; ?cacertfile=FILE names the authority",
+        "SSL": "no TLS there",
+        "EOF": "it closed the connection",
+    }
+    return next((words for sign, words in known.items() if sign in text), text)
