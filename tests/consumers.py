@@ -13,7 +13,7 @@ from pika.spec import BasicProperties
 from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator, ResourceRow
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import Delivery, Topic, create_topic, delete_topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import GroupExists, TopicMissing
 from cobalance.rabbitmq import delete_topic
 from cobalance.settings import GroupSettings

@@ -17,8 +17,8 @@ from tests.streams import new_stream
 from cobalance import BlockingGroup, ConsumerGroup, Group, GroupAdmin, GroupSettings, Publisher, Tenure, Topic
 from cobalance.admin import Shift
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Join, Request
-from cobalance.coordinator.transport import open_transport
 from cobalance.errors import GroupActive, GroupExists, QueueMissing, UnknownGroup, Unreachable, UsageError
 from cobalance.rabbitmq import create_topic, delete_topic
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
 from cobalance.settings import GroupSettings, MemberSettings
 

@@ -16,8 +16,8 @@ from tests.redis_user import USER, as_published_user
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request, SetResources
-from cobalance.coordinator.transport import open_transport
 from cobalance.errors import ScriptFailed, ServerError
 from cobalance.settings import GroupSettings
 

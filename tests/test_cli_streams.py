@@ -13,7 +13,7 @@ from tests.names import unique
 from tests.streams import new_stream
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal
 from cobalance.rabbitmq import Publisher, Retention, Topic, create_topic, delete_topic, read_topic
 from cobalance.settings import GroupSettings

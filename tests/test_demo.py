@@ -11,7 +11,7 @@ import attrs
 import pytest
 from tests.cli_process import cobalance, running
 
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.demo.evidence import Change, Evidence, LogReader, Record
 from cobalance.demo.minimum import minimum_moves
 from cobalance.demo.verdict import judge

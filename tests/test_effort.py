@@ -10,9 +10,9 @@ from tests.consumers import Place, Seen, new_topic
 from tests.names import unique
 
 from cobalance import Group, Tenure
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Effort
-from cobalance.coordinator.transport import open_transport
 from cobalance.group.tenure import Busy
 from cobalance.journal import Journal, JournalEntry
 from cobalance.member.events import Abandoned, Drained

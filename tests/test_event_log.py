@@ -14,7 +14,7 @@ from tests.names import unique
 
 from cobalance import ConsumerGroup, Delivery, Group, GroupSettings, MemberSettings, servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.group.tenure import Tenure
 from cobalance.rabbitmq import Topic
 

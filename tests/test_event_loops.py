@@ -18,7 +18,7 @@ import trio
 from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import GroupFailed, UsageError
 from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure

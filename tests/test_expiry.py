@@ -16,9 +16,9 @@ from tests.names import unique
 from cobalance import Group, GroupSettings, Tenure
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import NAMES, group_keys
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.transport import RedisTransport
-from cobalance.coordinator.transport import open_transport
 from cobalance.errors import InvalidSettings
 
 pytestmark = pytest.mark.anyio

@@ -29,8 +29,8 @@ from tests.redis_user import USER, as_published_user
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
-from cobalance.coordinator.transport import open_transport
 from cobalance.errors import Unreachable, UsageError
 
 pytestmark = pytest.mark.anyio

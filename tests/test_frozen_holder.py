@@ -19,8 +19,8 @@ from tests.faults.eventually import WITHIN_S, eventually
 
 from cobalance import ConsumerGroup, Delivery, MemberSettings, Topic, servers
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
-from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal
 from cobalance.rabbitmq.topics.management import connection_names
 from cobalance.settings import GroupSettings

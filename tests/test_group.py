@@ -19,7 +19,7 @@ import pytest
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import (
     AuthenticationRefused,
     CobalanceError,

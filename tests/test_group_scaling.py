@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings

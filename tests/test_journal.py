@@ -10,8 +10,9 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Leave, Request, SetResources
-from cobalance.coordinator.transport import Script, Transport, open_transport
+from cobalance.coordinator.transport import Script, Transport
 from cobalance.errors import UsageError
 from cobalance.journal import BEGINNING, PAGE, Gap, Journal, JournalEntry, with_gaps
 from cobalance.settings import GroupSettings

@@ -18,7 +18,7 @@ import pytest
 
 from cobalance import ConsumerGroup, Delivery, Queue
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings

@@ -13,7 +13,7 @@ from tests.test_readme import acl_rules
 
 from cobalance import BlockingGroup, Group, GroupSettings
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import PermissionMissing, UsageError
 from cobalance.journal import Journal
 

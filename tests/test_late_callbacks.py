@@ -15,7 +15,8 @@ import anyio.to_thread
 import pytest
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import OnHint, Reply, Script, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import OnHint, Reply, Script
 from cobalance.errors import Fenced, GroupFailed, NotHeld, Unreachable
 from cobalance.group.assignment import Assignment
 from cobalance.group.blocking_group import BlockingGroup

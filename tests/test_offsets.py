@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import OffsetRegressed, UsageError
 from cobalance.group.blocking_group import BlockingGroup
 from cobalance.limits import MAX_INTEGER

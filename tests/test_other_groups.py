@@ -14,7 +14,7 @@ from tests.names import unique
 
 from cobalance import ConsumerGroup, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, create_topic, delete_topic, grow_topic
 

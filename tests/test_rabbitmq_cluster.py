@@ -13,7 +13,7 @@ from tests.faults.rabbitmq_servers import RabbitMQCluster, rabbitmq_cluster
 
 from cobalance import ConsumerGroup, Publisher, StreamSettings, Topic
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal
 from cobalance.rabbitmq import create_topic
 

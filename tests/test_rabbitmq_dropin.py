@@ -18,7 +18,7 @@ from pika import exceptions as pika_errors
 from tests.programs import create_group, programs
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import Unguarded, UsageError
 from cobalance.journal import Journal
 from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable, url_of

@@ -20,7 +20,7 @@ from tests.readme_sections import MARKED, README, SECTIONS, renewed
 
 from cobalance import Group, GroupSettings, Tenure
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import PermissionMissing
 from cobalance.journal import Journal
 from cobalance.settings import STORED_NAMES

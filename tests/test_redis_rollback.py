@@ -11,9 +11,9 @@ import redis as redis_py
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Request, SetResources
-from cobalance.coordinator.transport import open_transport
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings()

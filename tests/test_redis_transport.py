@@ -24,9 +24,10 @@ from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.requests import Header, Join, Request
-from cobalance.coordinator.transport import RESYNC, Script, Transport, open_transport
+from cobalance.coordinator.transport import RESYNC, Script, Transport
 
 KEYS = ("{t}:counter",)
 INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")

@@ -15,7 +15,7 @@ from tests.cli_process import cobalance
 from tests.redis_user import PASSWORD, as_published_user, published_user
 
 from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettings, Publisher, Topic, servers
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq import list_topics
 from cobalance.rabbitmq.wire.connection import BrokerConnection

@@ -12,7 +12,7 @@ from tests.names import unique
 
 from cobalance import BlockingGroup, Group, GroupSettings
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 
 pytestmark = pytest.mark.anyio
 

@@ -19,10 +19,11 @@ from tests.faults.redis_servers import Watched, wait_for, watched
 
 from cobalance import Group, Tenure
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.sentinel import SentinelSource
 from cobalance.coordinator.redis.transport import RedisTransport
-from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.coordinator.transport import Transport
 from cobalance.settings import GroupSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.campaign, pytest.mark.timeout(900)]

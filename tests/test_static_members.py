@@ -17,7 +17,7 @@ from tests.programs import Programs, create_group, programs
 
 from cobalance import BlockingGroup, GroupSettings, MemberSettings, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import create_topic, delete_topic
 

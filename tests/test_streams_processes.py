@@ -12,7 +12,7 @@ from tests.names import unique
 from tests.programs import Programs, create_group, programs
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.rabbitmq import Publisher, Topic
 
 READER = Path(__file__).parent / "stream_reader.py"

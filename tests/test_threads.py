@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegressed, Unreachable, UsageError
 from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
 from cobalance.group.tenure import Tenure

@@ -10,7 +10,8 @@ from contextlib import closing
 import pytest
 
 from cobalance import servers
-from cobalance.coordinator.transport import RESYNC, Listener, Script, Transport, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import RESYNC, Listener, Script, Transport
 from cobalance.errors import ScriptFailed, Unreachable, UsageError
 from cobalance.servers.redis import PrivateRedis
 

@@ -20,7 +20,8 @@ from tests.chaos.servers import start_rabbitmq, start_redis
 from tests.faults.ways import Ways
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import Transport
 from cobalance.demo.ownership import Ownership
 from cobalance.errors import CobalanceError, ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry

@@ -13,7 +13,7 @@ from tests.faults.eventually import WITHIN_S, eventually
 
 from cobalance import ConsumerGroup, Delivery, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.rabbitmq import create_topic, delete_topic
 from cobalance.settings import GroupSettings, MemberSettings
 

@@ -12,7 +12,7 @@ from tests.faults.eventually import LOOK_EVERY_S, WITHIN_S, eventually
 
 from cobalance import Group, Tenure
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import CommitOutcomeUnknown, Fenced, NotHeld, OffsetRegressed
 from cobalance.journal import Journal
 from cobalance.settings import GroupSettings, MemberSettings

@@ -14,7 +14,7 @@ from tests.redis_user import PASSWORD
 
 from cobalance import GroupAdmin
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError, InvalidSettings, ProtocolMismatch, UnknownGroup
 from cobalance.journal import Journal
 from cobalance_sims.outcomes.event import of_entry

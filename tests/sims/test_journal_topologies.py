@@ -13,7 +13,8 @@ from tests.faults.redis_servers import Cluster, Watched, ask, cluster, wait_for,
 from tests.redis_user import PASSWORD
 
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.transport import Script, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import Script
 from cobalance_sims.spark.journal import JournalReader
 from cobalance_sims.spark.journal_options import JournalOptions
 from cobalance_sims.spark.journal_stream import JournalStreamReader

@@ -18,7 +18,7 @@ from tests.redis_user import PASSWORD
 from tests.spark.journals import everything_in, export, exported, write
 
 from cobalance.coordinator.keys import journal_key
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import AuthenticationRefused, UnknownGroup, UsageError
 from cobalance.journal import Journal
 from cobalance_sims.outcomes.event import of_entry

@@ -205,7 +205,7 @@ def _today(options: argparse.Namespace, source: Source) -> tuple[GroupSettings, 
     known = {*given, *source.today}
     if options.redis_url:
         from cobalance.coordinator.client import Coordinator
-        from cobalance.coordinator.transport import open_transport
+        from cobalance.coordinator.open import open_transport
 
         if not options.group:
             raise UsageError("--redis-url needs --group NAME, whose settings are read there.")

@@ -48,7 +48,7 @@ def python(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, e
     """A change to a module of the member's side."""
     return Mutant(
         name=name,
-        file=f"{file}.py",
+        file=f"member/{file}.py",
         old=old,
         new=new,
         breaks=breaks,

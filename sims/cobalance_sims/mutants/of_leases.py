@@ -79,7 +79,7 @@ LINE: tuple[Mutant, ...] = (
     ),
     python(
         "number-used-again",
-        "line",
+        "outstanding",
         "        self._number += 1\n",
         "        self._number = 1\n",
         "A new request looks like a repeat of an old one.",
@@ -87,7 +87,7 @@ LINE: tuple[Mutant, ...] = (
     ),
     python(
         "cursor-runs-ahead",
-        "line",
+        "outstanding",
         "self._cursor, held)",
         "self._cursor + 1, held)",
         "A member confirms to have heard what it has not.",
@@ -95,7 +95,7 @@ LINE: tuple[Mutant, ...] = (
     ),
     python(
         "hints-unheard",
-        "line",
+        "outstanding",
         "return self._more or self._resync or self._hinted > self._cursor",
         "return False",
         "Nothing but the next heartbeat brings news, not even the rest of an answer.",
@@ -103,7 +103,7 @@ LINE: tuple[Mutant, ...] = (
     ),
     python(
         "member-id-used-again",
-        "line",
+        "outstanding",
         "        self._joins += 1\n",
         "        self._joins = 1\n",
         "A process that joins again does so under its old id.",

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from cobalance.coordinator.keys import SCHEMA, journal_key
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import ProtocolMismatch, UnknownGroup, Unreachable
 from cobalance.names import validate_name
 from cobalance_sims.spark.journal_position import LAST_IN_MS, Position, before_ms

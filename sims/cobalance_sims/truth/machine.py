@@ -22,8 +22,8 @@ import redis
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import hint_channel
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
-from cobalance.coordinator.transport import open_transport
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
 from cobalance.rabbitmq.publish.publisher import Publisher

@@ -20,7 +20,8 @@ import attrs
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import Transport, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import Transport
 from cobalance.rabbitmq import create_topic
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.servers.choose import AMQP_URL, REDIS_URL

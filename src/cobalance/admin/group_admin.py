@@ -12,7 +12,8 @@ from cobalance.admin.backlog import Backlog, read_backlogs
 from cobalance.admin.offset_plan import Step, Target, plan
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.transport import Transport, check_redis_url, check_transport, open_transport
+from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
+from cobalance.coordinator.transport import Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal

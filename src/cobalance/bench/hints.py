@@ -16,8 +16,8 @@ import redis
 
 from cobalance.bench.figures import Figure, compare
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Release, ReleaseItem, Request, SetResources
-from cobalance.coordinator.transport import open_transport
 from cobalance.group.engine import Engine
 from cobalance.member import actions as act
 from cobalance.member import events as ev

@@ -20,7 +20,8 @@ import attrs
 from rich.console import Console
 
 from cobalance.coordinator.keys import group_keys
-from cobalance.coordinator.transport import Script, open_transport
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.transport import Script
 from cobalance.demo.evidence import Evidence
 from cobalance.demo.options import DemoOptions
 from cobalance.demo.process import Job

@@ -13,7 +13,7 @@ from typing import Self
 import attrs
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.transport import open_transport
+from cobalance.coordinator.open import open_transport
 from cobalance.demo.evidence import Change, Evidence
 from cobalance.demo.load import Load
 from cobalance.demo.options import CHANGE_TIMEOUT_S, STALL_TIMEOUT_S, DemoOptions

@@ -14,8 +14,8 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
 from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.coordinator.transport import check_redis_url, check_transport, open_transport
 from cobalance.description import GroupDescription
 from cobalance.errors import (
     CommitOutcomeUnknown,

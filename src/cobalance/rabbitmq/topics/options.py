@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from cobalance.coordinator.transport import check_redis_url, check_transport
+from cobalance.coordinator.open import check_redis_url, check_transport
 from cobalance.errors import UsageError
 from cobalance.limits import check_callable, check_integer, check_kind, check_names, check_number
 from cobalance.names import validate_name
