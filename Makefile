@@ -1,4 +1,4 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | explore | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
+# make demo | test | campaigns | long-campaigns | lint | bench | explore | fidelity | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
 # No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
@@ -7,7 +7,7 @@ ARGS =
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns long-campaigns lint bench explore mutants spec chaos lock fresh test-servers
+.PHONY: demo test campaigns long-campaigns lint bench explore fidelity mutants spec chaos lock fresh test-servers
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -36,15 +36,19 @@ bench: .venv/.up-to-date
 
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
 explore: .venv/.up-to-date
-	$(PYTHON) -m cobalance_sims.explore $(ARGS)
+	$(PYTHON) -m proof.explore $(ARGS)
+
+# One story on real servers and processes, and simulated, side by side.
+fidelity: .venv/.up-to-date
+	$(PYTHON) -m proof.fidelity $(ARGS)
 
 # Whether planted bugs are found; ARGS="no-fencing --stories" tells how one is.
 mutants: .venv/.up-to-date
-	$(PYTHON) -m cobalance_sims.mutants $(ARGS)
+	$(PYTHON) -m proof.mutants $(ARGS)
 
 # The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes" or "histories" checks that part.
 spec: .venv/.up-to-date
-	$(PYTHON) -m cobalance_sims.spec $(ARGS)
+	$(PYTHON) -m proof.spec $(ARGS)
 
 # Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run, ARGS="--servers redis-sentinel"
 # (redis-cluster, rabbitmq-cluster) for servers in company.

@@ -9,21 +9,19 @@ from importlib import import_module
 
 from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.errors import CobalanceError
-from cobalance_sims.campaign import Campaign
-from cobalance_sims.kernel import Row
-from cobalance_sims.run import Outcome, Run
-from cobalance_sims.scenarios import SCENARIOS, steady_churn
+from cobalance_sims.simulate.campaign import Campaign
+from cobalance_sims.simulate.kernel import Row
+from cobalance_sims.simulate.run import Outcome, Run
+from cobalance_sims.simulate.scenarios import SCENARIOS, steady_churn
 
 FAILED, USAGE = 1, 2
 
 DELEGATED = {
-    "spec": ("cobalance_sims.spec.cli", "check the TLA+ document with TLC"),
     "sweep": ("cobalance_sims.commands.sweep", "simulate a grid of settings, churn and seeds on Spark"),
     "journal": ("cobalance_sims.commands.journal", "export production journals from Redis to Parquet with Spark"),
     "calibrate": ("cobalance_sims.commands.calibrate", "fit churn, drain and handler times to a journal"),
     "tune": ("cobalance_sims.commands.tune", "recommend timeouts for a churn and your preferences"),
     "report": ("cobalance_sims.commands.report", "draw a sweep, a journal or a recommendation as one HTML page"),
-    "truth": ("cobalance_sims.commands.truth", "tell one story on real servers and simulated, side by side"),
 }
 """Commands with a command line of their own, loaded when they are asked for: name → module with a ``main``, summary."""
 

@@ -8,10 +8,10 @@ from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Request
 from cobalance.journal import JournalEntry
 from cobalance.member import actions as act
-from cobalance_sims.checks import Check
-from cobalance_sims.process import Process
-from cobalance_sims.scenario import QUICKENED
-from cobalance_sims.world import World
+from cobalance_sims.simulate.checks import Check
+from cobalance_sims.simulate.process import Process
+from cobalance_sims.simulate.scenario import QUICKENED
+from cobalance_sims.simulate.world import World
 
 
 class Stage:

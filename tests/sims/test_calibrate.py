@@ -21,8 +21,8 @@ from cobalance_sims.calibrate.sample import Sample
 from cobalance_sims.calibrate.survival import Survival
 from cobalance_sims.calibrate.tallies import Handlers, Life, Tallies, Window, agreed
 from cobalance_sims.calibrate.written import page, write
-from cobalance_sims.churn import CHURNS
-from cobalance_sims.distributions import Empirical, LogNormal
+from cobalance_sims.simulate.churn import CHURNS
+from cobalance_sims.simulate.distributions import Empirical, LogNormal
 from cobalance_sims.tune.source import find
 
 SESSION_MS, HEARTBEAT_MS = 10_000, 3_000

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from tests.sims.stage import Stage
 
-from cobalance_sims.checks import S5, S6, S8, Check, S6Lists, S6Returns, Violation
-from cobalance_sims.checks.liveness import why_unsettled
-from cobalance_sims.process import Process
-from cobalance_sims.run import Run
-from cobalance_sims.scenarios import SCENARIOS
+from cobalance_sims.simulate.checks import S5, S6, S8, Check, S6Lists, S6Returns, Violation
+from cobalance_sims.simulate.checks.liveness import why_unsettled
+from cobalance_sims.simulate.process import Process
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenarios import SCENARIOS
 
 
 def _joined(stage: Stage, *wants: str) -> Process:

@@ -12,10 +12,10 @@ from cobalance.coordinator.replies import Change, CoordinatorReply
 from cobalance.coordinator.requests import Header, Request, SetResources
 from cobalance.member import actions as act
 from cobalance.member.events import StopAsked
-from cobalance_sims.checks import Check, S4Told, S6Returns, Violation
-from cobalance_sims.habits import STUCK
-from cobalance_sims.scenario import QUICKENED
-from cobalance_sims.work import Tenure
+from cobalance_sims.simulate.checks import Check, S4Told, S6Returns, Violation
+from cobalance_sims.simulate.habits import STUCK
+from cobalance_sims.simulate.scenario import QUICKENED
+from cobalance_sims.simulate.work import Tenure
 
 
 def _s4_says_stored_of_what_is_not(stage: Stage) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import CHURNS, BadChurn, Churn
-from cobalance_sims.distributions import BadDistribution, empirical, parse
-from cobalance_sims.idle import Idle
-from cobalance_sims.kernel import run_row
 from cobalance_sims.outcomes import Event
 from cobalance_sims.records import OUTCOME
+from cobalance_sims.simulate.churn import CHURNS, BadChurn, Churn
+from cobalance_sims.simulate.distributions import BadDistribution, empirical, parse
+from cobalance_sims.simulate.idle import Idle
+from cobalance_sims.simulate.kernel import run_row
 
 FORMS = ["constant:40", "uniform:5:60", "exponential:500", "lognormal:200:1", "empirical:0,12,30,80,2000"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cobalance_sims.broker import Queue
-from cobalance_sims.scenario import QUICKENED
-from cobalance_sims.world import World
+from cobalance_sims.simulate.broker import Queue
+from cobalance_sims.simulate.scenario import QUICKENED
+from cobalance_sims.simulate.world import World
 
 
 class Scene:

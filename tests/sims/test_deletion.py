@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from cobalance_sims import faults as f
-from cobalance_sims.deletion import Delete
-from cobalance_sims.run import Run
-from cobalance_sims.scenario import At, Scenario
-from cobalance_sims.scenarios import SCENARIOS
-from cobalance_sims.server import RedisServer
+from cobalance_sims.simulate import faults as f
+from cobalance_sims.simulate.deletion import Delete
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenario import At, Scenario
+from cobalance_sims.simulate.scenarios import SCENARIOS
+from cobalance_sims.simulate.server import RedisServer
 
 STORY = Scenario(
     name="deleted",

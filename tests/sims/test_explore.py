@@ -6,13 +6,13 @@ import attrs
 import pytest
 
 from cobalance.member.holdings import Holdings
-from cobalance_sims.explore.cli import Report, main, text
-from cobalance_sims.explore.fair import Fair, beginning
-from cobalance_sims.explore.scope import SCOPES
-from cobalance_sims.explore.search import Result, Search
-from cobalance_sims.explore.story import Story
-from cobalance_sims.explore.tier import complaints
-from cobalance_sims.explore.world import World
+from proof.explore.cli import Report, main, text
+from proof.explore.fair import Fair, beginning
+from proof.explore.scope import SCOPES
+from proof.explore.search import Result, Search
+from proof.explore.story import Story
+from proof.explore.tier import complaints
+from proof.explore.world import World
 
 pytestmark = pytest.mark.timeout(300)  # whole explorations: some seconds each on an idle machine
 

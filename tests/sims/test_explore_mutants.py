@@ -1,4 +1,4 @@
-"""Planted bugs are found. All of them are scored by ``python -m cobalance_sims.mutants``; its scores lie in ``sims/proof``."""
+"""Planted bugs are found. All of them are scored by ``python -m proof.mutants``; its scores lie in ``sims/proof``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import attrs
 import pytest
 
 import cobalance
-from cobalance_sims.mutants.mutant import Mutant
-from cobalance_sims.mutants.planted import MUTANTS
-from cobalance_sims.mutants.rungs import is_known
-from cobalance_sims.mutants.score import UNCHANGED, Score, as_json, judge, stale
-from cobalance_sims.proof import FIGURES, figures
+from proof.document import FIGURES, figures
+from proof.mutants.mutant import Mutant
+from proof.mutants.planted import MUTANTS
+from proof.mutants.rungs import is_known
+from proof.mutants.score import UNCHANGED, Score, as_json, judge, stale
 
 SAMPLE = (
     "early-grant",

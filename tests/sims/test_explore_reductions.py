@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import pytest
 
-from cobalance_sims.explore import codec, dump, memory
-from cobalance_sims.explore.fair import beginning
-from cobalance_sims.explore.pool import Ids
-from cobalance_sims.explore.scope import GROUP_MS, MEMBER_MS, SCOPES, TICK_MS
-from cobalance_sims.explore.world import MEMORY, STORE, World
+from proof.explore import codec, dump, memory
+from proof.explore.fair import beginning
+from proof.explore.pool import Ids
+from proof.explore.scope import GROUP_MS, MEMBER_MS, SCOPES, TICK_MS
+from proof.explore.world import MEMORY, STORE, World
 
 pytestmark = [
     pytest.mark.campaign,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from cobalance.servers import OwnRedis
-from cobalance_sims.explore.cli import LUAS
-from cobalance_sims.explore.replay import Memory, RealRedis, digest_of, replay
-from cobalance_sims.explore.scope import SCOPES
-from cobalance_sims.explore.search import Search
-from cobalance_sims.explore.world import World
+from proof.explore.cli import LUAS
+from proof.explore.replay import Memory, RealRedis, digest_of, replay
+from proof.explore.scope import SCOPES
+from proof.explore.search import Search
+from proof.explore.world import World
 
 SAMPLE = 3
 """Every so manieth."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cobalance_sims.explore.cli import LUAS, main
-from cobalance_sims.explore.reached import REQUIRED
-from cobalance_sims.explore.scope import SCOPES
-from cobalance_sims.explore.tier import TIERS
+from proof.explore.cli import LUAS, main
+from proof.explore.reached import REQUIRED
+from proof.explore.scope import SCOPES
+from proof.explore.tier import TIERS
 
 pytestmark = [
     pytest.mark.campaign,

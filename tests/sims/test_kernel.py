@@ -10,17 +10,17 @@ import pytest
 
 from cobalance.errors import CobalanceError
 from cobalance.journal import JournalEntry
-from cobalance_sims import kernel
-from cobalance_sims.churn import CHURNS
 from cobalance_sims.cli import main
-from cobalance_sims.kernel import run_row
-from cobalance_sims.ledger import Ledger
 from cobalance_sims.outcomes import Event, Known, fold, of_entry
-from cobalance_sims.recorder import Recorder
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
-from cobalance_sims.run import Run
-from cobalance_sims.scenarios import SCENARIOS
-from cobalance_sims.server import START_MS
+from cobalance_sims.simulate import kernel
+from cobalance_sims.simulate.churn import CHURNS
+from cobalance_sims.simulate.kernel import run_row
+from cobalance_sims.simulate.ledger import Ledger
+from cobalance_sims.simulate.recorder import Recorder
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenarios import SCENARIOS
+from cobalance_sims.simulate.server import START_MS
 
 
 def outcome(params: dict[str, Any]) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def test_a_broken_promise_names_the_command_that_breaks_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sweep goes on, and the command alone is enough to see it happen."""
-    monkeypatch.setattr("cobalance_sims.checks.liveness.L1.bound_ms", lambda _: -1)
-    monkeypatch.setattr("cobalance_sims.checks.liveness.why_unsettled", lambda _: "somebody sulks")
+    monkeypatch.setattr("cobalance_sims.simulate.checks.liveness.L1.bound_ms", lambda _: -1)
+    monkeypatch.setattr("cobalance_sims.simulate.checks.liveness.why_unsettled", lambda _: "somebody sulks")
     told = outcome(
         {
             "churn": "crash_loop",

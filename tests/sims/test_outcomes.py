@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 from cobalance_sims.histogram import bin_of
-from cobalance_sims.kernel import run_row
 from cobalance_sims.outcomes import Event, Known, fold
 from cobalance_sims.outcomes.evenness import Evenness
 from cobalance_sims.records import HANDOVER, JOURNAL, OUTCOME, SIM
+from cobalance_sims.simulate.kernel import run_row
 
 GRANT, REVOKE, RELEASE = "granted", "revoking", "released"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cobalance_sims.peers import LISTS, PeerList, Row
-from cobalance_sims.peers.table import rendered_peers
-from cobalance_sims.proof import PROOF, replace_between_marks
+from proof.document import PROOF, replace_between_marks
+from proof.peers import LISTS, PeerList, Row
+from proof.peers.table import rendered_peers
 
 ROOT = Path(__file__).parents[2]
 MOST_THAT_CANNOT_APPLY = 13
@@ -113,6 +113,6 @@ def names_in(node: ast.AST) -> Iterator[str]:
 
 
 def test_what_is_rendered_is_current() -> None:
-    """`python -m cobalance_sims.proof` renders it anew."""
+    """`python -m proof.document` renders it anew."""
     text = PROOF.read_text("utf-8")
     assert text == replace_between_marks(text, "peers", rendered_peers())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cobalance_sims.proof import PROOF, rendered, replace_between_marks
+from proof.document import PROOF, rendered, replace_between_marks
 
 
 def test_what_is_generated_is_current() -> None:
-    """`python -m cobalance_sims.proof` renders it anew."""
+    """`python -m proof.document` renders it anew."""
     text = PROOF.read_text("utf-8")
     assert text == rendered(text)
 

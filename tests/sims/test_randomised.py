@@ -16,11 +16,11 @@ import attrs
 import pytest
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.checks.liveness import why_unsettled
-from cobalance_sims.faults import Pause
-from cobalance_sims.habits import QUICK, Habits
-from cobalance_sims.run import Run
-from cobalance_sims.scenario import Scenario
+from cobalance_sims.simulate.checks.liveness import why_unsettled
+from cobalance_sims.simulate.faults import Pause
+from cobalance_sims.simulate.habits import QUICK, Habits
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenario import Scenario
 
 Mode = Literal["cooperative", "eager"]
 

@@ -15,11 +15,11 @@ from tests.sims.test_outcomes import GRANT, RELEASE, events, tenure
 from cobalance.demo.ownership import ENDS, Ownership
 from cobalance.journal import JournalEntry
 from cobalance.settings import GroupSettings
-from cobalance_sims.ledger import Ledger
 from cobalance_sims.outcomes import Event, Known, fold, of_entry
 from cobalance_sims.outcomes.repairs import undone
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.report.story import tell as tell_story
+from cobalance_sims.simulate.ledger import Ledger
 
 TRIED = 12
 """Deaths of each story."""

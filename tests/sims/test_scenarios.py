@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cobalance.coordinator.memory.lua_engine import ENGINES
-from cobalance_sims.campaign import Campaign
-from cobalance_sims.run import Run
-from cobalance_sims.scenarios import SCENARIOS, steady_churn
+from cobalance_sims.simulate.campaign import Campaign
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenarios import SCENARIOS, steady_churn
 
 
 @pytest.mark.campaign

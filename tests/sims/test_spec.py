@@ -12,10 +12,10 @@ import pytest
 
 from cobalance.servers import apt
 from cobalance_sims.cli import main as sims
-from cobalance_sims.spec import cli, tlc
-from cobalance_sims.spec.check import MODELS, Outcome, model
-from cobalance_sims.spec.mistakes import MISTAKES, settings
-from cobalance_sims.spec.tlc import DOCUMENT, NO_JAVA, SpecUnavailable, checked, find_jar, find_java, verdict
+from proof.spec import cli, tlc
+from proof.spec.check import MODELS, Outcome, model
+from proof.spec.mistakes import MISTAKES, settings
+from proof.spec.tlc import DOCUMENT, NO_JAVA, SpecUnavailable, checked, find_jar, find_java, verdict
 
 PASSED = """Model checking completed. No error has been found.
 5714 states generated, 2182 distinct states found, 0 states left on queue.

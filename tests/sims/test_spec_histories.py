@@ -7,12 +7,12 @@ from collections import Counter
 import attrs
 import pytest
 
-from cobalance_sims.spec.corrupt import CORRUPTIONS, corrupted
-from cobalance_sims.spec.figures import tables
-from cobalance_sims.spec.history import FIELDS, History, module, settings, value
-from cobalance_sims.spec.sightings import Sighting
-from cobalance_sims.spec.stories import SEEDS, STORIES, recorded
-from cobalance_sims.spec.tlc import DOCUMENT
+from proof.spec.corrupt import CORRUPTIONS, corrupted
+from proof.spec.figures import tables
+from proof.spec.history import FIELDS, History, module, settings, value
+from proof.spec.sightings import Sighting
+from proof.spec.stories import SEEDS, STORIES, recorded
+from proof.spec.tlc import DOCUMENT
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ import pytest
 from cobalance import servers
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
-from cobalance_sims.commands import truth
-from cobalance_sims.truth import confluent, real, simulated
-from cobalance_sims.truth.compare import Row, compare, quantile
-from cobalance_sims.truth.figures import Figures, figures
-from cobalance_sims.truth.load import messages, read
-from cobalance_sims.truth.stage import MemberProcess, Stage
-from cobalance_sims.truth.story import CHURN, TINY, Step
-from cobalance_sims.truth.table import table, write
-from cobalance_sims.truth.telling import Silence, Telling, Turn
+from proof.fidelity import command as truth
+from proof.fidelity import confluent, real, simulated
+from proof.fidelity.compare import Row, compare, quantile
+from proof.fidelity.figures import Figures, figures
+from proof.fidelity.load import messages, read
+from proof.fidelity.stage import MemberProcess, Stage
+from proof.fidelity.story import CHURN, TINY, Step
+from proof.fidelity.table import table, write
+from proof.fidelity.telling import Silence, Telling, Turn
 
 
 @pytest.fixture(scope="module")

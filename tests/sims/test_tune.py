@@ -13,8 +13,8 @@ import pytest
 
 from cobalance.settings import GroupSettings
 from cobalance_sims import histogram
-from cobalance_sims.churn import Churn
 from cobalance_sims.commands.tune import REFUSED, main
+from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune import pareto
 from cobalance_sims.tune.axes import Chosen, choose
 from cobalance_sims.tune.bootstrap import Draws, Quantile, Ratio

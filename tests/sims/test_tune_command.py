@@ -11,8 +11,8 @@ from tests.cli_process import cobalance
 from tests.names import unique
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import Churn
 from cobalance_sims.commands.tune import main
+from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.written import command
 
 

@@ -12,8 +12,8 @@ from tests.sims.test_tune import DEPLOYS, TODAY, Known, tuned
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.written import CHURN, KNOWN
-from cobalance_sims.churn import Churn
 from cobalance_sims.commands.tune import main, whereabouts
+from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.axes import choose
 from cobalance_sims.tune.peers import peers
 from cobalance_sims.tune.preferences import BadPreference, Preferences, parse

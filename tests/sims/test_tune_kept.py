@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.sims.test_tune import DEPLOYS, REVOCATION, TODAY, Known
 
-from cobalance_sims.churn import Churn
+from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.kept import Kept, NotKept
 from cobalance_sims.tune.preferences import Preferences
 from cobalance_sims.tune.trials import Asked, Outcome, Runner

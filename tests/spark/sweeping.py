@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from cobalance_sims.kernel import Result, run_row
 from cobalance_sims.records import OUTCOME
+from cobalance_sims.simulate.kernel import Result, run_row
 from cobalance_sims.spark.grid import Grid, make_grid
 from cobalance_sims.spark.progress import Told
 from cobalance_sims.spark.sweep import Done, Sweep

@@ -14,10 +14,10 @@ from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.calibration import Calibration, calibrate
 from cobalance_sims.calibrate.source import NoEvents, from_parquet
 from cobalance_sims.calibrate.tallies import StrangeEvents, tallies
-from cobalance_sims.churn import CHURNS, Churn
-from cobalance_sims.distributions import parse
-from cobalance_sims.kernel import run_row
 from cobalance_sims.records import EVENT, OUTCOME
+from cobalance_sims.simulate.churn import CHURNS, Churn
+from cobalance_sims.simulate.distributions import parse
+from cobalance_sims.simulate.kernel import run_row
 from cobalance_sims.spark.schemas import arrow_schema
 from cobalance_sims.tune.runners import InProcess, OnSpark
 

@@ -21,7 +21,7 @@ FROM_ZIP = """\
 import sys
 sys.path.insert(0, sys.argv[1])
 import cobalance, cobalance_sims
-from cobalance_sims.kernel import run_row
+from cobalance_sims.simulate.kernel import run_row
 assert all(it.__file__.startswith(sys.argv[1]) for it in (cobalance, cobalance_sims))
 run_row({"churn": "steady", "members": 2, "resources": 2, "length_ms": 1_000, "run": "zip"})
 """

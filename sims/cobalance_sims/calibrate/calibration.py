@@ -14,8 +14,8 @@ from cobalance_sims.calibrate.parameter import Basis, Parameter
 from cobalance_sims.calibrate.pauses import Pauses
 from cobalance_sims.calibrate.sample import Sample
 from cobalance_sims.calibrate.tallies import Tallies
-from cobalance_sims.churn import Churn
-from cobalance_sims.distributions import LogNormal
+from cobalance_sims.simulate.churn import Churn
+from cobalance_sims.simulate.distributions import LogNormal
 
 ENOUGH_OF_ONE = 50
 """Exact drains of one resource from which it is described on its own, besides all of them together."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance_sims.churn_faults import DeployShape
+from cobalance_sims.simulate.churn_faults import DeployShape
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.membership import End, Membership, Start

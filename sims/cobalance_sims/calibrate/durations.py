@@ -9,7 +9,7 @@ import attrs
 from cobalance_sims.calibrate import lognormal
 from cobalance_sims.calibrate.interval import Interval, short
 from cobalance_sims.calibrate.survival import Survival
-from cobalance_sims.distributions import Distribution, Empirical, LogNormal
+from cobalance_sims.simulate.distributions import Distribution, Empirical, LogNormal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

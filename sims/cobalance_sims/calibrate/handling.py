@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance_sims.calibrate.interval import Z95, Interval
-from cobalance_sims.distributions import LogNormal
+from cobalance_sims.simulate.distributions import LogNormal
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.tallies import Handlers

@@ -10,14 +10,14 @@ from cobalance_sims.calibrate.interval import short
 from cobalance_sims.calibrate.membership import HOUR_MS
 from cobalance_sims.calibrate.parameter import Basis, Parameter, rate
 from cobalance_sims.calibrate.sample import Sample
-from cobalance_sims.churn import MOST_MEMBERS
-from cobalance_sims.distributions import LogNormal
+from cobalance_sims.simulate.churn import MOST_MEMBERS
+from cobalance_sims.simulate.distributions import LogNormal
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.deploys import Turnover
     from cobalance_sims.calibrate.membership import Membership
     from cobalance_sims.calibrate.tallies import Tallies
-    from cobalance_sims.churn import Churn
+    from cobalance_sims.simulate.churn import Churn
 
 SHORTEST_MS, LONGEST_MS = 120_000, 24 * HOUR_MS
 """How long the runs of a calibrated churn are at least and at most."""

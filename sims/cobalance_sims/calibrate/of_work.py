@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.durations import Durations
     from cobalance_sims.calibrate.handling import Handling
     from cobalance_sims.calibrate.pauses import Pauses
-    from cobalance_sims.churn import Churn
+    from cobalance_sims.simulate.churn import Churn
 
 MOST_OWN = 200
 """Resources that get a drain time of their own: those with the longest ones."""

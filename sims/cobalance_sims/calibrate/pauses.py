@@ -24,7 +24,7 @@ from cobalance_sims import histogram
 from cobalance_sims.calibrate.curvature import around_log, covariance
 from cobalance_sims.calibrate.interval import Interval, poisson
 from cobalance_sims.calibrate.lognormal import above
-from cobalance_sims.distributions import LogNormal
+from cobalance_sims.simulate.distributions import LogNormal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

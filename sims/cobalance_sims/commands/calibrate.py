@@ -15,9 +15,9 @@ import attrs
 from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import CHURNS
 from cobalance_sims.commands.places import check_folder, writing
 from cobalance_sims.commands.redis_options import add_key_prefix
+from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _calibrate(options: argparse.Namespace) -> Calibration:
     try:
         from cobalance_sims.calibrate.calibration import calibrate
         from cobalance_sims.calibrate.tallies import tallies
-        from cobalance_sims.churn import Churn
+        from cobalance_sims.simulate.churn import Churn
         from cobalance_sims.spark.session import session_of
     except ImportError as error:
         raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None

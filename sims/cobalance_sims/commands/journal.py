@@ -21,6 +21,7 @@ from cobalance.redact import redact
 from cobalance_sims.commands.redis_options import add_key_prefix
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
+from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
 from cobalance_sims.spark.manifest import only_writer
 from cobalance_sims.spark.session import add_spark_options, find_target
@@ -38,7 +39,6 @@ ATTEMPTS = 20
 BUSY = "This machine is busy: a Python process of Spark's took more than ten seconds to start. Trying again.\n"
 ASKED_EVERY_S = 1
 """Whether the query has ended."""
-EVENTS, CHECKPOINT = "events", "checkpoint"
 
 
 def main(words: Sequence[str]) -> int:
@@ -107,13 +107,6 @@ def _check_folder(out: str) -> None:
     folder = Path(parts.path if parts.scheme == "file" else out)
     if parts.scheme in {"", "file"} and (folder / EVENTS).exists() and not (folder / CHECKPOINT).exists():
         raise lost_its_place(str(folder))
-
-
-def lost_its_place(out: str) -> UsageError:
-    """The error for a folder that would get events a second time."""
-    return UsageError(
-        f"{out} holds events but no {CHECKPOINT}, so it is not known where they end: name another folder, or bring it back."
-    )
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from cobalance.errors import CobalanceError, UsageError
 from cobalance.names import validate_name
 from cobalance.redact import redact
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import CHURNS
 from cobalance_sims.commands.places import check_file, writing
 from cobalance_sims.commands.redis_options import add_key_prefix
+from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS

@@ -9,7 +9,7 @@ As a TOML file, in which each value may be a list::
     heartbeat_interval = "session/3"
     revocation_timeout = ["session", "30s", "90s"]
 
-    [[churn]]                                   # cobalance_sims.churn.Churn; as many such tables as one likes
+    [[churn]]                                   # cobalance_sims.simulate.churn.Churn; as many such tables as one likes
     base = ["rolling_deploy", "autoscaled"]
     members = [4, 8]
     drain = ["lognormal:200:1.0", "lognormal:3000:1.0"]
@@ -33,9 +33,9 @@ import attrs
 from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import CHURNS, Churn
-from cobalance_sims.kernel import CHECKS, VERSION, Row
-from cobalance_sims.scenarios import SCENARIOS
+from cobalance_sims.simulate.churn import CHURNS, Churn
+from cobalance_sims.simulate.kernel import CHECKS, VERSION, Row
+from cobalance_sims.simulate.scenarios import SCENARIOS
 
 MOST_RUNS = 2_000_000
 """Of one command, which holds a line of each in memory."""

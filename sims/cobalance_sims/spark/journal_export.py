@@ -17,10 +17,10 @@ import attrs
 
 from cobalance import errors
 from cobalance.errors import CobalanceError
-from cobalance_sims.commands.journal import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
 from cobalance_sims.spark.journal import NAME
+from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.spark.manifest import absolute
 from cobalance_sims.spark.schemas import spark_ddl
 

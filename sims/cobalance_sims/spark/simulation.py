@@ -16,7 +16,7 @@ from cobalance_sims.spark.schemas import arrow_struct, spark_struct, struct_arra
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cobalance_sims.kernel import Result
+    from cobalance_sims.simulate.kernel import Result
 
 RESULT = (
     f"outcome {spark_struct(OUTCOME)}, handovers array<{spark_struct(HANDOVER)}>, events array<{spark_struct(EVENT)}>, "
@@ -69,7 +69,7 @@ def _worker(kernel: Kernel | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """What a worker does."""
 
     def simulate(batches: Iterable[Any]) -> Iterator[Any]:
-        from cobalance_sims.kernel import run_row
+        from cobalance_sims.simulate.kernel import run_row
 
         run, done, size = kernel or run_row, [], 0
         for batch in batches:

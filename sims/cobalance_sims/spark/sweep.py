@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from cobalance_sims.kernel import VERSION
+from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.spark.balance import Costs, slots
 from cobalance_sims.spark.errors import SparkFailed, spark_errors
 from cobalance_sims.spark.grid import Grid, Point

@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 
 from cobalance.errors import CobalanceError
-from cobalance_sims.churn import Churn
-from cobalance_sims.kernel import VERSION
 from cobalance_sims.records import OUTCOME
+from cobalance_sims.simulate.churn import Churn
+from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.tune.trials import Asked, Outcome, Runner, settings_of
 
 AT_ONCE = 200

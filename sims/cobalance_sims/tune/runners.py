@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.churn import Churn
-from cobalance_sims.kernel import run_row
 from cobalance_sims.records import OUTCOME
+from cobalance_sims.simulate.churn import Churn
+from cobalance_sims.simulate.kernel import run_row
 from cobalance_sims.tune.trials import Asked, Outcome
 
 if TYPE_CHECKING:

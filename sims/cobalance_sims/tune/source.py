@@ -13,8 +13,8 @@ from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.parameter import Basis
 from cobalance_sims.calibrate.written import CHURN, KNOWN
-from cobalance_sims.churn import CHURNS, Churn
 from cobalance_sims.records import JOURNAL
+from cobalance_sims.simulate.churn import CHURNS, Churn
 
 
 class BadSource(UsageError):

@@ -1,0 +1,60 @@
+"""Stories of administrators: groups are deleted under their members, and expire when nobody uses them."""
+
+from __future__ import annotations
+
+import attrs
+
+from cobalance_sims.simulate import faults as f
+from cobalance_sims.simulate.deletion import Delete
+from cobalance_sims.simulate.faults import names
+from cobalance_sims.simulate.habits import SLOW, Habits
+from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
+
+COMMITS = Every(700, f.Commit(2), jitter_ms=300)
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+SCENARIOS = (
+    Scenario(
+        name="group_deleted",
+        summary="the group is deleted by force while members work, drain, join and crash; deleting it gently is refused",
+        plan=(
+            Every(9_000, Delete(by_force=False), jitter_ms=4_000),
+            Every(23_000, Delete(), jitter_ms=6_000),
+            Every(23_000, f.Crash(), start_ms=2_000, jitter_ms=6_000),
+            Every(9_000, f.Join(), jitter_ms=3_000),
+            Every(11_000, f.Leave(), start_ms=5_000, jitter_ms=3_000),
+            Every(13_000, f.CutOff(4_000), jitter_ms=4_000),
+            Every(11_000, f.Behave(SLOW, ms=6_000), jitter_ms=4_000),
+            COMMITS,
+        ),
+        habits=Habits(drain_ms=(200, 3_000)),
+        length_ms=80_000,
+    ),
+    Scenario(
+        name="deploy_deleted",
+        summary="the group is deleted by force in the middle of rolling deploys that swap and add topics; members have instance ids",
+        plan=(
+            At(6_000, f.Redeploy(remain=True, every_ms=5_000, wants=names(8, 4)), jitter_ms=3_000),
+            At(45_000, f.Redeploy(remain=True, every_ms=5_000, wants=names(14)), jitter_ms=5_000),
+            Every(31_000, Delete(), start_ms=12_000, jitter_ms=9_000),
+            Every(19_000, f.Restart(1_000), jitter_ms=8_000),
+            COMMITS,
+        ),
+        instances=True,
+        settings=attrs.evolve(QUICKENED, rejoin_grace_ms=10_000),
+        wants=names(8),
+    ),
+    Scenario(
+        name="days_away",
+        summary="the clock of Redis is days ahead, twice, and a group that is kept for an hour without members has its members still",
+        plan=(
+            At(20_000, f.StepClock(5 * DAY_MS), jitter_ms=4_000),
+            At(50_000, f.StepClock(5 * DAY_MS), jitter_ms=4_000),
+            Every(17_000, f.Restart(1_000), jitter_ms=6_000),
+            COMMITS,
+        ),
+        settings=attrs.evolve(QUICKENED, idle_expiry_ms=HOUR_MS),
+    ),
+)

@@ -1,0 +1,154 @@
+"""RabbitMQ as measured: ordered queues, prefetch, requeue at the head in order, exclusive consumers, and
+a connection that a frozen client keeps for two to three heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from cobalance_sims.simulate.consumer import BrokerWork, Lane
+    from cobalance_sims.simulate.world import World
+
+BREATHS = (2, 3)
+"""Heartbeats that a client may miss before the broker gives its connection up: it looks once a heartbeat, and gives up at the second
+look without a new byte."""
+
+Taken = float | tuple[float, ...]
+"""How long something takes, ms: always so long, or as long as one of these samples."""
+
+
+@attrs.frozen(kw_only=True)
+class Ways:
+    """How long it takes between a client and the broker, ms. Fractions are kept on average: time here passes in whole ones."""
+
+    way_ms: int = 1
+    """One way. TCP keeps the order of what travels, so it is constant."""
+    open_ms: Taken = 2
+    """From a grant to the subscription: channel, proof of the guard, consumer."""
+    close_ms: Taken = 3
+    """From the end of the last handler until CloseOk is known."""
+    ask_ms: Taken = 0
+    """From the answer that asks for an idle partition until its event loop has stopped work on it."""
+    tell_ms: Taken = 0
+    """From the answer that grants a partition until user code is told."""
+    noticed_ms: Taken = 4
+    """Until the broker sees the closed socket of a killed process (measured: median 3.9)."""
+
+
+def whole(ms: Taken, random: Random) -> int:
+    """Whole milliseconds, rounded up as often as the fraction says; of samples, one at random."""
+    if isinstance(ms, tuple):
+        ms = random.choice(ms)
+    down = int(ms)
+    return down + (ms > down and random.random() < ms - down)
+
+
+@attrs.frozen
+class Delivery:
+    """One message on its way to a consumer. ``redelivered`` says that somebody may have seen it before."""
+
+    seq: int
+    redelivered: bool
+    handle_ms: int | None = None
+    """How long it takes a handler, where the message says so; else that is a matter of the handler's habits."""
+
+
+@attrs.define(eq=False)
+class Queue:
+    """Messages are numbered in the order in which they were published."""
+
+    name: str
+    ready: deque[Delivery] = attrs.Factory(deque)
+    unacked: deque[Delivery] = attrs.Factory(deque)
+    consumer: Lane | None = None
+    published: int = 0
+    acked: int = 0
+    """All messages up to this one are done with."""
+
+
+class Broker:
+    """The queues, and who consumes them."""
+
+    def __init__(self, world: World, ways: Ways | None = None) -> None:
+        self._world = world
+        self.ways = ways or Ways()
+        self.heartbeat_ms = 1_000 * max(1, round(world.settings.session_timeout_ms / 3_000))
+        """As a ConsumerGroup asks for."""
+        self.queues: dict[str, Queue] = {}
+
+    def queue(self, name: str) -> Queue:
+        """It is made when first named, and durable."""
+        if name not in self.queues:
+            self.queues[name] = Queue(name)
+        return self.queues[name]
+
+    def publish(self, name: str, handle_ms: int | None = None) -> None:
+        """One more message."""
+        queue = self.queue(name)
+        queue.published += 1
+        queue.ready.append(Delivery(queue.published, redelivered=False, handle_ms=handle_ms))
+        self._push(queue)
+
+    def consume(self, lane: Lane) -> bool:
+        """An exclusive consumer. False when another one is there: 403, the channel is dead."""
+        queue = self.queue(lane.resource)
+        if queue.consumer is not None:
+            self._world.reached.count("refused by the broker")
+            return False
+        queue.consumer = lane
+        self._push(queue)
+        return True
+
+    def ack(self, lane: Lane, seq: int) -> None:
+        """Up to this message, ``multiple=True``. Tags belong to a channel: from a closed one they mean nothing."""
+        queue = self.queue(lane.resource)
+        if queue.consumer is not lane:
+            return
+        while queue.unacked and queue.unacked[0].seq <= seq:
+            queue.acked = max(queue.acked, queue.unacked.popleft().seq)
+        self._world.watch.acked(queue.name, seq)
+        self._push(queue)
+
+    def close(self, lane: Lane) -> None:
+        """A bare Channel.Close, or the end of its connection: what is unacked goes back to the head, in order."""
+        queue = self.queue(lane.resource)
+        if queue.consumer is not lane:
+            return
+        queue.consumer = None
+        while queue.unacked:
+            queue.ready.appendleft(attrs.evolve(queue.unacked.pop(), redelivered=True))
+
+    def _push(self, queue: Queue) -> None:
+        lane = queue.consumer
+        while lane is not None and queue.ready and len(queue.unacked) < lane.prefetch:
+            delivery = queue.ready.popleft()
+            queue.unacked.append(delivery)
+            self._world.clock.after(self.ways.way_ms, lane.delivered, delivery)
+
+    # -- connections: one a process ----------------------------------------------------------------------------------------
+
+    def frozen(self, work: BrokerWork, freeze: int) -> None:
+        """A client stopped answering: its connection ends in two to three heartbeats, unless it goes on before."""
+        breaths = self._world.random.uniform(*BREATHS)
+        self._world.clock.after(round(breaths * self.heartbeat_ms), self._give_up, (work, freeze))
+
+    def _give_up(self, what: tuple[BrokerWork, int]) -> None:
+        work, freeze = what
+        lanes = work.lanes_of_freeze(freeze)
+        if lanes:
+            self._world.reached.count("connection lost to a freeze")
+        for lane in lanes:
+            self._world.log(lane.process, f"loses {lane.resource} at the broker: frozen for too many heartbeats")
+            lane.cut = True
+            self.close(lane)
+
+    @property
+    def waiting(self) -> int:
+        """Messages not done with."""
+        return sum(queue.published - queue.acked for queue in self.queues.values())

@@ -1,0 +1,200 @@
+"""L1 to L3: things end, and in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cobalance_sims.simulate.checks.base import Check
+from cobalance_sims.simulate.checks.lists import are_mixed, why_not_shared
+
+if TYPE_CHECKING:
+    from cobalance.journal import JournalEntry
+    from cobalance_sims.simulate.process import Process
+    from cobalance_sims.simulate.world import World
+
+
+LONGEST_PAUSE_MS = 300_000
+"""Of a resource that is given up again and again (50_moves.lua)."""
+
+
+def why_unsettled(world: World) -> str:
+    """What is not yet as it should be; empty when the group has converged."""
+    ledger = world.redis.ledger
+    living = {process.session.member: process for process in world.living.values()}
+    if ledger.recovering:
+        return "the group is recovering"
+    paused = [name for name, it in ledger.resources.items() if it.paused]
+    if paused:
+        return f"{min(paused)} is paused"
+    if ledger.pending:
+        return f"{len(ledger.pending)} revocations are pending: {sorted(ledger.pending)[:5]}"
+    wanted = world.wanted()
+    if set(ledger.resources) != set(wanted):
+        return f"{len(ledger.resources)} resources are known, {len(wanted)} declared"
+    if set(ledger.members) != set(living):
+        return f"members {sorted(ledger.members)} are not the living {sorted(living)}"
+    return _why_uneven(world, living)
+
+
+def _why_uneven(world: World, living: dict[str, Process]) -> str:
+    capacity = sum(process.member_settings.capacity for process in living.values())
+    if not capacity:
+        return ""
+    if are_mixed(living.values()):
+        return why_not_shared(world, living) or _why_members_disagree(world, living)
+    if world.redis.ledger.free:
+        return f"{len(world.redis.ledger.free)} resources are free"
+    shared = sum(not it.halted for it in world.redis.ledger.resources.values())
+    for member, process in living.items():
+        share = shared * process.member_settings.capacity / capacity
+        if abs(world.redis.ledger.kept[member] - share) >= 1:
+            return f"{member} keeps {world.redis.ledger.kept[member]}, its share is {share:.2f}"
+    return _why_members_disagree(world, living)
+
+
+def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
+    ledger = world.redis.ledger
+    on_record = {
+        name: (it.owner, it.token) for name, it in ledger.resources.items() if not (it.halted or name in ledger.free)
+    }
+    worked: set[str] = set()
+    for member, process in living.items():
+        if process.session.lease.over(world.now + process.offset_ms + world.settings.heartbeat_interval_ms):
+            return f"{member} has not been heard for so long that its lease is about to end"
+        for name, (token, state) in process.session.holdings.snapshot().items():
+            if state == "held" and on_record.get(name) != (member, token):
+                return f"{name} is on record as {on_record.get(name)}, {member} believes to hold it under {token}"
+            worked |= {name} if state == "held" else set()
+    idle = on_record.keys() - worked
+    return f"{min(idle)} is worked by nobody" if idle else ""
+
+
+class L1(Check):
+    """When churn stops the group converges.
+
+    Within the patience of :meth:`bound_ms` everything is held, even within one, nothing is pending, and each holder knows; and
+    from then on nothing changes any more.
+    """
+
+    promise = "L1"
+
+    def bound_ms(self) -> int:
+        """The longest that timeouts may follow each other: recovery, then grace, then expiry, then a forced drain; twice; and the
+        longest pause of what could not be worked.
+        """
+        it = self.world.settings
+        return (
+            2 * (2 * it.session_timeout_ms + it.rejoin_grace_ms + 2 * it.revocation_timeout_ms)
+            + 10 * it.heartbeat_interval_ms
+            + (LONGEST_PAUSE_MS if any(it.paused for it in self.world.redis.ledger.resources.values()) else 0)
+        )
+
+    def converge(self) -> int:
+        """Lets time pass until the group has converged; how long it took, ms."""
+        world, begun, bound_ms = self.world, self.world.now, self.bound_ms()
+        while why := why_unsettled(world):
+            if world.now - begun > bound_ms:
+                self.broken(f"after {bound_ms} ms of calm {why}")
+            world.clock.run(100)
+        return world.now - begun
+
+    def stay(self, ms: int) -> None:
+        """Nothing changes while nothing happens."""
+        world = self.world
+        before = world.redis.coordinator.state()["version"]
+        world.clock.run(ms)
+        after = world.redis.coordinator.state()["version"]
+        if before != after:
+            self.broken(f"it had converged, and then the version went from {before} to {after}")
+
+
+class L2(Check):
+    """A revocation ends by its timeout even if the holder never answers.
+
+    Its holder is told, or has expired, within a session timeout; then it has the revocation timeout; two heartbeats and a second
+    are allowed for. A silence that began before its deadline puts that off by one revocation timeout, once; a recovery, which
+    lasts one session timeout after a loss of data, starts the count again.
+    """
+
+    promise = "L2"
+
+    def second(self) -> None:
+        """Looks at what is pending, as of the last call."""
+        world, it = self.world, self.world.settings
+        slack_ms = 2 * it.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
+        for name, since in world.redis.ledger.pending.items():
+            if world.redis.heard_at > self._ends_by(since) + slack_ms:
+                self.broken(f"{name} of {world.redis.ledger.resources[name].owner} has been pending since {since} ms")
+
+    def _ends_by(self, since: int) -> int:
+        redis, it = self.world.redis, self.world.settings
+        deadline = max(session_ends_by(self.world, since), redis.recovers_by) + it.revocation_timeout_ms
+        late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= deadline]
+        return max([deadline, *(ended + it.revocation_timeout_ms for ended in late[-1:])])
+
+
+class L3(Check):
+    """A crash is healed within session timeout plus a heartbeat, at worst two session timeouts.
+
+    One session timeout after it was last heard (and a heartbeat and a second, for the call that notices) nothing is on record for
+    any member of a killed process. The first silence that began in the first half of that time puts it off to half a session timeout
+    after itself; a second silence puts off nothing. The same holds for the end of a rejoin grace, which any silence puts off that began
+    within it. A recovery, which lasts one session timeout after a loss of data, ends first.
+    """
+
+    promise = "L3"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._crashed: dict[str, int] = {}
+        self._graced: dict[str, int] = {}
+
+    def died(self, process: Process) -> None:
+        """A process was killed."""
+        self._crashed[process.name] = self.world.now
+
+    def data_lost(self, known_from: int) -> None:
+        """Who was kept for a grace may be forgotten, or be a member again."""
+        del known_from
+        self._graced.clear()
+
+    def second(self) -> None:
+        """Looks at those killed a while ago, and at what was to be kept for a while."""
+        world, ledger = self.world, self.world.redis.ledger
+        slack_ms = world.settings.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
+        noticed_at = world.redis.heard_at - slack_ms
+        for owner in {*ledger.members, *ledger.kept, *(ledger.resources[name].owner for name in ledger.pending)}:
+            at = self._crashed.get(owner.rpartition(".")[0])
+            heard_at = world.redis.heard_of.get(owner, 0)
+            if at is not None and ledger.members.get(owner) != "graced" and noticed_at > self._gone_by(heard_at):
+                self.broken(f"{owner} was killed at {at} ms, last heard at {heard_at} ms, and is still on record")
+        for member, since in self._graced.items():
+            if noticed_at > self._kept_until(since):
+                self.broken(f"{member} is kept for its return since {since} ms")
+
+    def _gone_by(self, heard_at: int) -> int:
+        return max(session_ends_by(self.world, heard_at), self.world.redis.recovers_by)
+
+    def _kept_until(self, since: int) -> int:
+        redis, it = self.world.redis, self.world.settings
+        ends = since + it.rejoin_grace_ms
+        late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= ends]
+        return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms // 2 for ended in late[-1:])])
+
+    def journal(self, entry: JournalEntry) -> None:
+        """Who is kept for the rejoin grace, from when."""
+        if entry.kind == "graced" and entry.member:
+            self._graced[entry.member] = self.world.now
+        elif entry.kind in ("left", "expired_member") and entry.member:
+            self._graced.pop(entry.member, None)
+        elif entry.kind == "repaired" and entry.member and entry.resource is None:
+            # Of a member whose join died half-way the session begins now.
+            self.world.redis.heard_of.setdefault(entry.member, self.world.now)
+
+
+def session_ends_by(world: World, heard_at: int) -> int:
+    """By when a member that was last heard at a time has expired, if it is not heard any more."""
+    session_ms = world.settings.session_timeout_ms
+    first = next((it for it in world.redis.silences if it.ended > heard_at), None)
+    is_excuse = first is not None and 2 * (first.began - heard_at) <= session_ms
+    return max(heard_at + session_ms, first.ended + session_ms // 2 if first is not None and is_excuse else 0)

@@ -1,0 +1,182 @@
+"""What happens to the processes of a calibrated or named churn. All of it is part of the story: idle time is never skipped past
+any of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from cobalance_sims.simulate.distributions import Distribution
+
+if TYPE_CHECKING:
+    from cobalance_sims.simulate.process import Process
+    from cobalance_sims.simulate.world import World
+
+DeployShape = Literal["none", "rolling", "surge", "all_at_once"]
+POLL_MS = 100
+"""How often a deployment looks whether a process is gone."""
+
+
+def _start_like(process: Process) -> None:
+    it = process.member_settings
+    process.world.start(instance=it.instance_id, capacity=it.capacity)
+
+
+@attrs.frozen
+class Die:
+    """A process is killed, and its successor is there some time later."""
+
+    down: Distribution
+
+    def strike(self, world: World) -> None:
+        """SIGKILL."""
+        process = world.pick()
+        if process is not None:
+            process.kill()
+            world.clock.plan(self.down.sample(world.random), _start_like, process)
+
+
+@attrs.frozen
+class Replace:
+    """A process is asked to leave, as before its node is drained or its spot instance reclaimed, and another one starts."""
+
+    startup: Distribution
+
+    def strike(self, world: World) -> None:
+        """SIGTERM."""
+        process = world.pick()
+        if process is not None:
+            process.stop(remain=process.member_settings.instance_id is not None)
+            _await_gone(process, self.startup)
+
+
+def _await_gone(process: Process, startup: Distribution) -> None:
+    world = process.world
+    if process.alive:
+        world.clock.plan(POLL_MS, lambda it: _await_gone(it, startup), process)
+    else:
+        world.clock.plan(startup.sample(world.random), _start_like, process)
+
+
+@attrs.frozen
+class Freeze:
+    """A process stands still for a while: a garbage collector, a busy or migrating machine, SIGSTOP."""
+
+    length: Distribution
+
+    def strike(self, world: World) -> None:
+        """It executes nothing."""
+        process = world.pick()
+        if process is not None:
+            process.pause()
+            world.clock.plan(self.length.sample(world.random), lambda it: it.resume(), process)
+
+
+@attrs.frozen
+class Cut:
+    """A process cannot reach Redis for a while."""
+
+    length: Distribution
+
+    def strike(self, world: World) -> None:
+        """It is alone."""
+        process = world.pick()
+        if process is not None and process.reaches_redis:
+            ms = self.length.sample(world.random)
+            world.log(process, f"cannot reach Redis for {ms} ms")
+            process.reaches_redis = False
+            world.clock.plan(ms, self._end, process)
+
+    @staticmethod
+    def _end(process: Process) -> None:
+        process.reaches_redis = True
+
+
+@attrs.frozen
+class ScaleOut:
+    """An autoscaler adds a process, unless there are enough."""
+
+    most: int
+    capacities: tuple[int, ...] = (1,)
+    instances: bool = False
+
+    def strike(self, world: World) -> None:
+        """It starts, under the lowest instance id that is free, as a StatefulSet would have it."""
+        if len(world.living) >= self.most:
+            return
+        taken = {it.member_settings.instance_id for it in world.living.values()}
+        number = next(n for n in range(len(taken) + 1) if f"i{n}" not in taken)
+        world.start(
+            instance=f"i{number}" if self.instances else None, capacity=self.capacities[number % len(self.capacities)]
+        )
+
+
+@attrs.frozen
+class ScaleIn:
+    """An autoscaler takes a process away, unless there are few."""
+
+    least: int
+
+    def strike(self, world: World) -> None:
+        """It leaves for good."""
+        process = world.pick()
+        staying = sum(not it.leaving for it in world.living.values())
+        if process is not None and staying > self.least:
+            process.stop(remain=False)
+
+
+@attrs.frozen
+class Deploy:
+    """Every process is replaced: one after the other (``rolling``), the new one before the old one (``surge``), or all of them
+    stop before the first new one starts (``all_at_once``).
+    """
+
+    shape: DeployShape
+    pause_ms: int
+    startup: Distribution
+
+    def strike(self, world: World) -> None:
+        """The first goes now."""
+        waiting = [it for it in world.living.values() if not it.leaving]
+        if self.shape == "all_at_once":
+            for process in waiting:
+                self._stop(process)
+                _await_gone(process, self.startup)
+        elif waiting:
+            self._next(waiting)
+
+    def _next(self, waiting: list[Process]) -> None:
+        while waiting:
+            process = waiting.pop(0)
+            if process.alive and not process.leaving:
+                if self.shape == "surge":
+                    ms = self.startup.sample(process.world.random)
+                    process.world.clock.plan(ms, _start_like, process)
+                    process.world.clock.plan(ms + self.pause_ms, self._retire, (process, waiting))
+                else:
+                    self._retire((process, waiting))
+                return
+
+    def _retire(self, what: tuple[Process, list[Process]]) -> None:
+        process, _ = what
+        if process.alive:
+            self._stop(process)
+        self._await(what)
+
+    def _await(self, what: tuple[Process, list[Process]]) -> None:
+        process, waiting = what
+        clock = process.world.clock
+        if process.alive:
+            clock.plan(POLL_MS, self._await, what)
+            return
+        ms = 0 if self.shape == "surge" else self.startup.sample(process.world.random)
+        if self.shape != "surge":
+            clock.plan(ms, _start_like, process)
+        clock.plan(ms + self.pause_ms, self._next, waiting)
+
+    @staticmethod
+    def _stop(process: Process) -> None:
+        if not process.leaving:
+            process.stop(remain=process.member_settings.instance_id is not None)

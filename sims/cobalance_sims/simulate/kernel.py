@@ -1,0 +1,201 @@
+"""One row of a sweep: parameters in, events, handovers and an outcome out. Pure Python, decided by the seed, without Spark.
+
+What runs is what users run: the coordinator's own Lua files and the production session, in virtual time. ``run_row`` raises for
+parameters that are no run at all; a promise broken on the way is an outcome whose status is ``failed``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from cobalance.coordinator.memory.lua_engine import ENGINES
+from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.errors import UsageError
+from cobalance.settings import GroupSettings
+from cobalance_sims.outcomes import Event, Known, fold
+from cobalance_sims.records import FAILED, OK, SIM
+from cobalance_sims.simulate.checks import ALL, L1, L2, L3, S1, S3, S5, Check
+from cobalance_sims.simulate.churn import Churn
+from cobalance_sims.simulate.recorder import Recorder
+from cobalance_sims.simulate.run import Outcome, Run
+from cobalance_sims.simulate.scenario import Scenario
+from cobalance_sims.simulate.scenarios import SCENARIOS
+from cobalance_sims.simulate.server import START_MS
+
+VERSION = "3"
+"""Of the kernel: another one may give other events for the same parameters, so sweeps do not mix them."""
+
+CHECKS: dict[str, tuple[type[Check], ...]] = {"none": (), "cheap": (S1, S3, S5, L1, L2, L3), "all": ALL}
+"""What a run proves on the way. A broken promise tells the run's seed and command; ``cobalance sims run`` checks all."""
+
+_EXAMPLE = '{"churn": "rolling_deploy", "seed": 1}'
+_OWN = ("run", "churn", "scenario", "seed", "checks", "lua")
+_SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
+_SCENARIO = ("members", "resources", "length_ms")
+
+
+class BadParameters(UsageError):
+    """They make no run; the message names the one and says what would do."""
+
+
+@attrs.frozen
+class Result:
+    """What came of a run. Rows are tuples in the order of the columns of records.py."""
+
+    events: list[Event]
+    handovers: list[tuple[Any, ...]]
+    outcome: tuple[Any, ...]
+
+
+@attrs.frozen
+class Row:
+    """Parameters, understood."""
+
+    params: dict[str, Any]
+    name: str
+    scenario: Scenario
+    seed: int
+    checks: str
+    lua: str | None
+
+    @classmethod
+    def read(cls, params: Mapping[str, Any]) -> Row:
+        """From a flat mapping (JSON has the same): ``churn`` (a name of CHURNS, or a table) or ``scenario`` (a name of SCENARIOS),
+        ``seed``, ``checks`` (none, cheap or all), ``lua``; any setting of a group; any parameter of a churn. What is not given is
+        as the churn, the scenario, or :class:`GroupSettings` has it. ``run`` may name the run.
+
+        Raises:
+            BadParameters, BadChurn, InvalidSettings: they make no run.
+        """
+        given = {name: value for name, value in params.items() if value is not None}
+        if "churn" in given and "scenario" in given:
+            raise BadParameters("both churn and scenario are given: a run has one of them")
+        seed, checks, lua = given.get("seed", 0), given.get("checks", "cheap"), given.get("lua")
+        if type(seed) is not int or seed < 0:
+            raise BadParameters(f"seed is {seed!r}: give a whole number of at least 0")
+        if checks not in CHECKS:
+            raise BadParameters(f"checks is {checks!r}: give one of {', '.join(CHECKS)}")
+        if lua is not None and lua not in ENGINES:
+            raise BadParameters(f"lua is {lua!r}: give one of {', '.join(ENGINES)}")
+        story = _scenario(given)
+        return cls(given, str(given.get("run", "run")), story, seed, checks, lua)
+
+    @classmethod
+    def parse(cls, text: str, **changes: Any) -> Row:
+        """From JSON, with changes that are not ``None``.
+
+        Raises:
+            BadParameters, BadChurn, InvalidSettings: it makes no run.
+        """
+        try:
+            params = json.loads(text)
+        except ValueError as error:
+            raise BadParameters(f"the parameters are no JSON ({error}): give an object such as {_EXAMPLE}") from error
+        if not isinstance(params, dict):
+            raise BadParameters(f"the parameters are no object: give one such as {_EXAMPLE}")
+        return cls.read(params | {name: it for name, it in changes.items() if it is not None})
+
+    @property
+    def text(self) -> str:
+        """The parameters as JSON."""
+        plain = {name: it.table() if isinstance(it, Churn) else it for name, it in self.params.items()}
+        return json.dumps(plain, sort_keys=True)
+
+    @property
+    def replay(self) -> str:
+        """The command that tells it again, with all that happens in it."""
+        return f"cobalance sims run --params {shlex.quote(self.text)}"
+
+    def run(self, *, verbose: bool = False, checks: str | None = None, store: MemoryStore | None = None) -> Run:
+        """The story, not yet told."""
+        checkers = CHECKS[checks or self.checks]
+        return Run(
+            self.scenario,
+            self.seed,
+            lua=self.lua,
+            checks=checkers,
+            verbose=verbose,
+            traced=verbose,
+            store=store,
+            command=self.replay,
+        )
+
+
+def _scenario(given: dict[str, Any]) -> Scenario:
+    settings = {name: given[name] for name in _SETTINGS if name in given}
+    others = {name: value for name, value in given.items() if name not in _OWN and name not in _SETTINGS}
+    if "scenario" not in given:
+        churn = Churn.of(given.get("churn", "rolling_deploy")).changed(**others)
+        return churn.scenario(GroupSettings(**settings))
+    if given["scenario"] not in SCENARIOS:
+        raise BadParameters(f"there is no scenario {given['scenario']!r}; there are {', '.join(sorted(SCENARIOS))}")
+    if strange := sorted(others.keys() - set(_SCENARIO)):
+        raise BadParameters(f"a scenario takes no {', '.join(strange)}: give {', '.join(_SCENARIO)}, or a churn")
+    for name, value in others.items():
+        if type(value) is not int or value < 1:
+            raise BadParameters(f"{name} is {value!r}: give a whole number of at least 1")
+    base = SCENARIOS[given["scenario"]]
+    return attrs.evolve(base, settings=attrs.evolve(base.settings, **settings), **others)
+
+
+def run_row(params: Mapping[str, Any]) -> Result:
+    """Runs one row; see :meth:`Row.read` for what it takes.
+
+    Raises:
+        BadParameters, BadChurn, InvalidSettings: the parameters make no run.
+    """
+    row = Row.read(params)
+    store = _take_store(row.lua)
+    run = row.run(store=store)
+    recorder = Recorder(run.world, row.name)
+    run.world.watch.add(recorder)
+    run.on_calm = recorder.stop  # type: ignore[method-assign]  # made for that
+    told = run.tell()
+    recorder.stop()
+    _STORES.setdefault(store.engine, []).append(store)
+    known = Known(START_MS, START_MS + recorder.observed_ms, _header(row, told, recorder))
+    folded = fold(recorder.events, row.name, SIM, known)
+    return Result(recorder.events, folded.handovers, folded.outcome)
+
+
+_STORES: dict[str, list[MemoryStore]] = {}
+"""Used ones by engine: to compile the scripts anew would take longer than most runs."""
+
+
+def _take_store(lua: str | None) -> MemoryStore:
+    """One that no other thread uses."""
+    for engine in [lua] if lua else ENGINES:
+        try:
+            return _STORES[engine].pop()
+        except LookupError:
+            continue
+    return MemoryStore(lua=lua)
+
+
+def _header(row: Row, told: Outcome, recorder: Recorder) -> dict[str, Any]:
+    scenario = row.scenario
+    settings = attrs.asdict(scenario.settings)
+    for name in ("journal_length", "idle_expiry_ms"):
+        settings.pop(name)
+    return {
+        **settings,
+        "churn": scenario.name,
+        "seed": row.seed,
+        "members": scenario.members,
+        "resources": scenario.resources,
+        "params": row.text,
+        "kernel": VERSION,
+        "status": FAILED if told.failure else OK,
+        "error": told.failure or None,
+        "replay": row.replay,
+        "crashes": recorder.crashes,
+        "pauses": recorder.pauses,
+        "silent_resource_ms": recorder.silent_resource_ms,
+        "duplicates_at_risk": recorder.duplicates_at_risk,
+        "cpu_s": told.cpu_s,
+    }

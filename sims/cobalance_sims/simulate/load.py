@@ -1,0 +1,59 @@
+"""The messages of resources that have no broker here: how many a tenure handled, and how many were on their way when it ended.
+
+It is a queue a resource: messages arrive at random at a rate, are handled one after the other, and wait while nobody has the
+resource. Between two looks it is a fluid; what is in the prefetch buffer at one moment is drawn from a queue played out over
+the last messages before it. A sweep cannot play out every message: that would be most of its time.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import attrs
+
+from cobalance_sims.simulate.distributions import Distribution
+
+PLAYED_OUT = 50
+"""Messages: a queue that is not overloaded has forgotten by then how it began."""
+
+
+@attrs.define(eq=False)
+class Load:
+    """Of all resources of a world."""
+
+    per_s: float
+    """Messages a second and resource."""
+    handle: Distribution
+    prefetch: int
+    random: Random
+    _waiting: dict[str, tuple[float, int]] = attrs.Factory(dict)
+    """Resource → messages that waited, and when."""
+
+    def effort(self, resource: str, since: int, now: int) -> tuple[int, int]:
+        """What a tenure has done that ends now: messages handled, and ms for which its handler was busy."""
+        waited, at = self._waiting.get(resource, (0.0, since))
+        mean_ms = max(self.handle.mean_ms, 0.001)
+        offered = waited + self.per_s / 1000 * max(0, now - at)
+        handled = min(offered, (now - since) / mean_ms)
+        self._waiting[resource] = (offered - handled, now)
+        whole = int(handled + self.random.random())
+        return whole, int(min(whole * mean_ms, now - since) + 0.5)
+
+    def unacked(self, resource: str, since: int, now: int) -> int:
+        """Messages that its consumer has and has not acknowledged at this moment."""
+        waited, at = self._waiting.get(resource, (0.0, since))
+        offered = waited + self.per_s / 1000 * max(0, now - at)
+        backlog = offered - (now - since) / max(self.handle.mean_ms, 0.001)
+        return min(self.prefetch, max(int(backlog), self._in_queue(now - since)))
+
+    def _in_queue(self, most_ms: int) -> int:
+        """Of a queue that began empty a while ago: how many have come and are not through."""
+        if self.per_s <= 0:
+            return 0
+        gap_ms, random, left = 1000 / self.per_s, self.random, []
+        span = min(most_ms, PLAYED_OUT * gap_ms)
+        at = free_at = 0.0
+        while (at := at + random.expovariate(1 / gap_ms)) < span:
+            free_at = max(at, free_at) + self.handle.sample(random)
+            left.append(free_at)
+        return sum(through > span for through in left)

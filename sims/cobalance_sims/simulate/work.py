@@ -1,0 +1,202 @@
+"""What a process does with a resource, when there is no broker: it has it, and takes a while to let go of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import attrs
+
+from cobalance.coordinator.requests import Effort
+from cobalance.member import events as ev
+from cobalance_sims.simulate.habits import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cobalance.member.actions import AbortReason
+    from cobalance_sims.simulate.process import Process
+
+
+@attrs.define(eq=False)
+class Tenure:
+    """A resource as the process works it."""
+
+    resource: str
+    token: int
+    done: int = 0
+    """How far it has come: the offset it would commit."""
+    state: Literal["working", "draining", "closing", "stopping"] = "working"
+    turn: int = 0
+    """Rises whenever what was scheduled for it is void."""
+    abandoned: str = ""
+    since: int = 0
+    """Story time at which it began (Clock.story)."""
+
+
+class Work(Protocol):
+    """Carries out what the session decides, as a :class:`cobalance.group.engine.Work` would."""
+
+    tenures: dict[str, Tenure]
+
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
+        """Begin."""
+
+    def drain(self, resource: str, token: int, within_ms: int) -> None:
+        """Finish: report DrainBegun, then Drained."""
+
+    def resume(self, resource: str, token: int) -> None:
+        """Go on, unless DrainBegun was reported."""
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Stop at once: report Abandoned when that is done, unless it is lost anyway."""
+
+    def die(self) -> None:
+        """The process is gone."""
+
+    def freeze(self) -> None:
+        """The process executes nothing any more."""
+
+    def thaw_connection(self) -> None:
+        """It goes on: what its sockets say is seen first, before any clock."""
+
+    def thaw(self) -> None:
+        """The session has looked at its clocks: what it left is worked again."""
+
+    def hurry(self) -> None:
+        """The trouble is over: what hangs comes to its end."""
+
+    def active(self) -> Iterable[Tenure]:
+        """What it may be touching."""
+
+
+class PlainWork:
+    """Any resource: worked from its start until it is drained or has stopped."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self.tenures: dict[str, Tenure] = {}
+
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
+        """It is worked from now on."""
+        tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
+        self._world.became_active(self._process, tenure)
+        span = self._process.habits.fails_ms_of.get(resource)
+        if span is not None:
+            self._process.later(draw(span, self._world.random), self._fail, (tenure, tenure.token))
+
+    def _fail(self, what: tuple[Tenure, int]) -> None:
+        it = self.find(what[0].resource, what[1])
+        habits, resource = self._process.habits, what[0].resource
+        if resource in habits.fails_ms_of and it is not None and it.state == "working":
+            it.abandoned = habits.fails_as.get(resource, "unworkable")
+            self._stopped(it)
+
+    def active(self) -> list[Tenure]:
+        """An aborted one counts as stopped: its deadline has an allowance, and a call that cannot be cancelled is exempt."""
+        return [it for it in self.tenures.values() if it.state != "stopping"]
+
+    def find(self, resource: str, token: int) -> Tenure | None:
+        """The tenure, if it is still here."""
+        it = self.tenures.get(resource)
+        return it if it is not None and it.token == token else None
+
+    def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
+        """Takes ``drain_ms``, then ``close_ms``."""
+        del within_ms
+        it = self.find(resource, token)
+        if it is None:
+            raise AssertionError(f"{resource} is to be drained, but is not worked here")
+        it.state = "draining"
+        habits = self._process.habits
+        span = habits.drain_ms_of.get(resource, habits.drain_ms)
+        if span is not None:
+            self._later(it, draw(span, self._world.random), self._close)
+
+    def _later(self, it: Tenure, ms: int, do: object) -> None:
+        it.turn += 1
+        self._process.later(ms, self._due, (it, it.turn, do))
+
+    def _due(self, what: tuple[Tenure, int, object]) -> None:
+        it, turn, do = what
+        if it.turn == turn:
+            do(it)  # type: ignore[operator]  # a method of ours
+
+    def _close(self, it: Tenure) -> None:
+        it.state = "closing"
+        self._later(it, draw(self._process.habits.close_ms, self._world.random), self._finish)
+        self._process.deliver(ev.DrainBegun(it.resource, it.token))
+
+    def _finish(self, it: Tenure) -> None:
+        self._forget(it)
+        self._world.watch.drained(self._process, it)
+        self._process.report(ev.Drained(it.resource, it.token, 0, 0, it.done or None, self._effort(it)))
+
+    def _effort(self, it: Tenure) -> Effort | None:
+        load = self._world.load
+        return None if load is None else Effort(*load.effort(it.resource, it.since, self._world.clock.story))
+
+    def resume(self, resource: str, token: int) -> None:
+        """The drain is off, if it has not got too far."""
+        it = self.find(resource, token)
+        if it is not None and it.state == "draining":
+            it.turn += 1
+            it.state = "working"
+
+    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
+        """Takes ``stop_ms``."""
+        it = self.find(resource, token)
+        if it is None:
+            raise AssertionError(f"{resource} is to be aborted, but is not worked here")
+        self._world.became_idle(self._process, it)
+        self._world.watch.ended(self._process, it, reason)
+        it.state, it.abandoned = "stopping", reason
+        span = self._process.habits.stop_ms
+        if reason == "lost":
+            self._effort(it)
+            self._forget(it)
+        elif span is not None:
+            self._later(it, draw(span, self._world.random), self._stopped)
+
+    def _stopped(self, it: Tenure) -> None:
+        self._forget(it)
+        self._process.report(ev.Abandoned(it.resource, it.token, it.abandoned, self._effort(it)))
+
+    def _forget(self, it: Tenure) -> None:
+        it.turn += 1
+        if it.state != "stopping":
+            self._world.became_idle(self._process, it)
+        if self.tenures.get(it.resource) is it:
+            del self.tenures[it.resource]
+
+    def hurry(self) -> None:
+        """Drains finish, and calls that cannot be cancelled return."""
+        for it in self.tenures.values():
+            if it.state == "draining":
+                self._later(it, 1, self._close)
+            elif it.state == "stopping":
+                self._later(it, 1, self._stopped)
+
+    def freeze(self) -> None:
+        """A frozen process touches nothing."""
+        for it in self.active():
+            self._world.became_idle(self._process, it)
+            self._world.watch.ended(self._process, it, "frozen")
+
+    def thaw_connection(self) -> None:
+        """It has none."""
+
+    def thaw(self) -> None:
+        """What its session did not take away at once is worked again."""
+        for it in self.active():
+            self._world.became_active(self._process, it)
+
+    def die(self) -> None:
+        """Nothing is worked any more."""
+        for it in self.active() if self._process.running else ():
+            self._world.became_idle(self._process, it)
+            self._world.watch.ended(self._process, it, "died")
+        for it in self.tenures.values():
+            it.turn += 1
+            self._effort(it)
+        self.tenures.clear()

@@ -1,0 +1,160 @@
+"""What must be true of a single call, whatever came before it: what was on record, what was asked, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cobalance.coordinator.requests import Commit, Release, Request, SetResources
+from proof.explore.coordinator import Outcome
+from proof.explore.records import Records
+from proof.explore.scope import GROUP_MS
+
+Rule = Callable[[Records, Request, Outcome, Records], str]
+
+
+def wrong_with(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """The first rule that is broken; empty when there is none."""
+    if outcome.reply.status != "OK":
+        return ""
+    return next((wrong for rule in RULES if (wrong := rule(was, request, outcome, now))), "")
+
+
+def _overtaken(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, requests: a lower number is refused as STALE."""
+    del outcome, now
+    last = was.last_request(request.header.member)
+    if request.header.number < last:
+        return f"a {request.payload.verb} is executed although its sender has gone on since"
+    return ""
+
+
+def _joined_again(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Promise S7: a member id joins once; a tombstone keeps a late join from making a ghost."""
+    del request, now
+    joined = {entry["member"] for entry in outcome.journal if entry["kind"] == "joined"}
+    return next((f"{name} joins again" for name in sorted(joined & was.members.keys())), "")
+
+
+def _repeated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, requests: a repeat gets the same answer."""
+    del now
+    member, last = request.header.member, was.last_request(request.header.member)
+    if request.header.number != last or not isinstance(request.payload, Commit | Release | SetResources):
+        return ""
+    first = was.scalars.get(f"a:{member}", "")
+    again = " ".join(outcome.reply.results)
+    return f"a repeated {request.payload.verb} is answered {again} instead of {first}" if first != again else ""
+
+
+def _unfinished(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, handover: a release is refused while delivered > committed."""
+    del was, now
+    if isinstance(request.payload, Release):
+        for item, result in zip(request.payload.items, outcome.reply.results, strict=True):
+            if result == "OK" and not item.reason and item.delivered > item.committed:
+                return f"a release of {item.resource} is accepted as finished, with something left uncommitted"
+    return ""
+
+
+def _undated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, handover: the reply that carries a revocation arms its deadline."""
+    del was, request, now
+    undated = [it.resource for it in outcome.reply.changes if it.kind == "revoke" and not it.deadline_ms]
+    return f"{undated[0]} is asked back without a deadline" if undated else ""
+
+
+def _overdue(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Promise L2: no call passes a deadline by."""
+    del request, was
+    if outcome.reply.more or now.number("recovering"):
+        return ""
+    late = [name for name, it in sorted(now.resources.items()) if 0 < it.deadline <= GROUP_MS]
+    return f"the deadline of {late[0]} has passed, and nothing comes of it" if late else ""
+
+
+def _lowered(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, claims: the highest token wins."""
+    del request, now
+    for entry in outcome.journal:
+        record = was.resources.get(entry.get("resource", ""))
+        if entry["kind"] == "claimed" and record is not None and int(entry["token"]) < record.token:
+            return f"a claim of {entry['resource']} is kept although a higher token is on record"
+    return ""
+
+
+_MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
+
+
+def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, claims: while recovering nothing is revoked, removed, cancelled or granted."""
+    del request
+    moved = [entry["kind"] for entry in outcome.journal if entry["kind"] in _MOVED]
+    if moved and was.number("recovering") and now.number("recovering"):
+        return f"{moved[0]} is journalled while the group recovers"
+    return ""
+
+
+def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, assignment 7: a lower version of the resource list is ignored, unless the higher one was never complete and who began it
+    has ended.
+    """
+    del now
+    walker = was.scalars.get("walker", "")
+    is_given_up = walker != "" and (walker not in was.members or not was.members[walker].is_live)
+    payload, newest = request.payload, was.number("list_complete" if is_given_up else "list_version")
+    is_first = request.header.number > was.last_request(request.header.member)
+    if is_first and isinstance(payload, SetResources) and payload.version < newest:
+        taken = outcome.reply.results[0] != "IGNORED"
+        return f"list {payload.version} is taken although the group has {newest}" if taken else ""
+    return ""
+
+
+def _forced(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, settle order: deadlines first would force moves needlessly. Who has to be given another in the very same call
+    could have kept what was taken; but for eager mode, which takes everything and deals it anew.
+    """
+    del request
+    if was.scalars.get("mode") == "eager":
+        return ""
+    forced = [entry for entry in outcome.journal if entry["kind"] == "forced"]
+    losers = {it["member"] for it in forced if not was.resources[it["resource"]].removing}
+    for entry in outcome.journal:
+        if entry["kind"] == "granted" and entry["member"] in losers:
+            record = now.resources.get(entry["resource"])
+            if record is not None and record.rank != "0":  # a pinned one went to whoever did not give it up
+                return f"{entry['member']} is deprived by force, and given {entry['resource']} in the same call"
+    return ""
+
+
+def _takers(records: Records) -> set[str]:
+    return {name for name, it in records.members.items() if it.status == "active" and it.capacity > 0}
+
+
+def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+    """Design, handover: the giver of unfinished work is not chosen again for a while unless it is alone."""
+    del request
+    active = _takers(was) & _takers(now)
+    for entry in outcome.journal:
+        record = was.resources.get(entry.get("resource", ""))
+        if entry["kind"] != "granted" or record is None:
+            continue
+        giver, _, until = record.avoid.partition("@")
+        others = {it for it in active - {giver} if now.can_work(it, entry["resource"])}
+        if giver == entry["member"] and int(until.partition("@")[0] or "0") > GROUP_MS and others:
+            return f"{entry['resource']} goes back to {giver}, who gave it up"
+    return ""
+
+
+RULES: tuple[Rule, ...] = (
+    _overtaken,
+    _joined_again,
+    _repeated,
+    _unfinished,
+    _undated,
+    _overdue,
+    _lowered,
+    _unsettled,
+    _outdated,
+    _forced,
+    _given_back,
+)

@@ -1,0 +1,184 @@
+"""``make explore``: scopes or a tier of them, and the replay of what they executed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import attrs
+
+from proof.explore.replay import Engine, Memory, RealRedis, Replayed, digest_of, replay
+from proof.explore.scope import SCOPES
+from proof.explore.search import Result, Search
+from proof.explore.story import Story
+from proof.explore.tier import TIERS, complaints
+from proof.explore.world import World
+
+LUAS = ("luajit21", "lua51", "lua54")
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """What one process does: explore a scope, and replay what that executed."""
+
+    scope: str
+    seconds: float | None = None
+    liveness: bool = True
+    lua: str | None = None
+    redis_url: str | None = None
+    """Replay on this Redis and on all Luas; its data is removed."""
+    sample: int = 1
+    """Replay every so manieth execution."""
+
+
+@attrs.frozen
+class Report:
+    """What came of it."""
+
+    result: Result
+    story: str
+    replays: tuple[Replayed, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """No promise broken, no engine disagrees."""
+        return self.result.found is None and not any(it.mismatches for it in self.replays)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Explores the scopes named, or those of a tier, several processes at a time; 0 if all is well, 1 if not, 2 for wrong
+    arguments.
+    """
+    options = _parser().parse_args(args)
+    unknown = [name for name in options.scopes if name not in SCOPES]
+    if unknown:
+        sys.stderr.write(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}\n")
+        return 2
+    is_tier = not options.scopes
+    options.scopes = options.scopes or TIERS[options.tier]
+    began = time.monotonic()
+    reports: list[Report] = []
+    for report in _with_redis(options) if options.replay else _run_all(options, None):
+        reports.append(report)
+        sys.stdout.write(text(report) + "\n")
+        sys.stdout.flush()
+        if options.json:
+            Path(options.json).write_text(json.dumps([attrs.asdict(it) for it in reports], indent=1), "utf-8")
+    wrong = complaints([report.result for report in reports]) if is_tier and not options.safety_only else []
+    if is_tier:
+        verdict = f"tier {options.tier}: {'NOT ' if wrong else ''}proven, {time.monotonic() - began:.0f} s"
+        sys.stdout.write("\n".join([*wrong, verdict]) + "\n")
+    return 0 if all(report.is_well for report in reports) and not wrong else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make explore", description="Visits every interleaving of small groups.")
+    parser.add_argument("scopes", nargs="*", help=f"instead of a tier; there are {', '.join(SCOPES)}")
+    tiers = "; ".join(f"{name}: {', '.join(scopes)}" for name, scopes in TIERS.items())
+    parser.add_argument(
+        "--tier", choices=sorted(TIERS), default="ci", help=f"which scopes together (default ci). {tiers}"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="stop each scope after this time; the result then says incomplete"
+    )
+    parser.add_argument("--safety-only", action="store_true", help="without the fair closure of every state")
+    parser.add_argument(
+        "--replay", action="store_true", help="then replay all executions on a real Redis and on all Luas"
+    )
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="replay every Nth execution only")
+    parser.add_argument("--lua", choices=LUAS, help="which Lua explores")
+    parser.add_argument("--processes", type=int, default=2, help="default 2")
+    parser.add_argument("--json", help="write the figures to this file")
+    return parser
+
+
+def _with_redis(options: argparse.Namespace) -> Iterator[Report]:
+    """Each scope has a Redis of its own, or they would take each other's data away."""
+    from cobalance import servers
+
+    running: list[servers.OwnRedis] = []
+    try:
+        for _ in options.scopes:
+            running.append(servers.private_redis())  # noqa: PERF401  # what was started is ended even if the next one fails
+        yield from _run_all(options, [server.url for server in running])
+    finally:
+        for server in running:
+            server.close()
+
+
+def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Report]:
+    work = [
+        Work(
+            scope=name,
+            seconds=options.seconds,
+            liveness=not options.safety_only,
+            lua=options.lua,
+            redis_url=urls[number] if urls else None,
+            sample=options.sample,
+        )
+        for number, name in enumerate(options.scopes)
+    ]
+    if len(work) == 1:
+        yield run(work[0])
+        return
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run, work)
+
+
+def run(work: Work) -> Report:
+    """One scope."""
+    world = World(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)
+    result = Search(world, liveness=work.liveness, seconds=work.seconds).run(_progress(work.scope))
+    story = Story(world).tell(result.found) if result.found else ""
+    return Report(result, story, _replays(world, work.redis_url, work.sample) if work.redis_url else ())
+
+
+def _replays(world: World, url: str, every: int) -> tuple[Replayed, ...]:
+    server = RealRedis(url)
+    engines: list[Engine] = [server, *(Memory(lua) for lua in LUAS)]
+    try:
+        return tuple(replay(world.coordinator, engine, every=every) for engine in engines)
+    finally:
+        server.close()
+
+
+def _progress(name: str) -> Callable[[int, int, int], None]:
+    def tell(depth: int, states: int, waiting: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{name}: depth {depth}, {states:,} states, {waiting:,} waiting ")
+
+    return tell
+
+
+def text(report: Report) -> str:
+    """The figures in lines, the counterexample below."""
+    it = report.result
+    verdict = "BROKEN" if it.found else ("complete" if it.is_complete else "incomplete: time is up")
+    figures = (
+        f"{it.scope}: {verdict}, {it.states:,} states, {it.transitions:,} transitions, depth {it.depth}, "
+        f"{it.executions:,} distinct executions, {it.seconds:.1f} s ({it.cpu_seconds:.1f} s of CPU)"
+    )
+    lines = [figures, *_followed(it), _kinds(it)]
+    for replayed in report.replays:
+        bad = replayed.mismatches
+        lines.append(
+            f"  {replayed.engine}: {replayed.executions:,} replayed, {len(bad)} mismatches, {replayed.seconds:.1f} s"
+        )
+        lines += [f"    {bad[0].script} {bad[0].args}\n    {bad[0].expected}\n    {bad[0].got}"] if bad else []
+    return "\n".join([*lines, report.story] if report.story else lines)
+
+
+def _followed(it: Result) -> Iterator[str]:
+    if it.closures:
+        wedged = ", ".join(f"{count:,} with {slot} never draining" for slot, count in it.closures.items() if slot)
+        yield f"  fair continuations: from {it.closures['']:,} states, and again where its drains were needed: {wedged}"
+
+
+def _kinds(it: Result) -> str:
+    return "  reached: " + ", ".join(f"{kind} {count:,}" for kind, count in it.reached.items())

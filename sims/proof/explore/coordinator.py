@@ -1,0 +1,162 @@
+"""The production scripts on the in-memory Redis, each distinct (data, script, arguments) run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import intern
+
+import attrs
+
+from cobalance.coordinator.memory.store import MemoryStore, Snapshot
+from cobalance.coordinator.replies import CoordinatorReply, decode
+from cobalance.coordinator.requests import Request
+from cobalance.coordinator.scripts import load
+from cobalance.coordinator.state import State
+from cobalance.coordinator.transport import CERTAIN, DOUBTED, Reply, Script
+from cobalance.errors import ScriptFailed
+from proof.explore import dump
+from proof.explore.pool import Pool
+from proof.explore.scope import GROUP_MS, Scope
+
+MOST_SNAPSHOTS = 5_000
+
+
+@attrs.frozen(eq=False)
+class Outcome:
+    """What one execution did."""
+
+    reply: CoordinatorReply
+    reply_number: int
+    """Equal replies have one number."""
+    after: int
+    """The part that the data is afterwards, before any renaming."""
+    journal: tuple[dict[str, str], ...]
+    granted: tuple[tuple[str, int, str], ...] = ()
+    """Resource, token, member of the tenures it began."""
+    digest: bytes = b""
+    """Of reply and data, if they are to be compared with a replay."""
+    wrong: str = ""
+    """What the script failed of."""
+    writes: int = 0
+    """At how many places it could have died."""
+
+
+@attrs.frozen
+class Execution:
+    """One distinct call, for the replay."""
+
+    before: int
+    script: str
+    args: tuple[str, ...]
+    dies_at: int = 0
+    """The write at which the script ends; 0 is not at all."""
+
+
+class Coordinator:
+    """Scripts by verb, data by part number."""
+
+    def __init__(
+        self, scope: Scope, pool: Pool, lua: str | None = None, digest: Callable[[Reply, State], bytes] | None = None
+    ) -> None:
+        self.scope, self.pool = scope, pool
+        self.store = MemoryStore(lua=lua, clock_us=lambda: GROUP_MS * 1000, identity="")
+        self.canonical = dump.Canonical(scope.group, has_lists=bool(scope.lists))
+        self.outcomes: dict[Execution, Outcome] = {}
+        self._digest = digest
+        self._heard: dict[tuple[int, str, int], int] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+        self._replies: dict[CoordinatorReply, int] = {}
+
+    def execute(self, before: int, identity: str, request: Request, dies_at: int = 0) -> Outcome:
+        """Runs a request on the data of a part; the script may die at one of its writes."""
+        script, args = load(request.payload.verb), request.args()
+        outcome = self.run(before, script, (identity, *args), dies_at)
+        if DOUBTED in outcome.wrong:  # As a transport does it: the identity is read for this very call.
+            outcome = self.run(before, script, (CERTAIN + identity, *args), dies_at)
+        return outcome
+
+    def run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int = 0) -> Outcome:
+        """Runs a script; `args` begin with the server's identity."""
+        key = Execution(before, script.name, args, dies_at)
+        found = self.outcomes.get(key)
+        if found is None:
+            found = self.outcomes[key] = self._run(before, script, args, dies_at)
+        return found
+
+    def _run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int) -> Outcome:
+        self.restore(before)
+        known = len(journal_of(self.store.dump())) if self._is_torn(before) else 0
+        self.store.die_at(dies_at)
+        try:
+            reply = self.store.run(script, dump.KEYS, args)
+        except ScriptFailed as failed:
+            if DOUBTED in str(failed) or not dies_at:
+                digest = b"" if self._digest is None else self._digest(refusal(failed), self.store.dump())
+                return Outcome(CoordinatorReply(status="OK"), -1, before, (), digest=digest, wrong=str(failed))
+            return self._dead(known)
+        state = self.store.dump()
+        digest = b"" if self._digest is None else self._digest(reply, state)
+        decoded, journal = decode(reply), journal_of(state)[known:]
+        number = self._replies.setdefault(decoded, len(self._replies))
+        after = self.pool.add(*self.canonical.encode(state))
+        return Outcome(decoded, number, after, journal, granted(journal), digest, writes=self.store.writes)
+
+    def _dead(self, known: int) -> Outcome:
+        """What it wrote before remains."""
+        state = self.store.dump()
+        journal, after = journal_of(state)[known:], self.pool.add(*self.canonical.encode(state))
+        return Outcome(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
+
+    def _is_torn(self, part: int) -> bool:
+        return any("\x1fpulse\x1ftorn " in text for text in self.pool.parts[part].skeleton)
+
+    def restore(self, part: int) -> None:
+        """Puts the data of a part in place."""
+        snapshot = self._snapshots.get(part)
+        if snapshot is not None:
+            self.store.restore(snapshot)
+            return
+        self.store.restore(self.state(part))
+        if len(self._snapshots) >= MOST_SNAPSHOTS:
+            self._snapshots.clear()
+        self._snapshots[part] = self.store.snapshot()
+
+    def state(self, part: int) -> State:
+        """The data of a part."""
+        it = self.pool.parts[part]
+        return dump.decode(it.skeleton, it.numbers)
+
+    def heard(self, part: int, member: str, cursor: int) -> int:
+        """The data once a member has heard its last answer, and its changes up to a version."""
+        key = (part, member, cursor)
+        if key not in self._heard:
+            state = dump.without_heard(self.state(part), member, cursor)
+            self._heard[key] = self.pool.add(*self.canonical.encode(state))
+        return self._heard[key]
+
+    def aged(self, part: int) -> int:
+        """The data one tick later."""
+        it = self.pool.parts[part]
+        return self.pool.add(*self.canonical.encode(dump.decode(it.skeleton, self.pool.aged(part))))
+
+
+def journal_of(state: State) -> tuple[dict[str, str], ...]:
+    """The journal entries in a dump."""
+    for key in state:
+        if key.key.endswith(b":journal"):
+            return tuple(_fields(fields) for fields in key.contents[2::2])
+    return ()
+
+
+def granted(journal: tuple[dict[str, str], ...]) -> tuple[tuple[str, int, str], ...]:
+    """The tenures that began: resource, token, member."""
+    return tuple((it["resource"], int(it["token"]), it["member"]) for it in journal if it["kind"] == "granted")
+
+
+def _fields(flat: tuple[bytes, ...]) -> dict[str, str]:
+    return {intern(flat[i].decode()): intern(flat[i + 1].decode()) for i in range(0, len(flat), 2)}
+
+
+def refusal(failed: ScriptFailed) -> Reply:
+    """The error that a script answered with, in Redis's words."""
+    return str(failed).partition(" failed: ")[2].encode()

@@ -1,0 +1,149 @@
+"""What the checks remember along a path, and what may still happen on it."""
+
+from __future__ import annotations
+
+import attrs
+
+from proof.explore.codec import LOSABLE, Encoder, decode
+from proof.explore.coordinator import Outcome
+from proof.explore.pool import Pool
+from proof.explore.process import Step
+from proof.explore.scope import DEEDS, FAULTS, Scope
+
+
+@attrs.define
+class Memory:
+    """A path's past as far as it matters, and what is left of its allowances."""
+
+    budgets: dict[str, int]
+    faults: int
+    deeds: int
+    events: int
+    server: int = 1
+    """Which Redis answers."""
+    list_version: int = 1
+    highest: dict[str, int] = attrs.field(factory=dict)
+    """The highest token ever granted or worked, by resource."""
+    acknowledged: dict[str, int] = attrs.field(factory=dict)
+    """The highest offset a commit was acknowledged for, by resource."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> Memory:
+        """Nothing has happened yet."""
+        return cls(dict(scope.budgets), scope.faults, scope.deeds, scope.events).spent()
+
+    @property
+    def identity(self) -> str:
+        """Of the server that answers now."""
+        return f"redis-{self.server}"
+
+    def allows(self, what: str) -> bool:
+        """Whether this may still happen; what has no budget always may."""
+        return self.budgets.get(what, 0) > 0
+
+    @property
+    def can_lose_data(self) -> bool:
+        """Whether Redis may still lose its data."""
+        return self.allows("flush")
+
+    def less(self, what: str, server: int = 0) -> Memory:
+        """Once it has happened; on another server, if it does."""
+        return attrs.evolve(
+            self,
+            budgets={name: left - (name == what) for name, left in self.budgets.items()},
+            faults=self.faults - (what in FAULTS),
+            deeds=self.deeds - (what in DEEDS),
+            events=self.events - (what in FAULTS or what in DEEDS),
+            server=self.server + server,
+            list_version=self.list_version + (what == "relist"),
+        ).spent()
+
+    def spent(self) -> Memory:
+        """Of what can no longer happen nothing is left, so that paths which differ only there meet."""
+        faults, deeds = min(self.faults, self.events), min(self.deeds, self.events)
+        budgets = {
+            name: 0 if (name in FAULTS and not faults) or (name in DEEDS and not deeds) else left
+            for name, left in self.budgets.items()
+        }
+        if not any(budgets[name] for name in budgets if name in FAULTS):
+            faults = 0
+        if not any(budgets[name] for name in budgets if name in DEEDS):
+            deeds = 0
+        return attrs.evolve(self, budgets=budgets, faults=faults, deeds=deeds, events=min(self.events, faults + deeds))
+
+
+class Memories:
+    """Memories by part number."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._memories: dict[int, Memory] = {}
+        self._used: dict[tuple[int, str, int], int] = {}
+        self._granted: dict[tuple[int, Outcome], tuple[int, str]] = {}
+        self._begun: dict[tuple[int, Step], tuple[int, str]] = {}
+
+    def add(self, memory: Memory) -> int:
+        """The part of a memory."""
+        encoder = Encoder()
+        skeleton = encoder.encode(memory)
+        if memory.can_lose_data:
+            encoder.numbers.append(1)
+            encoder.kinds.append(LOSABLE)
+        return self._pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
+
+    def look(self, part: int) -> Memory:
+        """What is remembered; not to be changed."""
+        found = self._memories.get(part)
+        if found is None:
+            it = self._pool.parts[part]
+            found = self._memories[part] = decode(it.skeleton, iter(it.numbers))
+        return found
+
+    def use(self, part: int, what: str, server: int = 0) -> int:
+        """Takes one from a budget, if there is one."""
+        key = (part, what, server)
+        if key not in self._used:
+            self._used[key] = self.add(self.look(part).less(what, server)) if self.look(part).allows(what) else part
+        return self._used[key]
+
+    def calm(self, part: int) -> int:
+        """What the checks remember and what else could happen makes no difference any more."""
+        return self.add(Memory({}, 0, 0, 0, server=self.look(part).server))
+
+    def granted(self, part: int, outcome: Outcome) -> tuple[int, str]:
+        """After an execution; what is wrong with it, if tokens do not rise with each grant, whatever happened to the data."""
+        if not outcome.granted:
+            return part, ""
+        found = self._granted.get((part, outcome))
+        if found is None:
+            found = self._granted[part, outcome] = self._grant(part, outcome)
+        return found
+
+    def _grant(self, part: int, outcome: Outcome) -> tuple[int, str]:
+        highest = dict(self.look(part).highest)
+        for name, token, member in outcome.granted:
+            if token <= highest.get(name, 0):
+                return part, f"the token of {name} does not rise when it is granted to {member}"
+            highest[name] = token
+        return self.add(attrs.evolve(self.look(part), highest=dict(sorted(highest.items())))), ""
+
+    def begun(self, part: int, step: Step) -> tuple[int, str]:
+        """After a process's step; what is wrong with it, if it begins something under an old token or from an old offset."""
+        if not (step.started or step.acknowledged):
+            return part, ""
+        found = self._begun.get((part, step))
+        if found is None:
+            found = self._begun[part, step] = self._begin(part, step)
+        return found
+
+    def _begin(self, part: int, step: Step) -> tuple[int, str]:
+        memory = self.look(part)
+        acknowledged = dict(memory.acknowledged)
+        for name, offset in step.acknowledged:
+            acknowledged[name] = max(offset, acknowledged.get(name, 0))
+        for name, token, committed in step.started:
+            if (committed or 0) < acknowledged.get(name, 0):
+                return part, f"{name} starts below the offset that was acknowledged"
+            if token < memory.highest.get(name, 0):
+                return part, f"{name} starts under a token below the highest"
+        return self.add(attrs.evolve(memory, acknowledged=dict(sorted(acknowledged.items())))), ""

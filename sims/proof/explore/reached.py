@@ -1,0 +1,84 @@
+"""What an exploration came through, in counts, and what a tier must have come through: a promise kept where nothing went wrong
+proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from proof.explore.coordinator import Execution, Outcome
+from proof.explore.process import Step
+from proof.explore.world import World
+
+LIFE = ("start", "restart", "answer", "wake", "finish", "begin", "commit", "leave", "relist", "tick")
+FAULTS = ("crash", "pause", "resume", "cut", "heal", "lost", "reply", "late", "arrive", "empty", "replace")
+
+CALLS = ("join", "join with claims", "set_resources", "heartbeat", "release", "commit", "leave")
+"""Not ``tick``: a heartbeat is due at each tick of the clock, and settles the same."""
+
+ANSWERS = ("REJOIN", "ENDED", "STALE", "FENCED", "repeat")
+
+ABORTS = ("fenced", "deadline")
+"""``fenced`` is the member that fences itself when its lease is over."""
+
+JOURNAL = (
+    *("incarnation", "recovered", "claimed", "refused", "joined", "left", "expired_member", "coordinator"),
+    *("added", "removing", "removed", "granted", "withdrawn", "revoking", "cancelled"),
+    *("released", "abandoned", "forced", "expired", "leaving"),
+)
+
+REQUIRED = (
+    *LIFE,
+    *FAULTS,
+    *(f"call {it}" for it in CALLS),
+    *(f"answer {it}" for it in ANSWERS),
+    *(f"abort {it}" for it in ABORTS),
+    *(f"journal {it}" for it in JOURNAL),
+)
+"""Every kind that the scopes of a tier must reach, one or another of them."""
+
+
+def missing(counts: Iterable[Counter[str]]) -> list[str]:
+    """The kinds that no exploration reached."""
+    together = sum(counts, Counter[str]())
+    return [kind for kind in REQUIRED if not together[kind]]
+
+
+def reached(world: World) -> Counter[str]:
+    """What distinct executions and distinct steps of processes came to, the fair closures' included."""
+    out: Counter[str] = Counter()
+    for execution, outcome in world.coordinator.outcomes.items():
+        out.update(_of_call(execution, outcome))
+        if _is_repeat(world, execution):
+            out["answer repeat"] += outcome.reply.status == "OK"
+    for step in world.processes.steps():
+        out.update(_of_step(step))
+    return out
+
+
+def _of_call(execution: Execution, outcome: Outcome) -> Iterator[str]:
+    if outcome.wrong:
+        return  # it asked for the server's identity anew, and did nothing
+    yield f"call {execution.script}"
+    if execution.script == "join" and len(execution.args) > _JOIN_WORDS:
+        yield "call join with claims"
+    yield f"answer {outcome.reply.status}"
+    if "FENCED" in outcome.reply.results:
+        yield "answer FENCED"
+    for entry in outcome.journal:
+        yield f"journal {entry['kind']}"
+
+
+_JOIN_WORDS = 21
+"""Arguments of a join without claims."""
+
+
+def _is_repeat(world: World, execution: Execution) -> bool:
+    member, number = execution.args[2:4]
+    return world.checks.facts(execution.before).records.last_request(member) == int(number)
+
+
+def _of_step(step: Step) -> Iterator[str]:
+    for reason in step.aborted:
+        yield f"abort {reason}"

@@ -1,0 +1,138 @@
+"""Breadth first through all states of a scope. What is visited is kept as 64-bit hashes, and as a parent for each."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+
+from proof.explore.fair import NOBODY, beginning
+from proof.explore.liveness import Closure
+from proof.explore.pool import Ids
+from proof.explore.reached import reached
+from proof.explore.world import Action, World
+
+
+@attrs.frozen
+class Found:
+    """A promise that was broken, and the shortest way there."""
+
+    wrong: str
+    path: tuple[Action, ...]
+    closure: tuple[Action, ...] = ()
+    """What happened after that, when all trouble had ended."""
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """What an exploration came to."""
+
+    scope: str
+    states: int
+    transitions: int
+    depth: int
+    seconds: float
+    cpu_seconds: float
+    executions: int
+    """Distinct (data, script, arguments)."""
+    is_complete: bool
+    closures: dict[str, int]
+    """From how many states the fair continuation was followed to an even group: in all (under no name), and with one process
+    never draining, by its letter, wherever the first continuation needed its drains."""
+    found: Found | None
+    reached: Counter[str]
+    """How often each kind of transition was taken, and what :mod:`reached` counts."""
+
+
+class Search:
+    """One exploration."""
+
+    def __init__(self, world: World, *, liveness: bool = True, seconds: float | None = None) -> None:
+        self._world = world
+        self._closure = Closure(world) if liveness else None
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._index: dict[int, int] = {}
+        self._hashes = array("q")
+        self._parents = array("q")
+        self._reached: Counter[str] = Counter()
+        self._transitions = self._depth = 0
+        self._found: Found | None = None
+
+    def run(self, progress: Callable[[int, int, int], None] | None = None) -> Result:
+        """Explores until nothing is left, a promise is broken, or the time is up; `progress` hears depth, states, waiting."""
+        began, cpu = time.monotonic(), time.process_time()
+        frontier = [beginning(self._world)]
+        self._note(frontier[0], -1)
+        while frontier and self._found is None and not self._is_late():
+            self._depth += 1
+            frontier = self._level(frontier)
+            if progress is not None:
+                progress(self._depth, len(self._hashes), len(frontier))
+        return Result(
+            scope=self._world.scope.name,
+            states=len(self._hashes),
+            transitions=self._transitions,
+            depth=self._depth,
+            seconds=time.monotonic() - began,
+            cpu_seconds=time.process_time() - cpu,
+            executions=len(self._world.coordinator.outcomes),
+            is_complete=not frontier,
+            closures=self._closures(),
+            found=self._found,
+            reached=self._reached + reached(self._world),
+        )
+
+    def _is_late(self) -> bool:
+        return self._end is not None and time.monotonic() > self._end
+
+    def _closures(self) -> dict[str, int]:
+        if self._closure is None:
+            return {}
+        followed, slots = self._closure.followed, self._world.scope.slots
+        return {"": followed[NOBODY], **{slot: followed[at] for at, slot in enumerate(slots, 1)}}
+
+    def _level(self, frontier: list[Ids]) -> list[Ids]:
+        following: list[Ids] = []
+        for state in frontier:
+            if self._is_late():
+                return [*following, state]
+            self._expand(state, following)
+            if self._found is not None:
+                break
+        return following
+
+    def _expand(self, state: Ids, following: list[Ids]) -> None:
+        parent = self._index[hash(state)]
+        if self._closure is not None and (wrong := self._closure.check(state)):
+            self._found = Found(wrong, self._path(parent), tuple(self._closure.path))
+            return
+        for successor in self._world.successors(state):
+            self._transitions += 1
+            self._reached[successor.action[0]] += 1
+            if successor.wrong:
+                self._found = Found(successor.wrong, (*self._path(parent), successor.action))
+                return
+            if hash(successor.state) not in self._index:
+                self._note(successor.state, parent)
+                following.append(successor.state)
+
+    def _note(self, state: Ids, parent: int) -> None:
+        self._index[hash(state)] = len(self._hashes)
+        self._hashes.append(hash(state))
+        self._parents.append(parent)
+
+    def _path(self, index: int) -> tuple[Action, ...]:
+        """The actions that lead to a state: only hashes are kept, so each step is found again by trying all."""
+        hashes = []
+        while index > 0:
+            hashes.append(self._hashes[index])
+            index = self._parents[index]
+        state, actions = beginning(self._world), []
+        for wanted in reversed(hashes):
+            step = next(it for it in self._world.successors(state) if not it.wrong and hash(it.state) == wanted)
+            actions.append(step.action)
+            state = step.state
+        return tuple(actions)

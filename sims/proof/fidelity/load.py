@@ -1,0 +1,50 @@
+"""The messages of a story, as data: when each is published, to which partition, and how long its handler takes.
+
+Both tellings take the very same messages, so handler times are no chance that would have to be averaged away.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import attrs
+
+from proof.fidelity.story import Story
+
+
+@attrs.frozen(order=True)
+class Message:
+    """One message. Of each partition they are published in this order, numbered from 1."""
+
+    at_ms: int
+    partition: int
+    handle_ms: int
+
+    def body(self, number: int) -> bytes:
+        """As it is published."""
+        return f"{self.partition} {number} {self.handle_ms}".encode()
+
+
+def read(body: bytes) -> tuple[int, int, int]:
+    """Partition, number and handler time of a message, from its body."""
+    partition, number, handle_ms = map(int, body.split())
+    return partition, number, handle_ms
+
+
+def messages(story: Story, seed: int) -> list[Message]:
+    """All of them, in order. They come at random times at an even rate (Poisson), to each partition on its own."""
+    random = Random(f"{story.name} {seed}")
+    every = 1000.0 / story.rate
+    load = []
+    for partition in range(story.partitions):
+        at = random.expovariate(1.0) * every
+        while at < story.length_ms:
+            load.append(Message(int(at), partition, story.handler.sample(random)))
+            at += random.expovariate(1.0) * every
+    slow = [
+        Message(step.at_ms, partition, step.for_ms)
+        for step in story.steps
+        if step.kind == "slow"
+        for partition in range(story.partitions)
+    ]
+    return sorted([*load, *slow])

@@ -1,0 +1,296 @@
+"""What single things take on this machine, measured plainly before the story is told: nothing here is fitted to the story's figures.
+
+A call is what the engine's caller thread makes of it: handed over by one thread, run by Redis, handed back. A hint is counted from before
+PUBLISH to the other thread that waits for it. A channel is opened, proven, subscribed and closed by the production consumer. The
+rest is taken from the journal and the diaries of real member processes: they share idle partitions as they come and go, which
+shows what Python takes between their threads, and handle messages of a known length.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import redis
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import hint_channel
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
+from cobalance.journal import Journal, JournalEntry
+from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from proof.fidelity.diary import Line
+from proof.fidelity.failure import TruthFailed
+
+if TYPE_CHECKING:
+    from proof.fidelity.stage import MemberProcess, Stage
+
+CALLS = 200
+CHANNELS = 30
+MEMBERS = 3
+MESSAGES_EACH = 10
+KNOWN_MS = 50
+"""What the handlers of the measured messages take."""
+
+WAIT_S = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class Machine:
+    """Samples are in ms, in order."""
+
+    call_ms: tuple[float, ...]
+    hint_ms: tuple[float, ...]
+    open_ms: tuple[float, ...]
+    close_ms: tuple[float, ...]
+    """Of the channel alone; it is part of ``let_go_ms``, too."""
+    ask_ms: tuple[float, ...]
+    """An idle partition's handover, first part: from the ``revoking`` of the journal to ``on_revoked``: hint, call, and Python."""
+    let_go_ms: tuple[float, ...]
+    """Second part: from ``on_revoked`` to the ``released`` of the journal: the channel is closed, and the call."""
+    tell_ms: tuple[float, ...]
+    """Third part: from ``granted`` to ``on_assigned``: hint, call, and Python."""
+    overrun_ms: tuple[float, ...]
+    """How much longer than it should a handler sleeps."""
+    way_ms: tuple[float, ...]
+    """From before a message is published to its handler."""
+    load: str
+    """The load averages of the machine at the time, and the niceness of this process."""
+
+    def median(self, name: str) -> float:
+        """Of the samples of that name."""
+        samples: tuple[float, ...] = getattr(self, name)
+        return statistics.median(samples)
+
+
+SAMPLED = tuple(it.name for it in attrs.fields(Machine) if it.name != "load")
+
+
+def measure(stage: Stage) -> Machine:
+    """On the servers of this stage, which nobody else uses at the time."""
+    open_ms, close_ms = _channels(stage)
+    members = _members(stage)
+    return Machine(
+        call_ms=_calls(stage),
+        hint_ms=_hints(stage),
+        open_ms=open_ms,
+        close_ms=close_ms,
+        **members,
+        load=conditions(),
+    )
+
+
+def conditions() -> str:
+    """How busy the machine is."""
+    averages = "/".join(f"{it:.1f}" for it in os.getloadavg())
+    return f"{os.cpu_count()} CPUs, load {averages}, nice {os.nice(0)}{_session_nice()}"
+
+
+def _session_nice() -> str:
+    """On a Linux that groups processes by session, it is the group's niceness that counts against other sessions."""
+    try:
+        return f", session {Path('/proc/self/autogroup').read_text().split(' ', 1)[1].strip()}"
+    except (OSError, IndexError):
+        return ""
+
+
+def _ms_since(began_ns: int) -> float:
+    return (time.perf_counter_ns() - began_ns) / 1e6
+
+
+def _sorted(samples: list[float]) -> tuple[float, ...]:
+    return tuple(round(it, 3) for it in sorted(samples))
+
+
+# -- Redis ---------------------------------------------------------------------------------------------------------------
+
+
+def _calls(stage: Stage) -> tuple[float, ...]:
+    """Heartbeats of a member, by another thread, one every 5 ms."""
+    transport = open_transport(stage.redis_url)
+    group = Coordinator(transport, f"{stage.group}-calls")
+    group.create(stage.story.settings)
+    asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+    answered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while (request := asked.get()) is not None:
+            answered.put(group.execute(request))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    samples = []
+    reply = None
+    for number in range(1, CALLS + 2):
+        seen = (reply.incarnation, reply.version, reply.cursor) if reply else ()
+        payload = Heartbeat() if reply else Join(settings=stage.story.settings)
+        began = time.perf_counter_ns()
+        asked.put(Request(Header("by-hand", number, *seen), payload))
+        reply = answered.get(timeout=WAIT_S)
+        samples.append(_ms_since(began))
+        time.sleep(0.005)
+    asked.put(None)
+    thread.join()
+    transport.close()
+    return _sorted(samples[1:])
+
+
+def _hints(stage: Stage) -> tuple[float, ...]:
+    transport = open_transport(stage.redis_url)
+    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+    listener = transport.listen(lambda _, version: heard.put(version))
+    channel = hint_channel(f"{stage.group}-hints", "by-hand")
+    listener.subscribe(channel)
+    samples = []
+    with redis.Redis.from_url(stage.redis_url) as client:
+        heard.get(timeout=WAIT_S)  # the news that it listens
+        for number in range(CALLS):
+            began = time.perf_counter_ns()
+            client.publish(channel, str(number))
+            heard.get(timeout=WAIT_S)
+            samples.append(_ms_since(began))
+            time.sleep(0.005)
+    listener.close()
+    transport.close()
+    return _sorted(samples)
+
+
+# -- RabbitMQ ------------------------------------------------------------------------------------------------------------
+
+
+def _channels(stage: Stage) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Opened and subscribed, then closed, one after the other on one connection."""
+    connection = BrokerConnection(stage.amqp_url, "truth measures")
+    connection.connect()
+    opened, closed = [], []
+    for number in range(CHANNELS):
+        consuming = threading.Event()
+        consumer = PartitionConsumer(
+            connection,
+            stage.topic.queues[number % stage.story.partitions],
+            token=number + 1,
+            on_ready=lambda: None,
+            on_event=_when_consuming(consuming),
+        )
+        began = time.perf_counter_ns()
+        consumer.start()
+        consuming.wait(WAIT_S)
+        opened.append(_ms_since(began))
+        began = time.perf_counter_ns()
+        consumer.release().result(WAIT_S)
+        closed.append(_ms_since(began))
+    connection.close()
+    return _sorted(opened), _sorted(closed)
+
+
+def _when_consuming(consuming: threading.Event) -> Callable[[Event], None]:
+    def hear(event: Event) -> None:
+        if event.state is State.CONSUMING:
+            consuming.set()
+
+    return hear
+
+
+# -- member processes ----------------------------------------------------------------------------------------------------
+
+
+def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
+    """Several share the partitions, messages of a known length are handled one at a time, and the members leave."""
+    name = f"{stage.group}-members"
+    group = Coordinator(stage.transport, name)
+    group.create(stage.story.settings)
+    members = [stage.prepare(f"measured{number}", group=name) for number in range(MEMBERS)]
+    for number, member in enumerate(members, 1):
+        member.wait_ready()
+        member.join()
+        _await_settled(group, stage, number)
+    sent = _publish(stage)
+    _await(lambda: sum(line.kind == "end" for member in members for line in member.lines()) == len(sent))
+    for number, member in enumerate(members, 1):
+        member.leave()
+        member.wait_left()
+        _await_settled(group, stage, MEMBERS - number)
+    way, overrun = _handling(members, sent)
+    lines = [line for member in members for line in member.lines()]
+    return {"way_ms": way, "overrun_ms": overrun, **_handovers(list(Journal(stage.transport, name).entries()), lines)}
+
+
+def _handovers(entries: list[JournalEntry], lines: list[Line]) -> dict[str, tuple[float, ...]]:
+    """Of idle partitions, in three parts."""
+    at = {(entry.kind, entry.token): float(entry.at_ms) for entry in entries}
+    at |= {(line.kind, line.number): line.at_ms for line in lines if line.kind in ("assigned", "revoked")}
+
+    def took(begin: str, end: str) -> tuple[float, ...]:
+        tokens = [token for kind, token in at if kind == begin and (end, token) in at]
+        return _sorted([max(0.0, at[end, token] - at[begin, token]) for token in tokens])
+
+    return {
+        "ask_ms": took("revoking", "revoked"),
+        "let_go_ms": took("revoked", "released"),
+        "tell_ms": took("granted", "assigned"),
+    }
+
+
+def _await_settled(group: Coordinator, stage: Stage, members: int) -> None:
+    """So many members share everything evenly."""
+    if not members:
+        return
+    few = stage.story.partitions // members
+    _await(
+        lambda: (
+            (rows := list(group.members()))
+            and len(rows) == members
+            and _is_shared(group, stage.story.partitions)
+            and all(few <= row.kept <= few + 1 for row in rows)
+        )
+    )
+
+
+def _is_shared(group: Coordinator, partitions: int) -> bool:
+    rows = list(group.resources())
+    return len(rows) == partitions and all(row.status == "held" for row in rows)
+
+
+def _publish(stage: Stage) -> dict[tuple[int, int], float]:
+    """Partition and number → when it was published. Never two at once to a partition, so that none waits for another."""
+    sent = {}
+    with Publisher(stage.amqp_url, stage.topic, name="truth measures") as publisher:
+        for number in range(1, MESSAGES_EACH + 1):
+            for partition, key in stage.keys.items():
+                sent[partition, number] = time.time_ns() / 1e6
+                publisher.publish(key, f"{partition} {number} {KNOWN_MS}".encode(), wait=False)
+                time.sleep(0.005)
+            time.sleep(2 * KNOWN_MS / 1000)
+    return sent
+
+
+def _handling(
+    members: list[MemberProcess], sent: dict[tuple[int, int], float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    begun, ways, overruns = {}, [], []
+    for member in members:
+        for line in member.lines():
+            key = line.partition, line.number
+            if line.kind == "begin":
+                begun[key] = line.at_ms
+                ways.append(line.at_ms - sent[key])
+            elif line.kind == "end":
+                overruns.append(line.at_ms - begun[key] - KNOWN_MS)
+    return _sorted(ways), _sorted(overruns)
+
+
+def _await(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TruthFailed("the machine could not be measured: a member did not get on within 30 s")
+        time.sleep(0.01)

@@ -1,0 +1,211 @@
+"""The real telling: what the story says happens to real processes, at its times, and the evidence is collected."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+
+import attrs
+
+from cobalance.errors import CobalanceError
+from cobalance.journal import Journal, JournalEntry
+from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance_sims.records import JOURNAL
+from proof.fidelity.failure import TruthFailed
+from proof.fidelity.load import Message
+from proof.fidelity.machine import Machine, measure
+from proof.fidelity.stage import MemberProcess, Stage
+from proof.fidelity.story import Step, Story
+from proof.fidelity.telling import Silence, Telling, Turn
+
+BEGIN_S = 0.5
+GRACE_S = 1.0
+"""The journal is read so long after the end."""
+
+
+def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None) -> tuple[Telling, Machine]:
+    """Tells it once, on servers of its own, or on a Redis and a RabbitMQ that are there; before that it is measured what this
+    machine takes for single things.
+
+    Raises:
+        TruthFailed: a process ended by itself, or the load could not be published.
+    """
+    with Stage(story, urls) as stage:
+        machine = measure(stage)
+        return Performance(stage, load).play(), machine
+
+
+def now_ms() -> float:
+    """On the wall clock, which is the group's."""
+    return time.time_ns() / 1e6
+
+
+class Performance:
+    """One telling. What happens is a queue of things to do at their times, all done on this thread."""
+
+    def __init__(self, stage: Stage, load: list[Message]) -> None:
+        self.stage, self.story = stage, stage.story
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._silences: list[tuple[str, float, float, bool]] = []
+        self._done: list[Step] = []
+        self._publishing = _Publishing(stage, load)
+        self._began_ms = 0.0
+
+    def play(self) -> Telling:
+        """From the beginning to the end."""
+        stage = self.stage
+        stage.coordinator.create(self.story.settings)
+        everybody = [stage.prepare(name) for name in (*self.story.founders, *self.story.joiners)]
+        for member in everybody:  # what Python takes to start is no part of the story
+            member.wait_ready()
+        self._began_ms = now_ms() + BEGIN_S * 1000
+        for name in self.story.founders:
+            self._plan(Step(at_ms=0, kind="join", who=name))
+        for step in self.story.steps:
+            self._plan(step)
+        with self._publishing.begin(self._began_ms):
+            self._run()
+        for member in stage.members.values():
+            if member.is_wanted:
+                member.leave()
+        for member in stage.members.values():
+            member.wait_left()
+        return self._evidence()
+
+    # -- what happens ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, step: Step) -> None:
+        if step.kind != "slow":  # that is a matter of the load
+            self._at(step.at_ms, lambda: self._perform(step))
+
+    def _at(self, ms: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (ms, next(self._order), do))
+
+    def _perform(self, step: Step) -> None:
+        member = self.stage.members[step.who]
+        self._say(f"{step.kind} {step.who}")
+        self._done.append(attrs.evolve(step, at_ms=round(now_ms() - self._began_ms)))
+        if step.kind == "join":
+            member.join()
+        elif step.kind == "leave":
+            member.leave()
+        elif step.kind == "kill":
+            member.kill()
+            self._silences.append((member.name, now_ms(), inf, False))
+        else:
+            self._freeze(member, step)
+
+    def _freeze(self, member: MemberProcess, step: Step) -> None:
+        member.freeze()
+        frozen_at = now_ms()
+
+        def thaw() -> None:
+            self._say(f"thaw {member.name}")
+            self._silences.append((member.name, frozen_at, now_ms(), True))
+            member.thaw()
+
+        self._at(step.at_ms + step.for_ms, thaw)
+
+    def _run(self) -> None:
+        while self._queue:
+            at, _, do = heapq.heappop(self._queue)
+            self._sleep_until(at)
+            do()
+        self._sleep_until(self.story.length_ms + GRACE_S * 1000)
+
+    def _sleep_until(self, ms: float) -> None:
+        while (left := self._began_ms + ms - now_ms()) > 0:
+            self._check()
+            time.sleep(min(left / 1000, 0.5))
+
+    def _check(self) -> None:
+        for words in [*self.stage.failures(), *self._publishing.failures]:
+            raise TruthFailed(words)
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"{(now_ms() - self._began_ms) / 1000:7.1f} s  {text}\n")
+
+    # -- what was seen ---------------------------------------------------------------------------------------------------
+
+    def _evidence(self) -> Telling:
+        cast = (*self.story.founders, *self.story.joiners)
+        lines = {name: self.stage.members[name].lines() for name in cast}
+        every = [line for those in lines.values() for line in those]
+        end = self._began_ms + self.story.length_ms
+        ids = {
+            name: {line.text.rpartition(".")[0] for line in those if line.kind == "assigned"}
+            for name, those in lines.items()
+        }
+        entries = tuple(Journal(self.stage.transport, self.stage.group).entries())
+        return Telling(
+            source=JOURNAL,
+            begun_at_ms=self._began_ms,
+            ended_at_ms=end,
+            entries=entries,
+            steps=tuple(self._as_heard(step, entries, ids[step.who]) for step in self._done),
+            silences=tuple(
+                Silence(id_, since, until, alive)
+                for name, since, until, alive in self._silences
+                for id_ in sorted(ids[name])
+            ),
+            turns=tuple(
+                Turn(line.at_ms, line.partition, line.number, line.kind == "assigned")
+                for line in sorted(every, key=lambda it: it.at_ms)
+                if line.kind in ("assigned", "revoked") and line.at_ms <= end
+            ),
+            handled=tuple(
+                (line.partition, line.number) for line in every if line.kind == "begin" and line.at_ms <= end
+            ),
+        )
+
+    def _as_heard(self, step: Step, entries: tuple[JournalEntry, ...], ids: set[str]) -> Step:
+        """The step, at the time at which the coordinator heard of it; what it does not hear of keeps its time."""
+        kind = {"join": "joined", "leave": "leaving"}.get(step.kind)
+        heard = [
+            entry.at_ms - self._began_ms
+            for entry in entries
+            if entry.kind == kind and (entry.member or "").rpartition(".")[0] in ids
+        ]
+        return attrs.evolve(step, at_ms=max(step.at_ms, round(heard[0]))) if heard else step
+
+
+class _Publishing:
+    """A thread that publishes each message at its time."""
+
+    def __init__(self, stage: Stage, load: list[Message]) -> None:
+        self._stage, self._load = stage, load
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failures: list[str] = []
+
+    def begin(self, at_ms: float) -> _Publishing:
+        self._thread = threading.Thread(target=self._run, args=(at_ms,), name="truth publisher", daemon=True)
+        return self
+
+    def __enter__(self) -> None:
+        if self._thread is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, began_ms: float) -> None:
+        try:
+            with Publisher(self._stage.amqp_url, self._stage.topic, name="truth") as publisher:
+                numbers = [0] * self._stage.story.partitions
+                for message in self._load:
+                    if self._over.wait(max(0.0, (began_ms + message.at_ms - now_ms()) / 1000)):
+                        return
+                    numbers[message.partition] += 1
+                    body = message.body(numbers[message.partition])
+                    publisher.publish(self._stage.keys[message.partition], body, wait=False)
+        except CobalanceError as error:
+            self.failures.append(f"the load could not be published: {error}")

@@ -1,0 +1,204 @@
+"""The simulated telling: the same story, messages and times, with this machine's ways, and the evidence in the same words.
+
+The production Lua and the production session run in virtual time; the network, the broker's ways and the handlers' overrun are drawn from what
+was measured.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance_sims.records import SIM
+from cobalance_sims.simulate.broker import Ways, whole
+from cobalance_sims.simulate.checks.base import Check
+from cobalance_sims.simulate.habits import Habits
+from cobalance_sims.simulate.network import Network
+from cobalance_sims.simulate.server import START_MS
+from cobalance_sims.simulate.world import World
+from proof.fidelity.load import Message
+from proof.fidelity.machine import Machine
+from proof.fidelity.story import Step, Story
+from proof.fidelity.telling import Silence, Telling, Turn
+
+if TYPE_CHECKING:
+    from cobalance.journal import JournalEntry
+    from cobalance.member import actions as act
+    from cobalance_sims.simulate.process import Process
+    from cobalance_sims.simulate.work import Tenure
+
+__all__ = ["MeasuredNetwork", "tell", "ways"]
+
+
+AT_ONCE = (0.0,)
+
+
+@attrs.frozen(kw_only=True)
+class MeasuredNetwork(Network):
+    """Calls and hints take what they took on the machine: each one of its samples, at random. There and back are alike."""
+
+    call_ms: tuple[float, ...]
+    hint_ms: tuple[float, ...]
+
+    def latency(self, random: Random) -> int:
+        """Half of a call."""
+        return whole(random.choice(self.call_ms) / 2, random)
+
+    def hint_latency(self, random: Random) -> int:
+        """A hint, from PUBLISH to the thread that waits for it."""
+        return whole(random.choice(self.hint_ms), random)
+
+
+def ways(machine: Machine) -> Ways:
+    """To RabbitMQ and back, as measured. Of an idle partition's handover the calls and hints are simulated, so only what remains is
+    taken from its measured parts.
+    """
+    call, hint = machine.median("call_ms"), machine.median("hint_ms")
+    return Ways(
+        way_ms=max(1, round(machine.median("way_ms"))),
+        open_ms=machine.open_ms,
+        close_ms=_less(machine.let_go_ms, call / 2) or machine.close_ms,
+        ask_ms=_less(machine.ask_ms, hint + call) or 0,
+        tell_ms=_less(machine.tell_ms, hint + call) or 0,
+    )
+
+
+def _less(samples: tuple[float, ...], ms: float) -> tuple[float, ...]:
+    return tuple(max(0.0, it - ms) for it in samples)
+
+
+def tell(
+    story: Story,
+    load: list[Message],
+    steps: tuple[Step, ...],
+    machine: Machine | None,
+    seed: int,
+    *,
+    lua: str | None = None,
+) -> Telling:
+    """Tells it once, in virtual time. What happens, and when, is what happened in a real telling (``Telling.steps``). Without a
+    machine, with the simulator's own ways: its network and broker as they come.
+    """
+    return Performance(
+        story,
+        load,
+        steps,
+        machine,
+        World(
+            story.settings,
+            seed=seed,
+            lua=lua,
+            network=MeasuredNetwork(call_ms=machine.call_ms, hint_ms=machine.hint_ms) if machine else None,
+            habits=Habits(prefetch=story.prefetch),
+            partitions=True,
+            ways=ways(machine) if machine else None,
+            verbose=False,
+        ),
+    ).play()
+
+
+class Performance:
+    """One telling."""
+
+    def __init__(
+        self, story: Story, load: list[Message], steps: tuple[Step, ...], machine: Machine | None, world: World
+    ) -> None:
+        self.story, self._load, self._steps, self.world = story, load, steps, world
+        self._overrun_ms = AT_ONCE if machine is None else machine.overrun_ms
+        self._notes = Notes(self.world)
+        self.world.watch.add(self._notes)
+        self._processes: dict[str, Process] = {}
+        self._silences: list[Silence] = []
+
+    def play(self) -> Telling:
+        """From the beginning to the end."""
+        world, story = self.world, self.story
+        world.redis.create()
+        world.resources = tuple(f"truth-{number}" for number in range(story.partitions))
+        for step in self._steps:
+            world.clock.after(step.at_ms, self._perform, step)
+        for message in self._load:
+            world.clock.after(message.at_ms, self._publish, message)
+        world.clock.run(story.length_ms)
+        return self._evidence()
+
+    # -- what happens ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, step: Step) -> None:
+        if step.kind == "join":
+            self._processes[step.who] = self.world.start()
+            return
+        process = self._processes[step.who]
+        now = START_MS + self.world.now
+        if step.kind == "leave":
+            process.stop(remain=False)
+        elif step.kind == "kill":
+            process.kill()
+            self._silences.append(Silence(process.name, now, inf, alive=False))
+        else:
+            process.pause()
+            self.world.clock.after(step.for_ms, lambda _: process.resume())
+            self._silences.append(Silence(process.name, now, now + step.for_ms, alive=True))
+
+    def _publish(self, message: Message) -> None:
+        broker = self.world.broker
+        if broker is not None:
+            overrun = self.world.random.choice(self._overrun_ms)
+            handle_ms = whole(message.handle_ms + max(0.0, overrun), self.world.random)
+            broker.publish(f"truth-{message.partition}", handle_ms)
+
+    # -- what was seen ---------------------------------------------------------------------------------------------------
+
+    def _evidence(self) -> Telling:
+        return Telling(
+            source=SIM,
+            begun_at_ms=START_MS,
+            ended_at_ms=START_MS + self.story.length_ms,
+            entries=tuple(self._notes.entries),
+            steps=self._steps,
+            silences=tuple(self._silences),
+            turns=tuple(self._notes.turns),
+            handled=tuple(self._notes.handlings),
+        )
+
+
+class Notes(Check):
+    """No promise: it writes down what member processes would."""
+
+    promise = ""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.entries: list[JournalEntry] = []
+        self.turns: list[Turn] = []
+        self.handlings: list[tuple[int, int]] = []
+
+    def journal(self, entry: JournalEntry) -> None:
+        """A transition was written."""
+        self.entries.append(entry)
+
+    def started(self, process: Process, action: act.Start) -> None:
+        """``on_assigned``: the engine tells the event loop."""
+        broker = process.world.broker
+        late_ms = whole(broker.ways.tell_ms, self.world.random) if broker else 0
+        self._turn(action.resource, action.token, begins=True, late_ms=late_ms)
+
+    def idle(self, process: Process, tenure: Tenure) -> None:
+        """``on_revoked``, if it ends as it should."""
+        if process.running and tenure.state == "closing":
+            self._turn(tenure.resource, tenure.token, begins=False)
+
+    def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
+        """A handler begins."""
+        del process, token
+        self.handlings.append((_number(queue), seq))
+
+    def _turn(self, resource: str, token: int, *, begins: bool, late_ms: int = 0) -> None:
+        self.turns.append(Turn(START_MS + self.world.now + late_ms, _number(resource), token, begins))
+
+
+def _number(resource: str) -> int:
+    return int(resource.rpartition("-")[2])

@@ -1,0 +1,68 @@
+"""What came of one telling of a story, real or simulated: the evidence, from which the figures are drawn by the same code."""
+
+from __future__ import annotations
+
+import attrs
+
+from cobalance.journal import JournalEntry
+from cobalance_sims.outcomes import Event, of_entry
+from proof.fidelity.story import Step
+
+LATE_MS = 1_000
+"""A session may end so long after its frozen process goes on: its first words are still on their way."""
+
+
+@attrs.frozen
+class Silence:
+    """A process was killed, or frozen."""
+
+    process: str
+    """What the ids of its members begin with."""
+    since_ms: float
+    until_ms: float
+    """Endless for a killed one."""
+    alive: bool
+
+
+@attrs.frozen
+class Turn:
+    """User code was told that a tenure has begun (``on_assigned``), or ends (``on_revoked``)."""
+
+    at_ms: float
+    partition: int
+    token: int
+    begins: bool
+
+
+@attrs.frozen(kw_only=True)
+class Telling:
+    """All times are of the group's clock."""
+
+    source: str
+    begun_at_ms: float
+    ended_at_ms: float
+    entries: tuple[JournalEntry, ...]
+    steps: tuple[Step, ...]
+    """What happened, and when it really did. Founders' joins are among them; a member joins, and begins to leave, when the
+    coordinator hears of it."""
+    silences: tuple[Silence, ...]
+    turns: tuple[Turn, ...]
+    handled: tuple[tuple[int, int], ...]
+    """Partition and number of each message that a handler began with, as often as it did."""
+
+    def events(self) -> list[Event]:
+        """The journal up to the end of the story, with what is known of silent members written beside it."""
+        return [
+            self._annotated(of_entry(entry, "truth", self.source))
+            for entry in self.entries
+            if entry.at_ms <= self.ended_at_ms
+        ]
+
+    def _annotated(self, event: Event) -> Event:
+        if event.kind not in ("expired_member", "expired"):
+            return event
+        for it in self.silences:
+            is_its = (event.member or "").startswith(it.process + ".")
+            if is_its and it.since_ms <= event.at_ms <= it.until_ms + LATE_MS:
+                return event._replace(silent_since_ms=round(it.since_ms), alive=it.alive)
+        return event

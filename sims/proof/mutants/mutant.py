@@ -1,0 +1,57 @@
+"""A planted bug, as data."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Mutant:
+    """One change to one production file."""
+
+    name: str
+    file: str
+    """Below ``src/cobalance``."""
+    old: str
+    """Exactly once in the file."""
+    new: str
+    breaks: str
+    """What goes wrong, in a sentence."""
+    rungs: tuple[str, ...]
+    """The ladder that has to notice it, see :mod:`proof.mutants.rungs`."""
+    equivalent: str = ""
+    """Why it changes nothing that any promise speaks of, if that is proven."""
+
+    @property
+    def digest(self) -> str:
+        """Of the change itself: a score is of this one, and of no other."""
+        return sha256(f"{self.file}\0{self.old}\0{self.new}".encode()).hexdigest()[:16]
+
+
+def lua(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:
+    """A change to a script (``commit``) or to a part of the prelude (``50_moves``)."""
+    folder = "coordinator/lua/_prelude/" if file[0].isdigit() else "coordinator/lua/"
+    return Mutant(
+        name=name,
+        file=f"{folder}{file}.lua",
+        old=old,
+        new=new,
+        breaks=breaks,
+        rungs=rungs,
+        equivalent=equivalent,
+    )
+
+
+def python(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:
+    """A change to a module of the member's side."""
+    return Mutant(
+        name=name,
+        file=f"member/{file}.py",
+        old=old,
+        new=new,
+        breaks=breaks,
+        rungs=rungs,
+        equivalent=equivalent,
+    )

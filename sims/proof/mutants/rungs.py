@@ -1,0 +1,83 @@
+"""Where a planted bug is looked for: a ladder of rungs, the cheapest first.
+
+A rung is a scope of the explorer (``2x1``), or a story of the simulator with one seed or several (``clock_steps@1..5``).
+This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds S``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from cobalance_sims.simulate.run import Run
+from cobalance_sims.simulate.scenarios import SCENARIOS
+from proof.explore.scope import SCOPES
+from proof.explore.search import Search
+from proof.explore.story import Story
+from proof.explore.world import World
+
+LINES = 60
+"""Of a story, at its end."""
+
+
+@attrs.frozen
+class Found:
+    """A promise that was broken."""
+
+    rung: str
+    """With the one seed, where there were several."""
+    wrong: str
+    story: str
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Climbs until a promise is broken, and prints that as JSON, or null."""
+    parser = argparse.ArgumentParser(description="Looks for broken promises.")
+    parser.add_argument("rungs", nargs="+")
+    parser.add_argument("--seconds", type=float, help="of each scope")
+    options = parser.parse_args(args)
+    found = next((it for rung in options.rungs if (it := look(rung, options.seconds)) is not None), None)
+    sys.stdout.write(json.dumps(None if found is None else attrs.asdict(found)) + "\n")
+    return 0
+
+
+def is_known(rung: str) -> bool:
+    """Whether there is such a rung."""
+    return rung in SCOPES or rung.partition("@")[0] in SCENARIOS
+
+
+def look(rung: str, seconds: float | None) -> Found | None:
+    """One rung."""
+    if rung in SCOPES:
+        return _explore(rung, seconds)
+    return next((it for seed in _seeds(rung) if (it := _tell(rung.partition("@")[0], seed)) is not None), None)
+
+
+def _explore(scope: str, seconds: float | None) -> Found | None:
+    world = World(SCOPES[scope])
+    found = Search(world, seconds=seconds).run().found
+    return None if found is None else Found(scope, found.wrong, Story(world).tell(found))
+
+
+def _seeds(rung: str) -> Iterator[int]:
+    first, _, last = rung.partition("@")[2].partition("..")
+    yield from range(int(first), int(last or first) + 1)
+
+
+def _tell(scenario: str, seed: int) -> Found | None:
+    run = Run(SCENARIOS[scenario], seed)
+    try:
+        outcome = run.tell()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        return Found(f"{scenario}@{seed}", f"{type(problem).__name__}: {problem}", "")
+    if not outcome.failure:
+        return None
+    return Found(f"{scenario}@{seed}", outcome.failure, "\n".join([*outcome.lines[-LINES:], outcome.replay]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What happened in one run of the simulator, as the events that ``Histories.tla`` follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+PROMISES = (
+    "INVARIANTS S1 S2 S5 RAInvariant RBInvariant RRInvariant",
+    "PROPERTIES TokensRise S3 S4 S6",
+)
+
+Event = dict[str, Any]
+"""``is`` names it; the other fields are what :data:`FIELDS` says. Members are processes, tokens are counted from 1."""
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "pass": ("ms",),
+    "list": ("some", "all"),
+    "join": ("m", "all"),
+    "lose data": (),
+    "recover": (),
+    **dict.fromkeys(("tell", "leave", "left", "expire"), ("m",)),
+    **dict.fromkeys(("start", "hear", "lose", "stop", "crash", "freeze", "thaw"), ("m",)),
+    **dict.fromkeys(("grant", "revoke", "withdraw", "cancel", "force", "refuse"), ("r", "m", "t")),
+    **dict.fromkeys(("add", "remove", "delete"), ("r",)),
+    **dict.fromkeys(("commit", "release", "abandon", "fenced"), ("r", "m", "t", "offset")),
+    **dict.fromkeys(("finish", "abort"), ("m", "r")),
+    "has": ("m", "all"),
+    "record": ("all",),
+}
+"""Every kind of event and its fields."""
+
+
+@attrs.frozen
+class History:
+    """A run, or the beginning of one."""
+
+    name: str
+    """Which scenario and seed, or how it was corrupted."""
+    events: tuple[Event, ...]
+    timings: tuple[int, int, int]
+    """Session, lease and revocation timeout, ms: all histories of one check share them."""
+
+    @property
+    def processes(self) -> set[str]:
+        """Who takes part."""
+        return {event["m"] for event in self.events if event["is"] == "start"}
+
+    @property
+    def resources(self) -> set[str]:
+        """What is shared."""
+        lists = (event["all"] for event in self.events if event["is"] == "list")
+        return set().union(*lists)
+
+
+def module(histories: Iterable[History]) -> str:
+    """The TLA+ module that holds these histories; its name is Recorded."""
+    definitions = [f"H{number} == <<\n{_events(it)}\n>>" for number, it in enumerate(histories, 1)]
+    names = ", ".join(f"H{number}" for number in range(1, len(definitions) + 1))
+    body = "\n\n".join([*definitions, f"All == <<{names}>>"])
+    return f"---- MODULE Recorded ----\nEXTENDS Histories\n\n{body}\n====\n"
+
+
+def settings(histories: Iterable[History], *, with_promises: bool = True) -> str:
+    """TLC's configuration for that module. Without promises, a history is followed for as long as its steps are possible.
+
+    Raises:
+        ValueError: the histories have different timings.
+    """
+    known = list(histories)
+    timings = {it.timings for it in known}
+    if len(timings) != 1:
+        raise ValueError(f"histories of one check must share their timings: {sorted(timings)}")
+    session, lease, revocation = timings.pop()
+    members = sorted(set().union(*(it.processes for it in known)))
+    resources = sorted(set().union(*(it.resources for it in known)))
+    lines = (
+        "SPECIFICATION HistorySpec",
+        *(PROMISES if with_promises else ()),
+        "CONSTANTS",
+        f"    Member = {value(set(members))}",
+        f"    Resource = {value(set(resources))}",
+        '    Nobody = "nobody"',
+        "    Offset = {0}",
+        f"    Session = {session}",
+        f"    Lease = {lease}",
+        f"    Revocation = {revocation}",
+        "    Margin = 1",
+        "    Recorded <- All",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _events(history: History) -> str:
+    return ",\n".join(f"  {_record(event)}" for event in history.events)
+
+
+def _record(fields: Mapping[str, Any]) -> str:
+    return "[" + ", ".join(f"{name} |-> {value(it)}" for name, it in fields.items()) + "]"
+
+
+def value(it: object) -> str:
+    """A Python value as TLA+: numbers, strings, truth, sets of names, and dictionaries by name (functions)."""
+    if isinstance(it, bool):
+        return "TRUE" if it else "FALSE"
+    if isinstance(it, int):
+        return str(it)
+    if isinstance(it, str):
+        return f'"{it}"'
+    if isinstance(it, set | frozenset):
+        return "{" + ", ".join(sorted(map(value, it))) + "}"
+    if isinstance(it, dict):
+        return _function(it)
+    raise TypeError(f"no TLA+ for {it!r}")
+
+
+def _function(it: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of names to records. An empty one needs words of its own."""
+    if not it:
+        return "[none \\in {} |-> 0]"
+    return " @@ ".join(f"({value(name)} :> {_record(fields)})" for name, fields in sorted(it.items()))

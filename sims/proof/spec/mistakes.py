@@ -1,0 +1,169 @@
+"""The planted mistakes of ``Bugs.tla``: in which model each is looked for, and which promise it breaks."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+ABOUT_STEPS = ("S3", "S4", "S6", "S8", "TokensRise")
+ABOUT_THE_END = ("L1", "L2", "L3")
+
+
+@attrs.frozen(kw_only=True)
+class Mistake:
+    """One of them."""
+
+    name: str
+    summary: str
+    breaks: str
+    """The promise that is checked, and must be found broken."""
+    model: str = "Lists"
+    """Whose settings it is looked for with."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Constants that are different there."""
+
+    def is_found(self, broken: str) -> bool:
+        """TLC does not name broken promises about the end."""
+        return broken == ("Temporal" if self.breaks in ABOUT_THE_END else self.breaks)
+
+
+MISTAKES = (
+    Mistake(
+        name="EarlyGrant",
+        summary="granted to the next before the holder has released it",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"stop"}'),),
+    ),
+    Mistake(
+        name="RRAdminRemoveResourceWithViolation",
+        summary="a shorter list makes Redis forget a resource that is held (Rebalanser's known violation)",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
+        name="ForceUntold",
+        summary="moved by force before any answer has carried the revocation",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
+        name="RevokeTooMuch",
+        summary="more is revoked than is surplus",
+        breaks="S6",
+        changes=(("Kinds", "{}"),),
+    ),
+    Mistake(
+        name="ExpireWithoutFreeing",
+        summary="a session ends and leaves its resources where they were",
+        breaks="S5",
+        changes=(("Kinds", '{"crash"}'),),
+    ),
+    Mistake(
+        name="LeaseFromAnswer",
+        summary="the lease counts from the answer, not from the request",
+        breaks="RAInvariant",
+        model="Delays",
+        changes=(("Kinds", '{"cut"}'),),
+    ),
+    Mistake(
+        name="NoFence",
+        summary="a member that hears nothing goes on working",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"cut"}'),),
+    ),
+    Mistake(
+        name="ThawBlindly",
+        summary="a process that was frozen goes on without a look at its clock",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"freeze"}'),),
+    ),
+    Mistake(
+        name="TokensFromRecord",
+        summary="tokens begin again when Redis has lost its data",
+        breaks="S1",
+        changes=(("Kinds", '{"lose", "cut"}'),),
+    ),
+    Mistake(
+        name="NoRecovery",
+        summary="data lost, and everything is dealt at once",
+        breaks="RAInvariant",
+        changes=(("Kinds", '{"lose", "cut"}'),),
+    ),
+    Mistake(
+        name="CommitUnchecked",
+        summary="a commit is stored whoever sends it",
+        breaks="S4",
+        model="Commits",
+        changes=(("Kinds", '{"crash"}'),),
+    ),
+    Mistake(
+        name="ReleaseUnchecked",
+        summary="a release is obeyed whatever its token",
+        breaks="S3",
+        changes=(("Kinds", '{"stop", "cut"}'), ("Trouble", "2")),
+    ),
+    Mistake(
+        name="GrantUnasked",
+        summary="what is free goes to the least loaded, whether its code names it or not",
+        breaks="S8",
+        model="Endings",
+        changes=(("Kinds", "{}"),),
+    ),
+    Mistake(
+        name="KeepUnasked",
+        summary="a revocation is called off, although its holder does not name the resource any more",
+        breaks="S8",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
+        name="LetGoForOne",
+        summary="what one list does not name is let go of, although others name it",
+        breaks="S8",
+        changes=(("Kinds", '{"list"}'),),
+    ),
+    Mistake(
+        name="NoAbort",
+        summary="a holder's clock never stops it",
+        breaks="L2",
+        model="Liveness",
+        changes=(("Kinds", '{"stop"}'),),
+    ),
+    Mistake(
+        name="NoExpiry",
+        summary="a session that is over is never ended",
+        breaks="L3",
+        model="Liveness",
+        changes=(("Kinds", '{"crash"}'),),
+    ),
+    Mistake(
+        name="NeverLetGo",
+        summary="what nobody names any more is known for ever",
+        breaks="L1",
+        model="Endings",
+    ),
+    Mistake(
+        name="NeverAskedBack",
+        summary="what its holder does not name any more is left to it, although another names it",
+        breaks="L1",
+        model="Endings",
+    ),
+)
+
+
+def settings(mistake: Mistake, model: str) -> str:
+    """TLC's configuration for it, made of that of its model.
+
+    Raises:
+        ValueError: the model has no such constant.
+    """
+    about_the_end = mistake.breaks in ABOUT_THE_END
+    specification = mistake.name if about_the_end else "Mistaken"
+    text = re.sub(r"^SPECIFICATION .*$", f"SPECIFICATION {specification}", model, flags=re.MULTILINE)
+    text = text.replace("CONSTANTS\n", f'CONSTANTS\n    Mistake = "{mistake.name}"\n')
+    for constant, value in mistake.changes:
+        text, found = re.subn(rf"^    {constant} = .*$", f"    {constant} = {value}", text, flags=re.MULTILINE)
+        if not found:
+            raise ValueError(f"{mistake.model}.cfg has no constant {constant}")
+    kind = "PROPERTIES" if about_the_end or mistake.breaks in ABOUT_STEPS else "INVARIANTS"
+    return re.sub(r"^(INVARIANTS|PROPERTIES) .*\n", "", text, flags=re.MULTILINE) + f"{kind} {mistake.breaks}\n"
