@@ -1,6 +1,6 @@
 """The peers' own test lists, row by row: which of our tests shows each scenario, or why it cannot apply.
 
-Data, one file a list; ``tests/sims/test_peers.py`` checks that each list is whole and that each test named is collected and not
+Data, one file a list; ``tests/proof/test_peers.py`` checks that each list is whole and that each test named is collected and not
 skipped, and ``proof.document`` renders it into PROOF.md.
 """
 

@@ -11,9 +11,9 @@ RETURNS = "tests/coordinator/test_returns.py::test_"
 CASES = "tests/coordinator/test_iggy_cases.py::test_"
 REVOCATIONS = "tests/coordinator/test_revocations.py::test_"
 REQUESTS = "tests/coordinator/test_requests.py::test_"
-GROUP = "tests/test_group_scaling.py::test_"
-REJOIN = "tests/test_session_rejoin.py::test_"
-PARTITION = "tests/test_rabbitmq_partition.py::test_"
+GROUP = "tests/group/test_group_scaling.py::test_"
+REJOIN = "tests/member/test_session_rejoin.py::test_"
+PARTITION = "tests/rabbitmq/partition/test_partition.py::test_"
 
 ROWS = (
     row(
@@ -210,7 +210,7 @@ BEYOND = (
     row(
         1, "late commit after a forced move", "fenced, whatever the order in which the late owner hears",
         REVOCATIONS + "after_a_force_commit_and_release_are_fenced",
-        "tests/test_session_revocation.py::test_what_was_lost_is_not_given_back",
+        "tests/member/test_session_revocation.py::test_what_was_lost_is_not_given_back",
     ),
     row(
         2, "A → B → A", "a late commit of the first tenure says nothing about the third",
@@ -233,7 +233,7 @@ BEYOND = (
     ),
     row(
         6, "a randomised model test", "any history against an oracle that tries every possibility",
-        "tests/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves",
+        "tests/coordinator/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves",
     ),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from proof.peers.row import PeerList, row
 
 LOST = "tests/coordinator/test_lost_assignments.py::test_"
 FEED = "tests/coordinator/test_feed.py::test_"
-CALLS = "tests/test_session_calls.py::test_"
+CALLS = "tests/member/test_session_calls.py::test_"
 
 ROWS = (
     row(

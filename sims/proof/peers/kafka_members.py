@@ -59,7 +59,7 @@ BUILDER = (
         15, "testUnknownState", "a member the record knows nothing of is told so, begins anew with nothing, and is served",
         REQUESTS + "a_stranger_is_unknown",
         REQUESTS + "a_group_that_is_not_there",
-        "tests/test_session_rejoin.py::test_an_unknown_member_starts_anew",
+        "tests/member/test_session_rejoin.py::test_an_unknown_member_starts_anew",
     ),
     row(
         16, "testStableToStableWithAssignmentTopicsNoLongerInSubscription", "what nobody works is off the list at once",
@@ -142,7 +142,7 @@ GROUP = (
     row(
         12, "ReplaceStaticMember", "one of two with an instance id is refused while the other lives, and inherits when it is gone",
         LEAVE + "a_second_live_process_with_the_same_instance_id_is_refused",
-        "tests/test_session_leave.py::test_a_crash_of_a_static_member_is_waited_for_as_well",
+        "tests/member/test_session_leave.py::test_a_crash_of_a_static_member_is_waited_for_as_well",
     ),
 )  # fmt: skip
 

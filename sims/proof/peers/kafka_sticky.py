@@ -8,7 +8,7 @@ STICKY = "tests/coordinator/test_sticky.py::test_"
 QUOTAS = "tests/coordinator/test_quotas.py::test_"
 LARGE = "tests/coordinator/test_large_groups.py::test_"
 RECOVERY = "tests/coordinator/test_recovery.py::test_"
-PROPERTIES = "tests/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves"
+PROPERTIES = "tests/coordinator/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves"
 ENGINES = ("luajit21", "redis")
 
 ONE_LIST = (
@@ -36,7 +36,7 @@ ROWS = (
     row(
         1, "testMemberData",
         "what a member says it owns, and under which token and offset; other versions of the protocol are refused",
-        "tests/test_session_rejoin.py::test_claims_carry_token_and_offset",
+        "tests/member/test_session_rejoin.py::test_claims_carry_token_and_offset",
         "tests/coordinator/test_requests.py::test_another_protocol_is_refused_by_every_verb",
     ),
     row(2, "testOneConsumerNoTopic", "no list: a member with nothing", STICKY + "without_a_list_there_is_nothing_to_assign"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from proof.peers.row import PeerList, Row, cannot_apply, row
 
-SCALING = "tests/test_scaling.py::test_"
+SCALING = "tests/group/test_scaling.py::test_"
 RANDOMISED = "tests/sims/test_randomised.py::test_a_randomised_run_keeps_every_promise"
-MONITOR = "tests/test_claim_monitor.py::test_"
-DEMO = "tests/test_demo.py::test_"
+MONITOR = "tests/coordinator/test_claim_monitor.py::test_"
+DEMO = "tests/cli/test_demo.py::test_"
 CHECKS = "tests/sims/test_checks.py::test_a_planted_violation_is_seen"
 
 ONE_BY_ONE = (
@@ -17,7 +17,7 @@ ONE_BY_ONE = (
 EAGER_PAUSES = (
     "This does not hold here, on purpose: eager mode is the baseline in which every change stops everything, and a change that "
     "needs no move is what cooperative mode leaves alone (rows 9 and 11). That it pauses once, deals anew and rests is checked by "
-    "tests/test_scaling.py::test_eager_mode_stops_even_for_a_member_without_work."
+    "tests/group/test_scaling.py::test_eager_mode_stops_even_for_a_member_without_work."
 )
 
 CLIENTS = (
@@ -25,13 +25,13 @@ CLIENTS = (
         1, "ResourceBarrier_GivenSingleClient_ThenGetsAllResourcesAssigned",
         "one callback with all five, in one instant, and nothing else as long as nothing changes",
         SCALING + "a_single_member_is_given_all_five_at_once[cooperative]",
-        "tests/test_group_scaling.py::test_a_single_member_is_assigned_all_five_in_one_callback",
+        "tests/group/test_group_scaling.py::test_a_single_member_is_assigned_all_five_in_one_callback",
     ),
     row(
         2, "GlobalBarrier_GivenSingleClient_ThenGetsAllResourcesAssigned",
         "the same in eager mode",
         SCALING + "a_single_member_is_given_all_five_at_once[eager]",
-        "tests/test_group_scaling.py::test_a_single_member_is_assigned_all_five_in_one_callback",
+        "tests/group/test_group_scaling.py::test_a_single_member_is_assigned_all_five_in_one_callback",
     ),
     row(
         3, "ResourceBarrier_GivenSixResourcesAndThreeClients_ThenEachClientGetsTwoResources",
@@ -140,7 +140,7 @@ WATCHERS = (
         "the monitor is shown to see both violations; in virtual time S2 looks at every step",
         MONITOR + "no_two_real_members_ever_work_on_one_resource",
         MONITOR + "the_monitor_sees_both_violations",
-        "tests/test_session_churn.py::test_any_churn_ends_in_an_even_group",
+        "tests/member/test_session_churn.py::test_any_churn_ends_in_an_even_group",
         f"{CHECKS}[s2_has_two_at_work]",
     ),
     row(

@@ -1,6 +1,6 @@
 """Random churn in virtual time: whatever happens, no two members work one resource, and calm brings an even group.
 
-A failure prints the end of its story and its seed; replay one with ``COBALANCE_SEED=17 pytest tests/test_session_churn.py``,
+A failure prints the end of its story and its seed; replay one with ``COBALANCE_SEED=17 pytest tests/member/test_session_churn.py``,
 and run more than usual with ``COBALANCE_SEEDS=1000``.
 """
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from tests.coordinator.driver import Member
-from tests.test_assignment_properties import MOST_MEMBERS, POOL, Histories, any_member
+from tests.coordinator.test_assignment_properties import MOST_MEMBERS, POOL, Histories, any_member
 
 OWN = "-"
 LISTS = {"all": POOL, "first": POOL[:12], "last": POOL[9:], "one": POOL[:1], "few": POOL[4:7], "none": ()}

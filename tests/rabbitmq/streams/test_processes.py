@@ -15,7 +15,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.rabbitmq import Publisher, Topic
 
-READER = Path(__file__).parent / "stream_reader.py"
+READER = Path(__file__).parents[2] / "stream_reader.py"
 
 
 @pytest.fixture

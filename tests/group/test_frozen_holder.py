@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 SETTINGS = GroupSettings(
     session_timeout_ms=1_600, heartbeat_interval_ms=200, revocation_timeout_ms=3_200, gather_ms=0, rejoin_grace_ms=0
 )
-HOLDER = Path(__file__).parent / "faults" / "holder.py"
+HOLDER = Path(__file__).parents[1] / "faults" / "holder.py"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Churn stories a human can read: what every process did, in virtual time, as text.
 
-``COBALANCE_REWRITE=1 pytest tests/test_transcripts.py`` writes them anew; review the difference before committing it.
+``COBALANCE_REWRITE=1 pytest tests/group/test_transcripts.py`` writes them anew; review the difference before committing it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.harness import SETTINGS, Habits, World, names
 
 from cobalance.settings import MemberSettings
 
-FOLDER = Path(__file__).parent / "transcripts"
+FOLDER = Path(__file__).parents[1] / "transcripts"
 QUIET = attrs.evolve(SETTINGS, gather_ms=0)
 
 

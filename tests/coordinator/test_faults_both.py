@@ -28,7 +28,7 @@ from cobalance.member.session import Phase
 
 pytestmark = pytest.mark.anyio
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

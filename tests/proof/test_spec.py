@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cobalance.servers import apt
-from cobalance_sims.cli import main as sims
 from proof.spec import cli, tlc
 from proof.spec.check import MODELS, Outcome, model
 from proof.spec.mistakes import MISTAKES, settings
@@ -202,13 +201,13 @@ def test_as_root_on_debian_the_java_is_installed(tmp_path: Path, monkeypatch: py
 
 
 def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sentence and exit code 2, no traceback; `cobalance sims spec` leads there."""
+    """A sentence and exit code 2, no traceback."""
 
     def obtain() -> tlc.Tlc:
         raise SpecUnavailable(NO_JAVA)
 
     monkeypatch.setattr(tlc.Tlc, "obtain", obtain)
-    assert sims(["spec", "models"]) == 2
+    assert cli.main(["models"]) == 2
     assert "TLC needs Java" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 import redis
 from tests.names import unique
-from tests.test_readme import acl_rules
+from tests.project.test_readme import acl_rules
 
 from cobalance import BlockingGroup, Group, GroupSettings
 from cobalance.coordinator.client import Coordinator
