@@ -303,10 +303,10 @@ async def test_who_waits_hears_of_a_leave_that_was_cut_short(make: Callable[...,
 async def test_nobody_waits_for_what_a_membership_that_is_over_will_never_hold(make: Callable[..., Group]) -> None:
     """Another task has left the group."""
     with anyio.fail_after(WITHIN_S):
-        async with make() as group, anyio.create_task_group() as tasks:
+        async with make(member=MemberSettings(capacity=0)) as group, anyio.create_task_group() as tasks:
             tasks.start_soon(group.leave)
             with pytest.raises(NotHeld, match="is over"):
-                await group.wait_held("r2")
+                await group.wait_held("r1")
 
 
 def test_a_failure_beside_a_program_that_goes_on_is_logged(caplog: pytest.LogCaptureFixture) -> None:

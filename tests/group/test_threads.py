@@ -143,9 +143,9 @@ def test_commits_from_work_and_from_outside(make: Callable[..., BlockingGroup]) 
 
 def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
     """In seconds; what was waited for is unharmed."""
-    with make(("r0",)) as a:
+    with make(("r0",)) as a, make(("r0",), member=MemberSettings(capacity=0)) as idle:
         with pytest.raises(TimeoutError):
-            a.wait_held("elsewhere", timeout=0.01)
+            idle.wait_held("r0", timeout=0.01)
         (tenure,) = a.wait_held("r0", timeout=WITHIN_S)
         assert not tenure.wait_draining(0.01)
         assert tenure.active
