@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tests.coordinator.driver import Group, Member, names
+import attrs
+import pytest
+from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.test_subscriptions import DAY_MS, member
 
+from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import SetResources
 
 
@@ -69,7 +72,7 @@ def test_a_list_that_nobody_finishes_gives_way_to_the_one_before(group: Group) -
     assert group.set_resources(a, FORMER, version=5) == "DONE"
     walker = begun(group)
     b = group.join("b")
-    assert group.set_resources(b, FORMER, version=5) == "IGNORED"
+    assert group.set_resources(b, FORMER, version=5) == "WAIT"
     walker.silent = True
     group.run(2 * group.settings.session_timeout_ms)
     assert not is_known(group)
@@ -90,3 +93,79 @@ def test_a_list_that_was_complete_never_gives_way(group: Group) -> None:
     begun(group).silent = True
     group.run(2 * group.settings.session_timeout_ms)
     assert group.set_resources(a, FORMER, version=5) == "IGNORED"
+
+
+def test_who_names_what_was_just_let_go_of_counts_once(group: Group) -> None:
+    """The last one that named it has left, and it is let go of in the very call with which the next one joins."""
+    theirs, others = names(6, "s-"), names(4, "t-")
+    b, a = member(group, "b", others), member(group, "a", theirs)
+    group.drain()
+    group.until_left(a)
+    c = member(group, "c", theirs, instance_id="c")
+    group.drain()
+    group.until_left(b)
+    group.run(SETTINGS.session_timeout_ms)
+    c.leave(remain=True)
+    d, e = member(group, "d", theirs), member(group, "e", theirs)
+    group.drain(d, e)
+    assert group.loads() == {"c": 2, "d": 2, "e": 2}
+    assert group.records().scalars["subscriptions"].count("=") == 1
+
+
+def test_a_version_from_before_is_no_licence_to_take_a_lower_one(group: Group) -> None:
+    """Records of an earlier release do not say which version was complete: it is the one that was there when the next began."""
+    group.join("b")
+    group.set_resources(group.join("a"), FORMER, version=5)
+    group.drain()
+    forget(group, b"list_complete")
+    walker = begun(group)
+    walker.silent = True
+    group.run(2 * SETTINGS.session_timeout_ms, group.members["a"], group.members["b"])
+    assert group.set_resources(group.members["b"], names(3), version=2) == "IGNORED"
+    assert group.set_resources(group.members["b"], FORMER, version=5) == "DONE"
+
+
+def forget(group: Group, field: bytes) -> None:
+    """Takes a scalar out of the records, as of a release that did not know it."""
+    state = group_keys(group.coordinator.group)[0].encode()
+    kept = []
+    for key in group.backend.dump():
+        fields = list(zip(key.contents[::2], key.contents[1::2], strict=True)) if key.key == state else []
+        without = tuple(it for pair in fields if pair[0] != field for it in pair)
+        kept.append(attrs.evolve(key, contents=without) if key.key == state else key)
+    group.restore(tuple(kept))
+
+
+@pytest.mark.parametrize("count", [20, 300])
+def test_a_lost_index_of_names_is_declared_anew(group: Group, count: int) -> None:
+    """However many calls the repair takes: members are asked for the list, and everything is worked."""
+    group.set_resources(group.join("a"), names(count), version=1)
+    group.drain()
+    declared = group_keys(group.coordinator.group)[16].encode()
+    group.restore(tuple(key for key in group.backend.dump() if key.key != declared))
+    group.coordinator.repair()
+    again = group.members["a"].rejoin("again")
+    assert group.set_resources(again, names(count), version=1) == "DONE"
+    group.drain(again)
+    assert len(again.holds) == count
+
+
+def test_the_offset_of_what_is_resumed_and_removed_in_one_call_is_forgotten_in_time(group: Group) -> None:
+    """Its pause ends with the very call that drops it from the list."""
+    group.join("b")
+    a = group.join("a")
+    group.set_resources(a, ("poison", "x", "y"), version=1)
+    group.drain()
+    group.members[str(group.holders()["poison"])].commit("poison", 7)
+    for _ in range(2):
+        group.drain()
+        group.members[str(group.holders()["poison"])].release("poison", reason="boom")
+    ends_ms = int(group.records().zsets["timers"]["a:poison"])
+    group.run(ends_ms - group.backend.now_ms - 1)
+    group.backend.now_ms = ends_ms
+    group.set_resources(a, ("x", "y"), version=2)
+    group.drain()
+    for _ in range(20):
+        group.backend.now_ms += DAY_MS
+        group.tick()
+    assert not group.records().offsets

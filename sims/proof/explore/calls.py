@@ -100,11 +100,11 @@ def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) ->
     """
     del now
     walker = was.scalars.get("walker", "")
-    is_given_up = walker != "" and (walker not in was.members or not was.members[walker].is_live)
+    is_given_up = walker != "" and (walker not in was.members or was.members[walker].status != "active")
     payload, newest = request.payload, was.number("list_complete" if is_given_up else "list_version")
     is_first = request.header.number > was.last_request(request.header.member)
     if is_first and isinstance(payload, SetResources) and payload.version < newest:
-        taken = outcome.reply.results[0] != "IGNORED"
+        taken = outcome.reply.results[0] not in ("IGNORED", "WAIT")
         return f"list {payload.version} is taken although the group has {newest}" if taken else ""
     return ""
 

@@ -103,8 +103,8 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "lower-list-version",
         "set_resources",
-        "if lists.is_outdated(l, VERSION) then",
-        "if false then",
+        "results[1] = lists.refusal(l, VERSION)",
+        "",
         "Whoever declares last decides, so two lists of a rolling deploy alternate.",
         "2x2-relist",
     ),

@@ -188,9 +188,9 @@ class S6Returns(Check):
     def _check_version(self, process: Process, member: str, version: int, result: str) -> None:
         """A lower version is taken only if nobody finished the higher one, and who began it has ended."""
         begun, by, complete = self._list_versions.get(process.subscription, (0, "", 0))
-        is_walked = self.world.redis.ledger.members.get(by) in ("active", "leaving")
+        is_walked = self.world.redis.ledger.members.get(by) == "active"
         newest = max(begun, complete) if is_walked else complete
-        if version < newest and result != "IGNORED":
+        if version < newest and result not in ("IGNORED", "WAIT"):
             self.broken(f"list {version} of {process.name} is taken after list {newest}")
         if result in ("DONE", "CURRENT"):
             complete = max(complete, version)

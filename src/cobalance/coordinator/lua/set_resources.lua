@@ -1,6 +1,7 @@
--- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those missing are
--- added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent; a lower version is ignored, unless who began the higher one has ended half-way. One
--- member walks through the list, from its beginning; the others wait, so that it costs as much for a thousand as for one.
+-- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those
+-- missing are added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent. A lower
+-- version is ignored, unless who began the higher one has gone half-way. One member walks through the list, from its beginning; the
+-- others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9 list version, 10 list hash, 11 from ("" is the beginning), 12 to ("" is the end), 13… names
@@ -98,6 +99,7 @@ end
 
 local function walk()
   if FROM == '' then
+    if l.done == lists.KNOWN then l.complete = l.version end -- an earlier release did not note it
     l.version, l.hash, l.done, l.walker = VERSION, HASH, G.recovering > 0 and lists.ADDS or 0, CALLER
     lists.put(subscription, l)
   elseif l.walker ~= CALLER or VERSION ~= l.version then
@@ -129,8 +131,8 @@ end
 if status ~= 'OK' then return refusal(status) end
 subscription = member(CALLER).subscription
 l = lists.of(subscription)
-if lists.is_outdated(l, VERSION) then
-  results[1] = 'IGNORED'
+results[1] = lists.refusal(l, VERSION)
+if results[1] then -- that is all
 elseif VERSION == l.version and HASH ~= l.hash then
   results[1] = 'DISAGREE'
 elseif VERSION == l.version and l.done == lists.KNOWN then

@@ -158,10 +158,12 @@ end
 
 function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == lists.KNOWN end
 
--- Whether a version counts for less than another one: not if that one never was known as a whole, and who began it has ended.
-function lists.is_outdated(l, version)
-  local is_given_up = l.done ~= lists.KNOWN and l.walker ~= '' and not is_live(member(l.walker))
-  return version < (is_given_up and l.complete or l.version)
+-- How a lower version is answered. It counts if the higher one never was known as a whole, and who began that has gone.
+function lists.refusal(l, version)
+  if version >= l.version then return end
+  if l.done == lists.KNOWN or l.walker == '' or version < l.complete then return 'IGNORED' end
+  local walker = member(l.walker)
+  if walker and walker.status == 'active' then return 'WAIT' end
 end
 
 -- Somebody sends a list: what is on it is not all known yet. Until when that is believed.
@@ -198,6 +200,9 @@ end
 function lists.forget(id)
   read_subscriptions()
   how_many[id], present = nil, nil
+  for i = #named, 1, -1 do
+    if named[i] == id then table.remove(named, i) end
+  end
   kept['u:' .. id] = nil
   call('HDEL', STATE, 'u:' .. id)
 end

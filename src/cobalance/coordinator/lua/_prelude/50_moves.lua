@@ -114,7 +114,6 @@ end
 local function resume(r)
   detach(r)
   r.status, r.since = 'free', now
-  lists.forget_removal(r.name) -- a script may have died that brought it back
   put_resource(r)
   call('ZADD', FREE, int(G.version), r.name)
   journal('resumed', 'resource', r.name, 'token', int(r.token))
@@ -198,7 +197,7 @@ local function delete(r, is_left)
   local why = is_left and r.status == 'halted' and string.match(r.avoid, '^halted:[^@]+$')
   detach(r)
   journal('removed', 'resource', r.name, 'token', int(r.token))
-  if why then call('HSET', STATE, 'z:' .. r.name, why) end
+  if why then call('HSET', STATE, 'z:' .. r.name, why) else call('HDEL', STATE, 'z:' .. r.name) end
   if why or call('HEXISTS', OFFSETS, r.name) == 1 then set_timer('o:' .. r.name, now + OFFSET_RETENTION_MS) end
   call('ZREM', NAMES, r.name)
   drop_resource(r.name)

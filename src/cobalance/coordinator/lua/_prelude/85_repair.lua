@@ -174,7 +174,7 @@ end
 local function pause_repair(reason, page, cursor)
   for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
   redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions, 'incarnation', int(G.incarnation),
-    'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
+    'list_done', int(G.list_done), 'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
 end
 
 -- Mends records from the cursor on. Gives the next one, or the same when there was more than a call may do, since a small hash is
