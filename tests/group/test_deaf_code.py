@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
+import attrs
 import pytest
 from tests.names import unique
 
@@ -37,14 +38,16 @@ class Sleeper:
     """
 
     def __init__(self, swallows: type[BaseException]) -> None:
-        self._swallows, self.began = swallows, anyio.Event()
+        self._swallows, self.began, self.refused = swallows, anyio.Event(), 0
 
     async def sleep(self, _: object) -> None:
         """For ever."""
         self.began.set()
         while True:
-            with suppress(self._swallows):
+            try:
                 await anyio.sleep(FOR_EVER_S)
+            except self._swallows:
+                self.refused += 1
 
 
 def cancellation() -> Sleeper:
@@ -52,9 +55,9 @@ def cancellation() -> Sleeper:
     return Sleeper(anyio.get_cancelled_exc_class())
 
 
-def options(place: str) -> PlainOptions:
+def options(place: str, own: MemberSettings = OWN) -> PlainOptions:
     """Of a member that is quick to give up."""
-    return {"redis_url": f"memory://{place}", "settings": SETTINGS, "member": OWN}
+    return {"redis_url": f"memory://{place}", "settings": SETTINGS, "member": own}
 
 
 async def leaves(group: Group, began: Callable[[], Awaitable[object]]) -> None:
@@ -105,3 +108,47 @@ async def test_a_member_leaves_though_its_work_or_callback_swallows_cancellation
     group = Group("g", ["r"], **functions, **options(unique("deaf")))
     await leaves(group, group.wait_held if callback in {"on_revoked", "on_lost"} else deaf.began.wait)
     assert group.given_up == ("r",)
+
+
+async def test_a_member_leaves_though_a_handler_was_found_hung_and_swallowed_that() -> None:
+    """`max_processing_ms` has cancelled it, in vain, before the member leaves."""
+    place = unique("deaf")
+    url = f"memory://{place}"
+    topic = create_topic(url, Topic(place, partitions=1))
+    with Publisher(url, topic) as publisher:
+        publisher.publish("k", b"1")
+    handler = cancellation()
+
+    async def handle(delivery: Delivery) -> None:
+        await handler.sleep(delivery)
+
+    own = attrs.evolve(OWN, max_processing_ms=300)
+    group = ConsumerGroup("g", topic, handle, amqp_url=url, **options(place, own))
+
+    async def is_hung() -> None:
+        await handler.began.wait()
+        with anyio.fail_after(WITHIN_S):
+            while not handler.refused:
+                await anyio.lowlevel.checkpoint()
+
+    await leaves(group, is_hung)
+    assert handler.refused
+
+
+async def test_a_member_that_failed_leaves_though_on_lost_does_not_return() -> None:
+    """One `work` has failed, another one goes on past the drain timeout, and what is told of that hangs."""
+    began = anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        if tenure.resource == "bad":
+            raise ZeroDivisionError
+        await anyio.sleep_forever()
+
+    async def hang(_: object) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    group = Group("g", ["bad", "good"], work=work, on_lost=hang, **options(unique("deaf")))
+    with pytest.raises(ZeroDivisionError):
+        await leaves(group, anyio.sleep_forever)
+    assert began.is_set()

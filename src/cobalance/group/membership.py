@@ -308,7 +308,7 @@ class Membership(Forkable, ABC):
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
         call = Stoppable(name="on_lost")
-        self._tasks.start_soon(call.stop, max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
+        self._tasks.start_soon(self._stop_in_time, call)
         try:
             with call.running():
                 await self._call_listener(listener, [tenure], call)
@@ -317,6 +317,10 @@ class Membership(Forkable, ABC):
             raise
         if call.scope.cancelled_caught:
             log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
+
+    async def _stop_in_time(self, call: Stoppable) -> None:
+        with anyio.CancelScope(shield=True):  # tasks may be cancelled, and what is to be stopped goes on all the same
+            await call.stop(max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
 
     async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
         worker = it.worker

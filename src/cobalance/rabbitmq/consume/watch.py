@@ -107,4 +107,10 @@ class Watch:
             self._tell()
         if self._call is not None:
             self._call.scope.cancel()
-            start_soon(tell_again, [self._call])
+            start_soon(_tell_again, self._call)
+
+
+async def _tell_again(call: Stoppable) -> None:
+    """Also when the worker is stopped meanwhile: nobody else tells it, and it would be left alone for good."""
+    with anyio.CancelScope(shield=True):
+        await tell_again([call])
