@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.consumers import new_topic
+from tests.consumers import bodies_in, new_topic
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher
@@ -23,6 +23,7 @@ for number in range(int(sys.argv[3])):
 """
 
 NEVER_ENTERED, ENTERED = "", "publisher.__enter__()"
+AT_EXIT = "import atexit; atexit.register(lambda: publisher.publish('a', 'last'))"
 BLOCKED = "publisher.__enter__(); publisher._outlet._connection.blocked = True"
 
 
@@ -39,6 +40,13 @@ def test_what_was_published_is_there_when_the_program_has_ended(amqp_url: str, b
     with new_topic(amqp_url) as topic:
         assert run(amqp_url, topic.name, begin, 2_000) == ""
         assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 2_000}
+
+
+def test_what_ends_later_may_still_publish(amqp_url: str) -> None:
+    """As a logging handler does: what was registered first is called last."""
+    with new_topic(amqp_url) as topic:
+        assert run(amqp_url, topic.name, AT_EXIT, 20) == ""
+        assert bodies_in(amqp_url, topic.queue_names[0])[-1] == "last"
 
 
 def test_what_cannot_be_sent_before_the_program_ends_is_said(amqp_url: str) -> None:

@@ -47,7 +47,9 @@ class Outlet:
             threading.Lock()
         )  # Guards what follows and what messages say of themselves; never held while calling out.
         self._quiet = threading.Condition(self._lock)
-        self._unsettled = 0
+        self._unsettled = self._settled = 0
+        self._most_body = 0
+        """The largest body that RabbitMQ takes, once it has said so."""
         # The rest belongs to the I/O thread.
         self._channel: Channel | None = None
         self._confirms = Confirms()
@@ -143,7 +145,9 @@ class Outlet:
         return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
 
     def check(self, message: Message) -> None:
-        """Raises UsageError for a partition that is none, and for headers that RabbitMQ would end the connection for."""
+        """Raises UsageError for a partition that is none, and for headers that RabbitMQ would end the connection for; PublishFailed for a body
+        that is known to be too large.
+        """
         partition = message.route(self.topic)
         if partition >= self.topic.partitions:
             raise UsageError(
@@ -155,6 +159,9 @@ class Outlet:
                 f"the headers take {message.properties.size:,} bytes, more than the {most:,} that RabbitMQ at {self._connection.place} "
                 "takes in one frame: send such data in the body"
             )
+
+        if len(message.body) > self._most_body > 0:
+            raise refused(message, _too_large(message, self._most_body))
 
     def send(self, message: Message) -> Future[int]:
         """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
@@ -192,13 +199,16 @@ class Outlet:
             self._was_open, self._process = False, 0
 
     def _end_with_program(self) -> None:
-        """Nobody has closed it. The I/O thread would end in mid-sentence, and nobody would hear of it."""
+        """Nobody has closed it. The I/O thread would end in mid-sentence, and nobody would hear of it. What else ends may still publish."""
         if self.is_copy:
             return
-        self._closed = True  # or a thread that goes on publishing would keep the program from ending
-        self.wait_until_quiet(self._timeout_ms)
-        lost, failure = self._unsettled, self.failures.take()
-        self.close()
+        with self._quiet:
+            enough = (
+                self._settled + self._unsettled
+            )  # a thread that goes on publishing does not keep the program from ending
+            self._quiet.wait_for(lambda: not self._unsettled or self._settled >= enough, self._timeout_ms / 1000)
+            lost = self._unsettled
+        failure = self.failures.take()
         if lost:
             logger.error(
                 "the publisher of topic %s was not closed, and the program ends: of %d messages it is unknown whether RabbitMQ has them",
@@ -239,16 +249,13 @@ class Outlet:
 
     def _open_behind(self, size: int, most: int) -> None:
         """Another channel, behind a message that was too large: of what was sent later RabbitMQ has taken nothing, and it is sent again."""
-        self._reopening, self._looking = True, False
+        self._reopening, self._looking, self._most_body = True, False, most
         sent = self._confirms.abandon()
         place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
         for message in sent[:place]:
             self._settle(message, unconfirmed(message, "its channel was closed over another one"))
         for message in sent[place : place + 1]:
-            self._settle(
-                message,
-                refused(message, f"its body takes {size:,} bytes, more than the {most:,} of its max_message_size"),
-            )
+            self._settle(message, refused(message, _too_large(message, most)))
         again = [*(message for message, _ in self._returned_messages.take()), *sent[place + 1 :]]
         self._held.extendleft(reversed(again))
         self._open_channel(Future())
@@ -369,8 +376,13 @@ class Outlet:
             message.outcome.set_exception(error)
         with self._quiet:
             self._unsettled -= 1
+            self._settled += 1
             self._quiet.notify_all()
 
 
 def _ms_until(moment: float) -> int:
     return max(1, round(1000 * (moment - time.monotonic())))
+
+
+def _too_large(message: Message, most: int) -> str:
+    return f"its body takes {len(message.body):,} bytes, more than the {most:,} of RabbitMQ's max_message_size"
