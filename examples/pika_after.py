@@ -8,7 +8,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
-from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.rabbitmq.dropin import GroupConnection
 
 AMQP_URL = os.environ.get("COBALANCE_AMQP_URL", "amqp://localhost")
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")

@@ -4,7 +4,7 @@ import os
 import signal
 from contextlib import suppress
 
-from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
+from cobalance import BlockingGroup, BlockingTenure
 
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
 TENANTS = [f"tenant-{number}" for number in range(6)]

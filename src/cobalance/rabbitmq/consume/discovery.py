@@ -54,7 +54,7 @@ class Discovery:
         self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
         self._is_connected = is_connected
         self._is_head, self._declare = is_head, declare
-        self._trouble = ""
+        self._trouble: tuple[int, str] | None = None
         self._over = False
 
     async def run(self) -> None:
@@ -81,16 +81,14 @@ class Discovery:
             if look.resources is not None:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
-            if (
-                str(error) != self._trouble and not self._over
-            ):  # else its connections were closed in the middle of a look
-                # What the group itself has lost, it tells.
-                is_told = isinstance(error, Unreachable) and not self._is_connected()
-                level = logging.INFO if is_told else logging.WARNING
-                log.log(level, "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
-            self._trouble = str(error)
+            # What the group itself has lost, it tells.
+            is_told = isinstance(error, Unreachable) and not self._is_connected()
+            trouble = (logging.INFO if is_told else logging.WARNING, str(error))
+            if trouble != self._trouble and not self._over:  # else its connections were closed in the middle of a look
+                log.log(trouble[0], "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
+            self._trouble = trouble
             return self._refresh_ms
-        self._trouble = ""
+        self._trouble = None
         return self._refresh_ms if look.again_in_ms is None else look.again_in_ms
 
     def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:

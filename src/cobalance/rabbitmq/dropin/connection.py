@@ -12,7 +12,7 @@ What differs from pika:
 
 - Heartbeats go out however long a callback takes; one that runs past ``MemberSettings.max_processing_ms`` is hung and costs
   its process the queues that wait for it.
-- Acknowledgements leave in batches, and only without gaps: a message acked before an older one of its queue is reported once that is acked, too.
+- Acknowledgements leave in batches: a message acked before an older one of its queue is reported once that is acked, too, or at a handover.
   A program that acks late holds up a handover until it has, or until the revocation timeout.
 - ``basic_nack`` and ``basic_reject`` with ``requeue=True`` (pika's default) keep the order: the message comes again in this process, after
   a pause that grows from 0.1 to 5 s, before any younger message of its queue. RabbitMQ itself would put it behind others.
