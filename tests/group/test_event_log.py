@@ -152,7 +152,8 @@ async def test_a_lost_redis_is_one_line_and_so_is_its_return(
         await until(lambda: lines(caplog, f"group {group.name}: ", "trying again"))
         await anyio.to_thread.run_sync(private_redis.start)
         await until(lambda: lines(caplog, "Redis answers again, after"))
-        (told,) = troubles(caplog)
+        # That a heartbeat between the save and the stop is lost may be told of, too.
+        (told,) = [it for it in troubles(caplog) if "lost its data" not in it]
         assert "trying again" in told
         assert len(lines(caplog, "Redis answers again, after")) == 1
 
