@@ -205,10 +205,13 @@ def test_names_are_ordered_by_their_bytes(backend: Backend) -> None:
         assert list(group.holders()) == sorted(declared)
 
 
-def test_a_list_in_the_middle_of_a_higher_one_is_ignored(group: Group) -> None:
-    """Once a page of a new version has come, the old version has nothing to say."""
+def test_a_list_in_the_middle_of_a_higher_one_waits_and_is_ignored(group: Group) -> None:
+    """Once a page of a new version has come, the old version has nothing to say, unless nobody sends the rest of the new one."""
     a = holder(group)
     a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
+    assert group.set_resources(a, names(2), version=5) == "WAIT"
+    assert len(group.holders()) == 4
+    a.ask(SetResources(version=9, digest="x", after="r001", names=("r002", "r003")))
     assert group.set_resources(a, names(2), version=5) == "IGNORED"
     assert len(group.holders()) == 4
 
