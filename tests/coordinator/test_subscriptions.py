@@ -327,6 +327,19 @@ def test_the_groups_own_list_removes_what_another_list_has_left(group: Group) ->
     assert set(group.holders()) == set(ORDERS)
 
 
+def test_what_was_left_to_the_group_goes_with_the_last_who_could_work_it(group: Group) -> None:
+    """On the list of those who left first, then left to those without a list; nobody else is given it once those leave, too."""
+    a, b, c = member(group, "a", ["legacy", *ORDERS]), group.join("b"), member(group, "c", ORDERS)
+    group.drain()
+    group.until_left(a)
+    group.drain()
+    assert set(b.holds) >= {"legacy"}
+    group.until_left(b)
+    group.drain()
+    assert held(c) == [set(ORDERS)]
+    assert set(group.holders()) == set(ORDERS)
+
+
 def pages(it: Member, wanted: tuple[str, ...], cut: str) -> Iterator[str]:
     """Declares a list as version 2, in two pages."""
     for after, to in (("", cut), (cut, "")):
