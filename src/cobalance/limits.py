@@ -1,6 +1,6 @@
 """How much of everything a group may have. Each bound keeps a promise of the coordinator's; none is a target.
 
-Names have their own bound (names.py), topics theirs (rabbitmq/topic.py), and settings say their ranges themselves.
+Names have their own bound (names.py), topics theirs (rabbitmq/model/topic.py), and settings say their ranges themselves.
 """
 
 from __future__ import annotations

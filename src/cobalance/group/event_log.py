@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cobalance.member.session import Session
     from cobalance.settings import MemberSettings
 
-log = logging.getLogger("cobalance.group.group")
+log = logging.getLogger("cobalance.group")
 
 GATHERED_MS = 250
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Callable[[Exception], bool]) -> T:
-    """The same without an event loop: what the first attempt returns that works. Blocks."""
+    """What the first attempt returns that finds its server there, or raises as the last one does. Blocks; needs no event loop."""
     until, delay_s = time.monotonic() + timeout_s, FIRST_S
     while True:
         try:

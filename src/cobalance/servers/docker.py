@@ -141,11 +141,19 @@ class ContainerRedis(ContainerServer):
         """Write a snapshot, which a later start loads."""
         self._engine_side.exec_run(["redis-cli", "save"])
 
+    def stop(self, *, save: bool = False) -> None:
+        """End it politely, with all it has on disk if it is to `save`; otherwise what was not saved is lost."""
+        if save:
+            self._engine_side.exec_run(["redis-cli", "shutdown", "save"])
+        super().stop()
+
     def restart(self, *, empty: bool = False) -> None:
         """Stop and start it, with its data or `empty`."""
-        if not empty:
-            self.save()
-        super().restart(empty=empty)
+        if empty:
+            super().restart(empty=True)
+        else:
+            self.stop(save=True)
+            self.start()
 
 
 class ContainerRabbitMQ(ContainerServer):

@@ -60,9 +60,13 @@ class PrivateRedis:
         """Remove the snapshot."""
         (self.process.folder / "dump.rdb").unlink(missing_ok=True)
 
-    def stop(self) -> None:
-        """End it politely. What was not saved is lost."""
-        self.process.signal(signal.SIGTERM)
+    def stop(self, *, save: bool = False) -> None:
+        """End it politely, with all it has on disk if it is to `save`; otherwise what was not saved is lost."""
+        if save:
+            with redis.Redis.from_url(self.url) as client:
+                client.shutdown(save=True)
+        else:
+            self.process.signal(signal.SIGTERM)
         if not self.process.wait_exit(STOP_TIMEOUT_S):
             raise ServerUnavailable(f"redis did not stop within {STOP_TIMEOUT_S:g} s:\n{self.process.log_tail()}")
 
@@ -75,9 +79,7 @@ class PrivateRedis:
         """Stop and start it, with its data or `empty`."""
         if empty:
             self.forget()
-        else:
-            self.save()
-        self.stop()
+        self.stop(save=not empty)
         self.start()
 
     def pause(self) -> None:

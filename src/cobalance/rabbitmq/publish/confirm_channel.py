@@ -203,9 +203,8 @@ class Outlet:
         if self.is_copy:
             return
         with self._quiet:
-            enough = (
-                self._settled + self._unsettled
-            )  # a thread that goes on publishing does not keep the program from ending
+            # A thread that goes on publishing does not keep the program from ending.
+            enough = self._settled + self._unsettled
             self._quiet.wait_for(lambda: not self._unsettled or self._settled >= enough, self._timeout_ms / 1000)
             lost = self._unsettled
         failure = self.failures.take()

@@ -1,6 +1,7 @@
-"""The five places where pika's private parts are touched, each pinned by a test."""
+"""The six places where pika's private parts are touched, each pinned by a test."""
 
 import struct
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -32,6 +33,11 @@ def drop(connection: SelectConnection) -> None:
 def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
     """While it lasts, pika calls none of the program's functions, as it does while one of them runs. False when that is so already."""
     return connection._acquire_event_dispatch()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
+def host_resolved_by(thread: threading.Thread) -> object:
+    """Of a thread in which pika looks an address up, the host it was given; None of any other."""
+    return getattr(getattr(getattr(thread, "function", None), "__self__", None), "_host", None)
 
 
 class PatientConnection(BlockingConnection):

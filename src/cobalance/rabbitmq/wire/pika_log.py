@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import pika.adapters.blocking_connection
 import pika.adapters.select_connection  # noqa: F401 -- both, so that all their loggers are there
 
+from cobalance.rabbitmq.wire.pika_internals import host_resolved_by
+
 
 class _Ours(threading.local):
     depth = 0
@@ -37,14 +39,9 @@ class OurHost(str):
     __slots__ = ()
 
 
-def _resolves_ours() -> bool:
-    resolver = getattr(getattr(threading.current_thread(), "function", None), "__self__", None)
-    return isinstance(getattr(resolver, "_host", None), OurHost)
-
-
 def lowered(record: logging.LogRecord) -> bool:
     """A logger's filter: of what is ours, only somebody who debugs wants to know."""
-    if not (_ours.depth or _resolves_ours()):
+    if not (_ours.depth or isinstance(host_resolved_by(threading.current_thread()), OurHost)):
         return True
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
