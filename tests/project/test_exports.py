@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from importlib.resources import files
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -40,15 +41,25 @@ def test_nothing_else_is_imported_into_a_public_module(name: str) -> None:
     assert classes_and_functions <= set(module.__all__)
 
 
-@pytest.mark.parametrize("name", cobalance.__all__)
-def test_public_things_are_documented(name: str) -> None:
-    """Each has a docstring, and so has each of its public methods."""
-    thing = getattr(cobalance, name)
-    assert inspect.getdoc(thing)
-    for method_name, method in inspect.getmembers(thing, inspect.isfunction):
-        if not method_name.startswith("_"):
-            assert inspect.getdoc(method), f"{name}.{method_name}"
+EXPORTED = [
+    f"{module}:{name}" for module in (*PUBLIC, "cobalance.testing") for name in importlib.import_module(module).__all__
+]
 
+
+@pytest.mark.parametrize("exported", EXPORTED)
+def test_public_things_are_documented(exported: str) -> None:
+    """Each class and function has a docstring, and so has each public method and property of a class."""
+    module, _, name = exported.partition(":")
+    thing = getattr(importlib.import_module(module), name)
+    if not inspect.isroutine(thing) and not inspect.isclass(thing):
+        return  # a constant or an alias
+    assert inspect.getdoc(thing)
+    for member_name, member in inspect.getmembers_static(thing):
+        if not member_name.startswith("_") and isinstance(member, DOCUMENTED):
+            assert inspect.getdoc(getattr(thing, member_name)), f"{name}.{member_name}"
+
+
+DOCUMENTED = (FunctionType, classmethod, staticmethod, property)
 
 SHOWN = {
     "Group": {
