@@ -22,7 +22,7 @@ from tests.faults.ways import Ways
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.transport import Transport
-from cobalance.demo.ownership import Ownership
+from cobalance.demo.tenures import Tenures
 from cobalance.errors import CobalanceError, ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
 from cobalance.rabbitmq import create_topic
@@ -149,7 +149,7 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="cobalance-chaos-"))
         self.members: dict[str, MemberProcess] = {}
         self.entries: list[JournalEntry] = []
-        self.ownership = Ownership()
+        self.tenures = Tenures()
         self._read_to = BEGINNING
         self._number = 0
         self._spare: MemberProcess | None = None

@@ -10,13 +10,13 @@ import pytest
 
 from cobalance.errors import CobalanceError
 from cobalance.journal import JournalEntry
+from cobalance.ownership import Ownership
 from cobalance_sims.cli import main
 from cobalance_sims.outcomes import Event, Known, fold, of_entry
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
 from cobalance_sims.simulate import kernel
 from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.simulate.kernel import run_row
-from cobalance_sims.simulate.ledger import Ledger
 from cobalance_sims.simulate.recorder import Recorder
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenarios import SCENARIOS
@@ -184,7 +184,7 @@ def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_halted_resource_is_not_free() -> None:
     """The simulator's ledger follows an operator's matters: nobody owes a halted resource an owner."""
-    ledger = Ledger()
+    ledger = Ownership()
     kinds = ("added", "granted", "abandoned", "halted", "reset", "resumed")
     free = []
     for seq, kind in enumerate(kinds, 1):

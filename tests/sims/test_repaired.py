@@ -12,19 +12,19 @@ from tests.coordinator.test_torn import EAGER, FEW, STORIES, deaths
 from tests.coordinator.torn import Story, TornGroup, tell
 from tests.sims.test_outcomes import GRANT, RELEASE, events, tenure
 
-from cobalance.demo.ownership import ENDS, Ownership
+from cobalance.demo.tenures import Tenures
 from cobalance.journal import JournalEntry
+from cobalance.ownership import ENDINGS
 from cobalance.settings import GroupSettings
 from cobalance_sims.outcomes import Event, Known, fold, of_entry
 from cobalance_sims.outcomes.repairs import undone
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.report.story import tell as tell_story
-from cobalance_sims.simulate.ledger import Ledger
 
 TRIED = 12
 """Deaths of each story."""
 
-ONCE = ENDS | {"joined", "leaving", "graced", "left", "expired_member"}
+ONCE = ENDINGS | {"joined", "leaving", "graced", "left", "expired_member"}
 
 
 def read(group: TornGroup) -> list[JournalEntry]:
@@ -37,9 +37,9 @@ def owners(records: Records) -> dict[str, str]:
     return {name: it.owner for name, it in records.resources.items() if it.owner != "-"}
 
 
-def replay(entries: list[JournalEntry]) -> Ownership:
+def replay(entries: list[JournalEntry]) -> Tenures:
     """What the demo makes of them."""
-    made = Ownership()
+    made = Tenures()
     for entry in entries:
         made.apply(entry)
     return made
@@ -53,16 +53,12 @@ def test_readers_know_what_is_on_record(story: Story, settings: GroupSettings) -
     for death in every[:: max(1, len(every) // TRIED)]:
         group = tell(story, settings, death)
         records, entries = group.records(), read(group)
-        ledger = Ledger()
-        for entry in entries:
-            ledger.apply(entry, entry.at_ms)
         gone = undone([of_entry(entry, "x") for entry in entries])
         happened = [entry for entry in entries if entry.seq not in gone and entry.kind != "repaired"]
         active = {id_ for id_, it in records.members.items() if it.status in ("active", "graced")}
         for made in (replay(entries), replay(happened)):
             assert made.owners == owners(records), death
             assert made.members == active, death
-        assert {name: it.owner for name, it in ledger.resources.items() if it.owner} == owners(records), death
         once = Counter((it.kind, it.resource or it.member, it.token) for it in happened if it.kind in ONCE)
         assert not [it for it, count in once.items() if count > 1], death
 

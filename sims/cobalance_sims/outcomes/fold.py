@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from cobalance.ownership import BEGINNINGS, ENDINGS
 from cobalance.settings import STORED_NAMES
 from cobalance_sims.outcomes import tenures
 from cobalance_sims.outcomes.crashes import Crashes
@@ -379,14 +380,13 @@ class Fold:
         "added": _added,
         "removing": _removing,
         "removed": _removed,
-        "granted": _owned,
-        "claimed": _owned,
         "revoking": _revoking,
         "cancelled": _cancelled,
         "halted": _halted,
         "resumed": _resumed,
         "refused": _refused,
         "repaired": _repaired,
-        **dict.fromkeys(("released", "abandoned", "forced", "expired", "inherited", "withdrawn"), _ended),
+        **dict.fromkeys(BEGINNINGS, _owned),
+        **dict.fromkeys(ENDINGS, _ended),
     }
     """Coordinator and barrier change nothing here; a reset raises the token of a resource that nobody holds."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.ownership import CUT_SHORT
 from cobalance_sims.histogram import Histogram, bin_of, histogram
 from cobalance_sims.records import OK, OUTCOME
 
@@ -31,7 +32,7 @@ _KINDS = {
 UNMOVED = frozenset({"inherited", "withdrawn"})
 """Nobody else got it, or nobody had begun: no move."""
 
-UNCLEAN = frozenset({"forced", "abandoned", "expired"})
+UNCLEAN = CUT_SHORT | {"expired"}
 """Ends of a tenure that leave messages unacknowledged."""
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS
 from cobalance_sims.outcomes.event import Event
 from cobalance_sims.outcomes.repairs import undone
 
@@ -16,11 +17,8 @@ MOST_LANES = 24
 IN_WINDOW = 80
 """Handovers in the stretch that is shown, at most about."""
 
-_ENDS = frozenset({"released", "abandoned", "forced", "expired", "inherited", "withdrawn"})
-_BEGINS = frozenset({"granted", "claimed"})
-_OF_OWNER = _ENDS | {"revoking", "cancelled"}
-_CHANGES = _BEGINS | _OF_OWNER | {"removed"}
-CUT_SHORT = frozenset({"forced", "abandoned"})
+_OF_OWNER = ENDINGS | {"revoking", "cancelled"}
+_CHANGES = BEGINNINGS | _OF_OWNER | {"removed"}
 
 _ABOUT_MEMBERS = {"joined": "joins", "leaving": "leaves", "expired_member": "is given up", "graced": "is waited for"}
 
@@ -102,13 +100,13 @@ class _Teller:
             lane.owner = event.member or ""  # what we see begins in the middle of a tenure
         lane.is_known = True
         self._close(resource, lane, event.at_ms)
-        if event.kind in _BEGINS:
+        if event.kind in BEGINNINGS:
             lane.owner = event.member or ""
         elif event.kind == "revoking":
             lane.revoking_ms = event.at_ms
         else:
             self.marks.append(Mark(event.at_ms, event.kind, resource, event.member or ""))
-        if event.kind in _ENDS:
+        if event.kind in ENDINGS:
             lane.owner = ""
         if event.kind == "removed":
             del self._lanes[resource]
@@ -156,7 +154,7 @@ def tell(run: str, events: Sequence[Event]) -> Story | None:
 
 def _window(marks: list[Mark], first_ms: int, last_ms: int) -> tuple[int, int]:
     """Around as many handovers as can be told apart: where most went wrong, and of several such stretches the shortest."""
-    ends = [mark for mark in marks if mark.kind in _ENDS]
+    ends = [mark for mark in marks if mark.kind in ENDINGS]
     if len(ends) <= IN_WINDOW:
         return first_ms, last_ms + 1
     troubles = [0]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from cobalance_sims.report.story import CUT_SHORT, Piece, Story
+from cobalance.ownership import CUT_SHORT, ENDINGS
+from cobalance_sims.report.story import Piece, Story
 from cobalance_sims.report.theme import HATCHES, OWNERS, Figure, Theme, canvas
 from cobalance_sims.report.words import count, duration, moment, share, shortened
 
@@ -211,7 +212,7 @@ def _alt(story: Story) -> str:
 
 def _caption(story: Story) -> str:
     lanes_ms = story.length_ms * len(story.resources)
-    ends = story.count("released", "abandoned", "forced", "expired", "inherited", "withdrawn")
+    ends = story.count(*ENDINGS)
     cut = story.count(*CUT_SHORT)
     shown = (
         ""

@@ -7,7 +7,7 @@ from collections import Counter
 import attrs
 
 from cobalance.journal import JournalEntry
-from cobalance_sims.simulate.ledger import Ledger
+from cobalance.ownership import Ownership
 
 MUST_HAPPEN: dict[str, str] = {
     "forced move": "a deadline passed and the resource was taken by force",
@@ -66,7 +66,7 @@ class Reached:
         """Once more."""
         self.counts[name] += 1
 
-    def saw(self, entry: JournalEntry, before: Ledger) -> None:
+    def saw(self, entry: JournalEntry, before: Ownership) -> None:
         """An entry of the journal, and what was so before it."""
         name = _BY_KIND.get(entry.kind)
         if name is not None:

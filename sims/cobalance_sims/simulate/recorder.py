@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cobalance.ownership import ENDINGS
 from cobalance_sims.outcomes import Event, of_entry
 from cobalance_sims.records import SIM
 from cobalance_sims.simulate.checks.base import Check
 from cobalance_sims.simulate.consumer import Lane
-from cobalance_sims.simulate.ledger import ENDINGS
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry

@@ -14,8 +14,8 @@ from cobalance.coordinator.memory.store import MemoryStore, Snapshot
 from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.errors import GroupActive, UnknownGroup
 from cobalance.journal import JournalEntry
+from cobalance.ownership import Ownership
 from cobalance.settings import GroupSettings
-from cobalance_sims.simulate.ledger import Ledger
 
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
@@ -43,7 +43,7 @@ class Memory:
 
     at: int
     store: Snapshot
-    ledger: Ledger
+    ledger: Ownership
     read_to: str
 
 
@@ -84,7 +84,7 @@ class RedisServer:
         """When a recovery that its last loss of data calls for must have ended."""
         self.stood_still_ms = 0
         """For how long the group's clock may have stood still altogether: a step back hides the time since the last call."""
-        self.ledger = Ledger()
+        self.ledger = Ownership()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
         self.store.begin_anew(seed, clock_us=self._clock_us, identity="redis-1")
@@ -189,7 +189,7 @@ class RedisServer:
         return True
 
     def _forget_all(self) -> None:
-        self.ledger, self._read_to = Ledger(), "0"
+        self.ledger, self._read_to = Ownership(), "0"
         self._recovery_ms = max(LISTENERS_MS, 3 * self.settings.session_timeout_ms)
         self._forgot()
 

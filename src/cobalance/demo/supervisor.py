@@ -17,10 +17,10 @@ from cobalance.coordinator.open import open_transport
 from cobalance.demo.evidence import Change, Evidence
 from cobalance.demo.load import Load
 from cobalance.demo.options import CHANGE_TIMEOUT_S, STALL_TIMEOUT_S, DemoOptions
-from cobalance.demo.ownership import Ownership
 from cobalance.demo.process import Job, WorkerProcess
 from cobalance.demo.scene import Scene, WorkerScene
 from cobalance.demo.story import FOUNDERS, Step, story
+from cobalance.demo.tenures import Tenures
 from cobalance.demo.view import View
 from cobalance.errors import CobalanceError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
@@ -53,7 +53,7 @@ class Supervisor:
         self._workers: dict[str, WorkerProcess] = {}
         self._rates: dict[str, _Rate] = {}
         self._entries: list[JournalEntry] = []
-        self._ownership = Ownership()
+        self._tenures = Tenures()
         self._processed: set[tuple[str, int]] = set()
         self._changes: list[Change] = []
         self._killed: str | None = None
@@ -103,7 +103,7 @@ class Supervisor:
     def _perform(self, step: Step) -> None:
         self._end_change()
         self._say(step.name)
-        since, at_ms = self._ownership.seq, self._group_clock_ms()
+        since, at_ms = self._tenures.seq, self._group_clock_ms()
         if step.kind == "join":
             self._start(step.worker)
         elif step.kind == "leave":
@@ -118,7 +118,7 @@ class Supervisor:
         """All that has happened up to now belongs to the last change."""
         self._look()
         if self._changes:
-            self._changes[-1] = attrs.evolve(self._changes[-1], until_seq=self._ownership.seq)
+            self._changes[-1] = attrs.evolve(self._changes[-1], until_seq=self._tenures.seq)
 
     def _work_on(self) -> None:
         enough = len(self._processed) + self.options.messages // DWELLS
@@ -162,8 +162,8 @@ class Supervisor:
 
     def _is_quiet(self) -> bool:
         expected = {worker.member for worker in self._workers.values() if worker.phase in {"starting", "member"}}
-        everybody = self._ownership.members == expected
-        return everybody and self._ownership.is_even(self.topic.partitions, len(expected))
+        everybody = self._tenures.members == expected
+        return everybody and self._tenures.is_even(self.topic.partitions, len(expected))
 
     def _wait_while_progressing(self, done: Callable[[], bool]) -> None:
         """Without an end as long as messages are processed: what is not processed after that is lost, and judged so."""
@@ -192,7 +192,7 @@ class Supervisor:
             self._processed.update((record.key, record.counter) for record in worker.records[known:])
         for entry in self._journal.entries(self._entries[-1].id if self._entries else BEGINNING):
             self._entries.append(entry)
-            self._ownership.apply(entry)
+            self._tenures.apply(entry)
         self._load.check()
         self._view.show(self._scene())
 
@@ -225,19 +225,19 @@ class Supervisor:
             seconds=seconds,
             published=self._load.published,
             processed=len(self._processed),
-            free=self.topic.partitions - len(self._ownership.present),
+            free=self.topic.partitions - len(self._tenures.owners),
             workers=tuple(self._worker_scenes(seconds)),
         )
 
     def _worker_scenes(self, seconds: float) -> Iterator[WorkerScene]:
         for name, worker in self._workers.items():
-            held = [r for r, member in self._ownership.owners.items() if member == worker.member]
+            held = [r for r, member in self._tenures.owners.items() if member == worker.member]
             numbers = {r: int(r.rpartition("-")[2]) for r in held}
             yield WorkerScene(
                 name,
                 worker.phase,
-                tuple(sorted(numbers[r] for r in held if r not in self._ownership.pending)),
-                tuple(sorted(numbers[r] for r in held if r in self._ownership.pending)),
+                tuple(sorted(numbers[r] for r in held if r not in self._tenures.pending)),
+                tuple(sorted(numbers[r] for r in held if r in self._tenures.pending)),
                 len(worker.records),
                 self._rates[name].at(seconds, len(worker.records)),
             )

@@ -9,13 +9,14 @@ import attrs
 
 from cobalance.demo.evidence import Change, Evidence, Record
 from cobalance.demo.minimum import minimum_moves
-from cobalance.demo.ownership import ENDS, Ownership, Tenure
+from cobalance.demo.tenures import Tenure, Tenures
 from cobalance.journal import JournalEntry
+from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS
 
-INTERRUPTIONS = ENDS | {"revoking"}
+INTERRUPTIONS = ENDINGS | {"revoking"}
 """After one of these a resource is not being worked as before."""
 
-TRANSITIONS = INTERRUPTIONS | {"granted", "claimed", "cancelled"}
+TRANSITIONS = INTERRUPTIONS | BEGINNINGS | {"cancelled"}
 
 
 @attrs.frozen
@@ -93,9 +94,9 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Draws the verdict."""
-    ownership = Ownership()
-    changes = tuple(_judge_changes(evidence, ownership))
-    history = _History(ownership.tenures, evidence)
+    replayed = Tenures()
+    changes = tuple(_judge_changes(evidence, replayed))
+    history = _History(replayed.tenures, evidence)
     ordered = sorted(evidence.records, key=lambda record: record.begun_ns)
     processed = {(record.key, record.counter) for record in ordered}
     expected = {(key, n) for key, count in evidence.published.items() for n in range(1, count + 1)}
@@ -118,7 +119,7 @@ def judge(evidence: Evidence) -> Verdict:
         never_interrupted=len(set(evidence.partitions) - touched),
         gaps_planned=history.gaps(planned=True),
         gaps_crash=history.gaps(planned=False),
-        forced=sum(tenure.ended_by in {"forced", "abandoned"} for tenure in ownership.tenures),
+        forced=sum(tenure.ended_by in CUT_SHORT for tenure in replayed.tenures),
     )
     return attrs.evolve(verdict, failures=tuple(_failures(evidence, verdict)))
 
@@ -154,34 +155,34 @@ def _excesses(change: ChangeVerdict) -> Iterator[str]:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def _judge_changes(evidence: Evidence, ownership: Ownership) -> Iterator[ChangeVerdict]:
+def _judge_changes(evidence: Evidence, tenures: Tenures) -> Iterator[ChangeVerdict]:
     """Replays the journal, to its end, and judges each change on the way."""
     entries = list(evidence.entries)
     for change in evidence.changes:
-        _replay(entries, ownership, change.since_seq)
-        owners, members = ownership.owners, len(ownership.members)
-        during = _replay(entries, ownership, change.until_seq)
+        _replay(entries, tenures, change.since_seq)
+        owners, members = tenures.owners, len(tenures.members)
+        during = _replay(entries, tenures, change.until_seq)
         yield ChangeVerdict(
             name=change.name,
             kind=change.kind,
             members_before=members,
-            members_after=len(ownership.members),
-            moves=sum(tenure.began_seq > change.since_seq for tenure in ownership.tenures),
-            minimum=minimum_moves(owners, ownership.members),
+            members_after=len(tenures.members),
+            moves=sum(tenure.began_seq > change.since_seq for tenure in tenures.tenures),
+            minimum=minimum_moves(owners, tenures.members),
             interrupted=tuple(sorted({entry.resource or "" for entry in during if entry.kind in INTERRUPTIONS})),
             converged_ms=_converged_ms(change, during),
-            even=ownership.is_even(len(evidence.partitions), len(ownership.members)),
+            even=tenures.is_even(len(evidence.partitions), len(tenures.members)),
         )
-    _replay(entries, ownership, entries[-1].seq if entries else 0)
+    _replay(entries, tenures, entries[-1].seq if entries else 0)
 
 
-def _replay(entries: list[JournalEntry], ownership: Ownership, until_seq: int) -> list[JournalEntry]:
+def _replay(entries: list[JournalEntry], tenures: Tenures, until_seq: int) -> list[JournalEntry]:
     """Applies and removes the entries up to a seq; returns them."""
     count = sum(entry.seq <= until_seq for entry in entries)
     applied = entries[:count]
     del entries[:count]
     for entry in applied:
-        ownership.apply(entry)
+        tenures.apply(entry)
     return applied
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import Commit, Release
+from cobalance.ownership import ENDINGS
 from cobalance_sims.simulate.checks.base import Check
-from cobalance_sims.simulate.ledger import ENDINGS
 
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply

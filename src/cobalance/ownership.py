@@ -1,6 +1,6 @@
-"""Who owns what, as far as the journal tells: built from its entries alone, so that checkers need not ask the coordinator.
+"""Who owns what, replayed from the journal: for the demo, the simulator's checkers, chaos and reports.
 
-It is no model of the protocol: it decides nothing and refuses nothing. A checker compares it with what else is known.
+It is no model of the protocol: it decides nothing and refuses nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ import attrs
 from cobalance.journal import JournalEntry
 
 ENDINGS = frozenset({"released", "abandoned", "forced", "expired", "inherited", "withdrawn"})
-"""Kinds of entries that end a tenure."""
+"""Kinds of journal entries that end a tenure."""
 
+BEGINNINGS = frozenset({"granted", "claimed"})
+"""Kinds of journal entries that begin one."""
+
+CUT_SHORT = frozenset({"forced", "abandoned"})
+"""Endings of a tenure whose drain did not finish."""
 
 _KINDS = {"active": "joined", "leaving": "leaving", "graced": "graced"}
 """What would have made a member what a repair says it is."""
@@ -27,7 +32,7 @@ class Standing:
     """Member id; empty when it is free."""
     token: int = 0
     since: int = 0
-    """World time at which it became owned, or free."""
+    """When it became owned, or free: the ``now`` of that entry."""
     pending_since: int | None = None
     removing: bool = False
     halted: bool = False
@@ -37,13 +42,13 @@ class Standing:
 
 
 @attrs.define
-class Ledger:
+class Ownership:
     """All resources and members of the group."""
 
     resources: dict[str, Standing] = attrs.Factory(dict)
     free: set[str] = attrs.Factory(set)
     pending: dict[str, int] = attrs.Factory(dict)
-    """Resource → since when its revocation is pending, in world time."""
+    """Resource → since when its revocation is pending."""
     members: dict[str, str] = attrs.Factory(dict)
     """Member id → active, leaving or graced."""
     kept: Counter[str] = attrs.Factory(Counter)
@@ -51,10 +56,10 @@ class Ledger:
     recovering: bool = False
     barrier: bool = False
 
-    def copy(self) -> Ledger:
+    def copy(self) -> Ownership:
         """As it is now."""
         resources = {name: attrs.evolve(it) for name, it in self.resources.items()}
-        return Ledger(
+        return Ownership(
             resources,
             set(self.free),
             dict(self.pending),
@@ -65,7 +70,7 @@ class Ledger:
         )
 
     def apply(self, entry: JournalEntry, now: int) -> None:
-        """One more entry."""
+        """Take the next entry, which was written at ``now``, by any clock that the caller likes."""
         if entry.resource is not None:
             self._apply_resource(entry, entry.resource, now)
         elif entry.member is not None:
@@ -101,7 +106,7 @@ class Ledger:
             return
         if kind in ("added", "removing"):
             it.removing = kind == "removing"
-        elif kind in ("granted", "claimed"):
+        elif kind in BEGINNINGS:
             self._own(name, it, entry, now)
         elif kind == "revoking":
             self._suspend(name, it, now)
