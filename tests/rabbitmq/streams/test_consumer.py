@@ -199,6 +199,41 @@ def test_messages_that_are_gone_are_told_of(reader: Callable[..., Reader], amqp_
         assert first <= told[0] <= stream.first()
 
 
+@pytest.mark.parametrize("go_on", [True, False])
+def test_a_consumer_that_the_retention_overtakes_does_not_skip_messages_silently(
+    reader: Callable[..., Reader], amqp_url: str, *, go_on: bool
+) -> None:
+    """RabbitMQ goes on with the oldest message left, without a word. What came before it is finished first."""
+    told: list[int] = []
+
+    def on_gap(first: int) -> bool:
+        told.append(first)
+        it.ready.set()
+        return go_on
+
+    with new_stream(amqp_url, 3, TINY) as stream:
+        it = reader(stream, -1, on_gap=on_gap, prefetch=1).start()
+        (delivery,) = it.take(1)
+        stream.append_until_gone(20)
+        while not told:
+            it.consumer.done(delivery)
+            stream.append(
+                1, size=100
+            )  # RabbitMQ sends nothing to a consumer that was overtaken until the next message comes
+            it.ready.clear()
+            if taken := it.consumer.take(1):
+                (delivery,) = taken
+            else:
+                assert told or it.ready.wait(WAIT_S)
+        assert told[0] > 20
+        if go_on:
+            assert told == [delivery.offset] or it.offsets(1) == told
+        else:
+            assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
+            assert it.consumer.position == delivery.offset
+            assert it.consumer.position < 20
+
+
 def alarm(reader: Callable[..., Reader], stream: Stream, after: int) -> int | None:
     """Reads one message behind an offset; the oldest left, if some were said to be gone."""
     told: list[int] = []
@@ -209,6 +244,9 @@ def alarm(reader: Callable[..., Reader], stream: Stream, after: int) -> int | No
         return True
 
     it = reader(stream, after, on_gap=on_gap).start()
+    stream.append(
+        1, size=100
+    )  # RabbitMQ sends nothing to a consumer whose segment was dropped until the next message comes
     assert it.offsets(1)
     assert it.events.empty()
     return told[0] if told else None

@@ -21,7 +21,7 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.errors import CobalanceError, MessageUnreadable
+from cobalance.errors import CobalanceError
 from cobalance.group.engine import monotonic_ms
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.partition.acks import AckTracker, Progress
@@ -108,7 +108,9 @@ class PartitionConsumer:
         self._buffer: deque[Delivery] = deque()
         self._arrivals = Arrivals()
         self._armed = False
-        self._unreadable: MessageUnreadable | None = None  # Nothing behind that message is taken.
+        self._halting: CobalanceError | None = (
+            None  # Nothing more is taken; it ends with this once all that came before is finished.
+        )
         self._paused = False
         self._draining = False
         self._told_drained = False
@@ -159,8 +161,8 @@ class PartitionConsumer:
                 self._armed = False
                 self._acks.deliver(count)
             taken = [self._buffer.popleft() for _ in range(count)]
-        if self._unreadable is not None:
-            self._connection.submit(self._stop_at_unreadable)
+        if self._halting is not None:
+            self._connection.submit(self._stop_when_idle)
         return taken
 
     def give_back(self, count: int) -> None:
@@ -266,8 +268,8 @@ class PartitionConsumer:
             self._connection.submit(self._flush)
         if self._draining:
             self._report_drained()
-        elif self._unreadable is not None:
-            self._connection.submit(self._stop_at_unreadable)
+        elif self._halting is not None:
+            self._connection.submit(self._stop_when_idle)
 
     def _may_answer(self, tag: int) -> bool:
         """Nothing of what we let go. Of a channel that was lost a handler may be running, whose message comes again, to be answered then."""
@@ -329,10 +331,10 @@ class PartitionConsumer:
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         delivery = Delivery(self.tenure, method, properties, body, self._drafts)
         with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
-            if self._draining or self._unreadable is not None:
+            if self._draining or self._halting is not None:
                 return
             if isinstance(properties, Unreadable):
-                self._unreadable = unreadable(self.queue.name, method, properties)
+                self._halting = unreadable(self.queue.name, method, properties)
             else:
                 self._buffer.append(delivery)
                 self._arrivals.note(
@@ -350,13 +352,13 @@ class PartitionConsumer:
         self._on_ready()
 
     @contained
-    def _stop_at_unreadable(self) -> None:
+    def _stop_when_idle(self) -> None:
         """Once what came before it is finished."""
         with self._lock:
             now = self._acks.idle and not self._buffer and not self._draining
-        if now and self._unreadable is not None:
+        if now and self._halting is not None:
             self._flush()
-            self._give_up(self._unreadable)
+            self._give_up(self._halting)
 
     @contained
     def _tick(self) -> None:

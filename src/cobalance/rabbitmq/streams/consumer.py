@@ -63,7 +63,7 @@ class StreamConsumer(PartitionConsumer):
         self._position = after
         self._arrived: deque[int] = deque()  # Offsets of the messages behind the position, in the order of their tags.
         self._counted = 0  # Messages at or before the position.
-        self._heard = False
+        self._heard: int | None = None  # The offset that came last.
         self._found_short = 0
         self._told_of_lag = False
         self._passed_over = 0
@@ -145,23 +145,32 @@ class StreamConsumer(PartitionConsumer):
 
     @contained
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
-        if self._draining or self._unreadable is not None:
+        if self._draining or self._halting is not None:
             return
         if isinstance(properties, Unreadable):
             self._meet_unreadable(channel, method, properties, body)
             return
         offset = offset_of(self.queue.name, method, properties)
-        if not self._heard:
-            self._heard = True
-            if self._after != BEFORE_FIRST and offset > self._after + 1 and not self._on_gap(offset):
-                self._give_up(_gone(self.queue.name, self._after, offset))
-                return
+        last, self._heard = self._heard, offset
+        if self._is_gap(last, offset) and not self._on_gap(offset):
+            with self._lock:
+                self._halting = _gone(self.queue.name, self._after if last is None else last, offset)
+            self._stop_when_idle()
+            return
         with self._lock:
             self._arrived.append(offset)
         if offset <= self._after:
             self._pass_over()
         else:
             super()._message(channel, method, properties, body)
+
+    def _is_gap(self, last: int | None, offset: int) -> bool:
+        """Whether messages between the last offset and this one are gone. The retention drops whole segments, and RabbitMQ goes on
+        with the oldest one left. A segment begins with an offset that no message has.
+        """
+        if last is not None:
+            return offset > last + 2
+        return self._after != BEFORE_FIRST and offset > self._after + 1
 
     def _meet_unreadable(self, channel: Channel, method: Basic.Deliver, properties: Unreadable, body: bytes) -> None:
         """Its offset is not known, either. Somebody who has gone on behind such a message meets it at the position."""
@@ -183,7 +192,7 @@ class StreamConsumer(PartitionConsumer):
     @contained
     def _doubt(self) -> None:
         """Nothing at the position, nor behind it: perhaps the stream ends before."""
-        if self.state is State.CONSUMING and not self._heard:
+        if self.state is State.CONSUMING and self._heard is None:
             first_offset(self._connection, self.queue.name).add_done_callback(
                 lambda found: self._connection.submit(
                     lambda: self._judge(None if found.exception() else found.result())
@@ -192,7 +201,7 @@ class StreamConsumer(PartitionConsumer):
 
     @contained
     def _judge(self, first: int | None) -> None:
-        if self.state is not State.CONSUMING or self._heard:
+        if self.state is not State.CONSUMING or self._heard is not None:
             return
         if first is None or self._channel is None:  # empty, or RabbitMQ is slow
             self._connection.call_later(DOUBT_MS, self._doubt)
@@ -202,7 +211,7 @@ class StreamConsumer(PartitionConsumer):
     @contained
     def _compare(self, first: int, found: Any) -> None:
         """With how many messages the leader has, whichever node we are connected to; 0 if it cannot be asked, or is new to them."""
-        if self.state is not State.CONSUMING or self._heard:
+        if self.state is not State.CONSUMING or self._heard is not None:
             return
         count = found.method.message_count
         lags = first + count > self._after
