@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import attrs
 import pytest
 from tests.harness import SETTINGS, Process, World, names
 
@@ -192,6 +193,67 @@ def test_the_session_timeout_is_the_groups_and_not_the_processs() -> None:
     world.redis_up = False
     world.run_until(lambda: bool(a.aborted))
     assert world.now == sent_at + 5_400
+
+
+LONG = attrs.evolve(SETTINGS, session_timeout_ms=30_000, heartbeat_interval_ms=10_000, revocation_timeout_ms=30_000)
+
+
+def made_quick(count: int = 2) -> tuple[World, Process, Process]:
+    """Two processes that work under long timeouts. The group has short ones by now, and the second is cut off after a call that arrives."""
+    world = World(LONG)
+    a, b = world.start("A", names(count)), world.start("B", names(count))
+    world.settle()
+    world.run(24_000 - world.now)
+    world.coordinator.configure(session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000)
+    b.fates.append("no_reply")
+    world.fate = lambda process, _: "lost" if process is b else "ok"
+    b.deliver(ev.Hinted(-1))
+    return world, a, b
+
+
+def test_a_lease_that_runs_is_not_made_shorter_by_a_shorter_session_timeout() -> None:
+    """Who is cut off while the timeouts are lowered believes in the long one, and so does the group."""
+    world, a, b = made_quick()
+    world.run_until(lambda: bool(b.aborted))
+    world.run_until(lambda: len(a.works()) == 2)
+
+
+def test_a_revocation_is_not_forced_on_a_lease_that_runs() -> None:
+    """Nor by a shorter revocation timeout, where the answer that carried it was lost."""
+    world, _, b = made_quick(8)
+    c = world.start("C", names(8))
+    world.run_until(lambda: bool(b.aborted))
+    world.run_until(lambda: "r7" in c.works() or "r5" in c.works())
+
+
+def test_shorter_timeouts_stop_nobody() -> None:
+    """Who hears of them asks again as soon as they say, not when it had meant to."""
+    world = World(LONG)
+    a = world.start("A", names(2))
+    world.settle()
+    world.coordinator.configure(session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000)
+    world.run(60_000)
+    assert a.aborted == []
+
+
+def test_a_barrier_that_is_old_is_not_forced_on_a_lease_that_runs() -> None:
+    """Redis fails over behind the barrier. Whoever hears of it afterwards, or would have, was a member all the while."""
+    world = World(attrs.evolve(SETTINGS, mode="eager", session_timeout_ms=5_000))
+    a, b = world.start("A", names(4)), world.start("B", names(4))
+    world.settle()
+    world.run(2_000)
+    for process in (a, b):
+        process.habits.drain_ms = None
+    world.start("C", names(4))
+    world.run(3_900)
+    world.store.identity = "redis-2"
+    world.run_until(lambda: world.records().number("recovering") > 0)
+    a.habits.drain_ms = 10
+    world.run_until(lambda: world.records().number("recovering") == 0)
+    b.fates.append("no_reply")
+    world.fate = lambda process, _: "lost" if process is b else "ok"
+    world.run_until(lambda: bool(b.aborted))
+    world.run(10_000)
 
 
 def test_one_heartbeat_an_interval_is_enough() -> None:

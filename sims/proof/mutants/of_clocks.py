@@ -16,15 +16,15 @@ CLOCKS: tuple[Mutant, ...] = (
     lua(
         "session-renewed-shorter",
         "90_request",
-        "int(now + G.session_ms))",
-        "int(now + floor(G.session_ms / 2)))",
+        "int(max(ends, now + G.session_ms)))",
+        "int(max(ends, now + floor(G.session_ms / 2))))",
         "A session is renewed for less than the member was told.",
         "2x1",
     ),
     lua(
         "heartbeat-does-not-renew",
         "heartbeat",
-        "'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. now + session)",
+        "'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. math.max(now + session, ends + 0))",
         "'heard', at)",
         "The fast heartbeat answers without renewing.",
         "2x1",

@@ -16,8 +16,8 @@ MUTANTS: tuple[Mutant, ...] = (
     lua(
         "number-before-the-deed",
         "90_request",
-        "  keep('r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))",
-        "  call('HSET', STATE, 'r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))",
+        "  keep('r:' .. CALLER, int(request) .. ' ' .. int(max(ends, now + G.session_ms)))",
+        "  call('HSET', STATE, 'r:' .. CALLER, int(request) .. ' ' .. int(max(ends, now + G.session_ms)))",
         "A request whose script died is taken for one that was served when it is repeated.",
         "2x1-die",
     ),

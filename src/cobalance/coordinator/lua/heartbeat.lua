@@ -16,10 +16,10 @@ if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '2' and sub(s[1], 1, #who) == who
     local time = redis.call('TIME')
     local at = time[1] .. sub('00000' .. time[2], -6, -4) -- in ms
     if skew ~= '0' then at = string.format('%.0f', at + skew) end
-    local now, last = at + 0, string.match(s[5], '^%d+')
+    local now, last, ends = at + 0, string.match(s[5], '^(%d+) (%d+)$')
     local silence = now - s[4]
     if silence >= 0 and silence <= session / 2 and now < due and ARGV[4] - last >= 0 then
-      redis.call('HSET', KEYS[1], 'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. now + session)
+      redis.call('HSET', KEYS[1], 'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. math.max(now + session, ends + 0))
       version = version + 0
       local elected = coordinator == id and 1 or 0
       if heads ~= '' and string.find(heads, '=' .. id .. ' ', 1, true) then elected = elected + 2 end

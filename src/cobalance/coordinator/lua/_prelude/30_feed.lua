@@ -52,11 +52,12 @@ function notify(answered)
   call_with('HSET', STATE, fields)
 end
 
--- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told.
+-- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told. Should that reply be lost, its
+-- holder goes by its lease, which may have begun under longer timeouts, or behind a barrier that is almost over.
 local function arm(r)
   if r.deadline > 0 then return end
   r.postponed = false
-  r.deadline = G.barrier > 0 and max(G.barrier, now + G.heartbeat_ms) or now + G.revocation_ms
+  r.deadline = max(G.lease, G.barrier > 0 and max(G.barrier, now + G.heartbeat_ms) or now + G.revocation_ms)
   put_resource(r)
   call('ZADD', DEADLINES, int(r.deadline), r.name)
 end

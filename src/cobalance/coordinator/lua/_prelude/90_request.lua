@@ -102,9 +102,12 @@ local function refuse(status)
   return {status, now, G.incarnation, 0, 0, 0, 0, 0, 0, 0, 0, {}, {}}
 end
 
--- Renewing is one field; the session's timer is only looked at when it fires.
+-- Renewing is one field; the session's timer is only looked at when it fires. A session does not end earlier than was said before: if this
+-- answer is lost, the caller goes by an earlier one, which may have told of a longer session timeout.
 local function renew(request)
-  keep('r:' .. CALLER, int(request) .. ' ' .. int(now + G.session_ms))
+  local _, ends = vitals(CALLER)
+  G.lease = max(G.lease, ends)
+  keep('r:' .. CALLER, int(request) .. ' ' .. int(max(ends, now + G.session_ms)))
 end
 
 local function elect()
@@ -182,7 +185,7 @@ load_group()
 if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN then
   return redis.error_reply('IDENTITY read INFO again')
 end
-G.budget = G.moves
+G.budget, G.lease = G.moves, 0 -- the latter: until when the caller may work what it has, if it never hears this answer
 local repaired
 if ARGV[2] == PROTOCOL then repaired = go_on_repairing() end
 if repaired == false then return refuse('REPAIRING') end
