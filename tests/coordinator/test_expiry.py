@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import attrs
 import pytest
 from tests.coordinator.backends import MemoryBackend
 from tests.coordinator.driver import SETTINGS, Group, names
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.errors import UnknownGroup
+from cobalance.errors import ScriptFailed, UnknownGroup
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 MARGIN_MS = 7 * DAY_MS
@@ -128,6 +130,22 @@ def test_the_setting_can_be_changed_at_any_time(memory: MemoryBackend) -> None:
     assert ends(group) == {None}
     group.coordinator.configure(idle_expiry_ms=HOUR_MS)
     assert ends(group) == {HOUR_MS}
+
+
+def test_a_setting_that_died_half_way_ends_nothing(memory: MemoryBackend) -> None:
+    """Whichever of its writes was the last: no key of a group that is kept for good expires."""
+    group = Group(memory, SETTINGS)
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    for write in range(1, 30):
+        memory.store.die_at(write)
+        with suppress(ScriptFailed):
+            group.coordinator.configure(idle_expiry_ms=HOUR_MS)
+        memory.store.die_at(0)
+        a.hear()
+        assert ends(group) == {None} or group.records().number("idle_ms") == HOUR_MS, write
+    assert len(ends(group)) == 1
 
 
 def test_a_repair_leaves_the_end_where_it_is_due(memory: MemoryBackend) -> None:

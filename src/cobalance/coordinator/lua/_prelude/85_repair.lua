@@ -164,6 +164,7 @@ local function end_repair(reason, seq)
   lists.sweep_later() -- a list may have been about to change
   lists.let_go_later()
   G.version, G.due, G.expires = seq, 0, 0
+  saved.expires = '-1' -- some of the keys may expire as the dead script wanted it
   local lines = torn_lines(seq)
   take_back(lines)
   journal('repaired', 'reason', reason .. (#lines > 0 and ' after ' .. int(seq) or '')
