@@ -71,3 +71,14 @@ def test_a_group_that_moves_one_a_call_comes_to_rest(backend: Backend) -> None:
     group.tick()
     group.drain()
     assert tokens(members).keys() == before.keys()
+
+
+def test_one_change_of_many_calls_is_not_gathered(backend: Backend) -> None:
+    """What a newcomer is to have moves as fast as it is given back, and not a call's worth a window."""
+    group = Group(backend, attrs.evolve(SETTINGS, gather_ms=500, moves_per_call=5))
+    a = member(group, "a", names(60))
+    group.drain()
+    b = member(group, "b", [*names(60), "other"])
+    group.drain()
+    assert len(b.holds) >= 30
+    assert abs(len(a.holds) - len(b.holds)) <= 1

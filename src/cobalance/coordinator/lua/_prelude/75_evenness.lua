@@ -161,7 +161,10 @@ function even.out()
   local is_over = look(moved)
   for i = 1, #moved do shift(moved[i], -1) end
   G.uneven = #moved > 0 and 1 or is_over and 0 or 2
-  if #moved > 0 then open_gathering() end
+  G.revoked = G.revoked + #moved
+  if not is_over or G.revoked == 0 then return end -- the next call goes on with the same change
+  open_gathering()
+  G.revoked = 0
 end
 
 -- The entry of OWNED behind one: the next revocation of the same member that may be taken back, or where those of the next member begin.
