@@ -32,7 +32,7 @@ lint: .venv/.up-to-date
 	.venv/bin/lint-imports --no-logo
 
 bench: .venv/.up-to-date
-	.venv/bin/cobalance bench $(ARGS)
+	$(PYTHON) -m proof.bench $(ARGS)
 
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
 explore: .venv/.up-to-date

@@ -347,14 +347,6 @@ def test_help_and_version() -> None:
     """Both are on stdout, with exit code 0."""
     help_ = cobalance("--help")
     assert (help_.code, help_.err) == (0, "")
-    for command in ("demo", "bench", "topic", "publish", "consume", "group"):
+    for command in ("demo", "topic", "publish", "consume", "group", "sims"):
         assert command in help_.out
     assert cobalance("--version").out.strip()[0].isdigit()
-
-
-def test_the_bench_runs(tmp_path: Path) -> None:
-    """Its coordinator's part, in small: figures are printed, and written."""
-    ended = cobalance("bench", "--", "--only", "coordinator", "--quick", "--json", str(tmp_path / "figures.json"))
-    assert (ended.code, ended.err) == (0, "")
-    measured = json.loads((tmp_path / "figures.json").read_text())["figures"]
-    assert {"heartbeat ÷ EVALSHA return 1", "mass join, 1k x 10: longest call"} <= {it["name"] for it in measured}

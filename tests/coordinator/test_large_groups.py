@@ -3,7 +3,7 @@
 Kafka gives its assignor 30 s for 2,000 members and 1,000,000 partitions in one piece. Here no call may do more than its
 budget however large the group is, and that is what is checked: by the moves each call makes. There are a fiftieth of Kafka's
 partitions and a tenth of its members so that the suite stays quick; what larger ones cost a Redis is measured by
-`cobalance bench`.
+`make bench`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ ROWS = (
     row(
         21, "testLargeAssignmentAndGroupWithUniformSubscription",
         "with a fiftieth of its partitions and a tenth of its members (20,000 of 200): shared out, and again for one more and one fewer, with the fewest moves, and no "
-        "call above its budget whatever the size; the time of a larger one on a Redis is a figure of `cobalance bench`",
+        "call above its budget whatever the size; the time of a larger one on a Redis is a figure of `make bench`",
         LARGE + "twenty_thousand_resources_of_two_hundred_members",
         QUOTAS + "no_call_moves_more_than_it_may",
     ),

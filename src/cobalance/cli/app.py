@@ -10,7 +10,6 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError
 
 from cobalance.cli import (
-    bench,
     consume,
     deadletters,
     demo,
@@ -56,7 +55,6 @@ topics.command(topic.delete)
 
 app = App(name="cobalance", help=HELP, version=version("cobalance"), suppress_keyboard_interrupt=False)
 app.command(demo.demo)
-app.command(bench.bench)
 app.command(topics)
 app.command(publish.publish)
 app.command(consume.consume)

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import attrs
 import redis
 
-from cobalance.bench.figures import Figure, alone, compare
-from cobalance.bench.measured_group import IDENTITY, BenchGroup
-from cobalance.bench.server import Server, Tally
 from cobalance.coordinator.requests import Heartbeat, Request
 from cobalance.coordinator.scripts import load
 from cobalance.servers import OwnRedis
 from cobalance.settings import GroupSettings
+from proof.bench.figures import Figure, alone, compare
+from proof.bench.measured_group import IDENTITY, BenchGroup
+from proof.bench.server import Server, Tally
 
 SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
 """Resources and members."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cobalance.bench.figures import Figure, alone
 from cobalance.coordinator.replies import Change, CoordinatorReply
 from cobalance.limits import MAX_RESOURCES
 from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.session import Session
 from cobalance.settings import GroupSettings, MemberSettings
+from proof.bench.figures import Figure, alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,12 +15,12 @@ import anyio
 import attrs
 import pika
 
-from cobalance.bench.figures import Figure, compare
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
 from cobalance.settings import GroupSettings
+from proof.bench.figures import Figure, compare
 
 if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.delivery import Delivery

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from cobalance.bench.figures import Figure, compare
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Release, ReleaseItem, Request, SetResources
@@ -22,6 +21,7 @@ from cobalance.group.engine import Engine
 from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.settings import GroupSettings, MemberSettings
+from proof.bench.figures import Figure, compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from cobalance.bench.figures import Figure, compare
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
@@ -23,6 +22,7 @@ from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.settings import GroupSettings
+from proof.bench.figures import Figure, compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import attrs
 
-from cobalance.bench.server import Server, Tally
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.replies import Change, CoordinatorReply, decode
@@ -25,6 +24,7 @@ from cobalance.coordinator.requests import (
 from cobalance.coordinator.scripts import VERBS, load
 from cobalance.coordinator.transport import CERTAIN, Script
 from cobalance.settings import GroupSettings
+from proof.bench.server import Server, Tally
 
 IDENTITY = "bench" * 8  # as long as those of servers are
 

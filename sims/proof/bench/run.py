@@ -15,11 +15,11 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from cobalance.bench import coordinator, hints, holding
-from cobalance.bench.consume import Consuming
-from cobalance.bench.figures import Figure
-from cobalance.bench.handover import Handovers
 from cobalance.servers import private_redis, running
+from proof.bench import coordinator, hints, holding
+from proof.bench.consume import Consuming
+from proof.bench.figures import Figure
+from proof.bench.handover import Handovers
 
 PARTS = ("coordinator", "holding", "consume", "handover", "hints")
 
@@ -40,9 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cobalance bench", description="Each figure against its raw peer, in one run."
-    )
+    parser = argparse.ArgumentParser(prog="make bench", description="Each figure against its raw peer, in one run.")
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part only; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each comparison (default 5)")
     parser.add_argument("--messages", type=int, default=20_000, help="messages a round of consuming (default 20000)")
@@ -76,7 +74,7 @@ def _line(figure: Figure) -> str:
 
 
 def _table(measured: list[Figure]) -> Table:
-    table = Table(title="cobalance bench: medians; ratios are medians of the rounds' own")
+    table = Table(title="make bench: medians; ratios are medians of the rounds' own")
     for column in ("figure", "ours", "peer", "ratio", "goal", "", "how"):
         table.add_column(column)
     for it in measured:
