@@ -1,4 +1,4 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | explore | fidelity | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
+# make demo | test | campaigns | long-campaigns | lint | bench | defaults | explore | fidelity | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
 # No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
@@ -7,7 +7,7 @@ ARGS =
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns long-campaigns lint bench explore fidelity mutants spec chaos lock fresh test-servers
+.PHONY: demo test campaigns long-campaigns lint bench defaults explore fidelity mutants spec chaos lock fresh test-servers
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -41,6 +41,10 @@ explore: .venv/.up-to-date
 # One story on real servers and processes, and simulated, side by side.
 fidelity: .venv/.up-to-date
 	$(PYTHON) -m proof.fidelity $(ARGS)
+
+# What a sweep says about the timeouts that are shipped; ARGS="SWEEP --out FILE".
+defaults: .venv/.up-to-date
+	$(PYTHON) -m proof.studies.shipped $(ARGS)
 
 # Whether planted bugs are found; ARGS="no-fencing --stories" tells how one is.
 mutants: .venv/.up-to-date

@@ -1,6 +1,6 @@
 """Judges the defaults that Cobalance ships (``GroupSettings``) by a sweep over many kinds of churn.
 
-    python -m cobalance_sims.tune.shipped SWEEP --out sims/defaults/now.json
+    make defaults ARGS="SWEEP --out sims/proof/studies/defaults/now.json"
 
 One kind of churn costs a hundred times what another does, so costs are compared with those of the defaults under the same churn
 and the same seeds, and these ratios are averaged (their logarithms are) with every kind of churn counting the same. A default is
@@ -195,7 +195,7 @@ def main(words: Sequence[str] | None = None) -> int:
     from cobalance_sims.spark.session import add_spark_options, session_of
     from cobalance_sims.spark.tables import read_sweep
 
-    parser = argparse.ArgumentParser(prog="python -m cobalance_sims.tune.shipped")
+    parser = argparse.ArgumentParser(prog="make defaults")
     parser.add_argument("sweep")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(

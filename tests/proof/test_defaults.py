@@ -11,8 +11,8 @@ import pytest
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.tune.preferences import Preferences
-from cobalance_sims.tune.shipped import NoSuchSweep, compare, sorted_out, verdict
 from cobalance_sims.tune.trials import Outcome
+from proof.studies.shipped import NoSuchSweep, compare, sorted_out, verdict
 
 SHIPPED = GroupSettings()
 LONGER, EAGER = attrs.evolve(SHIPPED, revocation_timeout_ms=90_000), attrs.evolve(SHIPPED, gather_ms=0)
