@@ -1,4 +1,4 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | defaults | explore | fidelity | mutants | spec | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
+# make demo | test | campaigns | long-campaigns | lint | bench | defaults | explore | fidelity | mutants | spec | stories | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
 # No other preparation is needed.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
@@ -7,7 +7,7 @@ ARGS =
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
 
-.PHONY: demo test campaigns long-campaigns lint bench defaults explore fidelity mutants spec chaos lock fresh test-servers
+.PHONY: demo test campaigns long-campaigns lint bench defaults explore fidelity mutants spec stories chaos lock fresh test-servers
 
 demo: .venv/.up-to-date
 	.venv/bin/cobalance demo $(ARGS)
@@ -37,6 +37,10 @@ bench: .venv/.up-to-date
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
 explore: .venv/.up-to-date
 	$(PYTHON) -m proof.explore $(ARGS)
+
+# Every story in virtual time with ten seeds, and every promise; ARGS="run everything --seed 7", "names" or "speed" for the rest.
+stories: .venv/.up-to-date
+	$(PYTHON) -m proof.stories $(ARGS)
 
 # One story on real servers and processes, and simulated, side by side.
 fidelity: .venv/.up-to-date

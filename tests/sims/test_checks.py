@@ -12,9 +12,9 @@ from cobalance.coordinator.requests import Header, Release, ReleaseItem, Request
 from cobalance.member import actions as act
 from cobalance_sims.simulate.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S6Poison, Violation
 from cobalance_sims.simulate.checks.sharing import retained
-from cobalance_sims.simulate.faults import Join
 from cobalance_sims.simulate.scenario import QUICKENED
 from cobalance_sims.simulate.work import Tenure
+from proof.stories.faults import Join
 
 
 def _s1_repeats_a_token(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from cobalance_sims.simulate.checks import S5, S6, S8, Check, S6Lists, S6Returns
 from cobalance_sims.simulate.checks.liveness import why_unsettled
 from cobalance_sims.simulate.process import Process
 from cobalance_sims.simulate.run import Run
-from cobalance_sims.simulate.scenarios import SCENARIOS
+from proof.stories.scenarios import SCENARIOS
 
 
 def _joined(stage: Stage, *wants: str) -> Process:

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+import attrs
 import pytest
 
 from cobalance.errors import CobalanceError
@@ -16,11 +17,11 @@ from cobalance_sims.outcomes import Event, Known, fold, of_entry
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
 from cobalance_sims.simulate import kernel
 from cobalance_sims.simulate.churn import CHURNS
-from cobalance_sims.simulate.kernel import run_row
+from cobalance_sims.simulate.kernel import Row, result_of, run_row
 from cobalance_sims.simulate.recorder import Recorder
 from cobalance_sims.simulate.run import Run
-from cobalance_sims.simulate.scenarios import SCENARIOS
 from cobalance_sims.simulate.server import START_MS
+from proof.stories.scenarios import SCENARIOS
 
 
 def outcome(params: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def test_every_named_churn_keeps_the_promises(name: str) -> None:
 
 def test_rows_are_as_the_schema_says() -> None:
     """Spark binds columns by position."""
-    result = run_row({"scenario": "everything", "seed": 2})
+    result = result_of(Row({}, "run", SCENARIOS["everything"], 2, "cheap", None))
     assert Event._fields == EVENT.names
     assert {len(row) for row in result.handovers} == {len(HANDOVER.names)}
     assert len(result.outcome) == len(OUTCOME.names)
@@ -77,7 +78,9 @@ def test_rows_are_as_the_schema_says() -> None:
 
 def test_messages_of_a_broker_are_at_risk_when_their_holder_dies() -> None:
     """Exactly those that were delivered and not acknowledged: the broker tells, message by message."""
-    told = [outcome({"scenario": "hot_partition", "seed": seed, "length_ms": 50_000}) for seed in (1, 2)]
+    story = attrs.evolve(SCENARIOS["hot_partition"], length_ms=50_000)
+    rows = [result_of(Row({}, "run", story, seed, "cheap", None)).outcome for seed in (1, 2)]
+    told = [dict(zip(OUTCOME.names, row, strict=True)) for row in rows]
     assert sum(it["crashes"] for it in told) >= 4
     assert sum(it["duplicates_at_risk"] for it in told) > 0
     assert all(it["unhealed"] == 0 and max(it["heal_ms"]) < 12_000 for it in told)
@@ -154,9 +157,6 @@ def test_a_broken_promise_names_the_command_that_breaks_it_again(
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"churn": "steady", "scenario": "eager"}, "both churn and scenario"),
-        ({"scenario": "nothing"}, "no scenario 'nothing'"),
-        ({"scenario": "eager", "drain_ms": "constant:5"}, "a scenario takes no drain_ms"),
         ({"seed": -1}, "seed is -1"),
         ({"checks": "some"}, "checks is 'some'"),
         ({"lua": "lua60"}, "lua is 'lua60'"),

@@ -17,10 +17,10 @@ import pytest
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.checks.liveness import why_unsettled
-from cobalance_sims.simulate.faults import Pause
 from cobalance_sims.simulate.habits import QUICK, Habits
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import Scenario
+from proof.stories.faults import Pause
 
 Mode = Literal["cooperative", "eager"]
 

@@ -21,7 +21,7 @@ members = [3, 4]
 drain = "constant:40"
 
 [[churn]]
-scenario = "everything"
+base = "crash_loop"
 """
 
 
@@ -75,8 +75,6 @@ def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
         ({"settings": {"mode": "lazy"}}, "mode is 'lazy'"),
         ({"settings": 3}, "settings is 3"),
         ({"churn": {"base": "roling_deploy"}}, "There is no churn 'roling_deploy'; did you mean rolling_deploy"),
-        ({"churn": {"scenario": "everthing"}}, "There is no scenario 'everthing'; did you mean everything"),
-        ({"churn": {"base": "steady", "scenario": "everything"}}, "both churn and scenario"),
         ({"churn": {"drain": "lognormal:x"}}, "'lognormal:x' is no distribution"),
         ({"churn": {"drain": [{}]}}, "give a value or a list of values"),
         ({"churn": {"members": "many"}}, "members is 'many'"),

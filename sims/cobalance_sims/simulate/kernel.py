@@ -24,7 +24,6 @@ from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.recorder import Recorder
 from cobalance_sims.simulate.run import Outcome, Run
 from cobalance_sims.simulate.scenario import Scenario
-from cobalance_sims.simulate.scenarios import SCENARIOS
 from cobalance_sims.simulate.server import START_MS
 
 VERSION = "3"
@@ -34,9 +33,8 @@ CHECKS: dict[str, tuple[type[Check], ...]] = {"none": (), "cheap": (S1, S3, S5, 
 """What a run proves on the way. A broken promise tells the run's seed and command; ``cobalance sims run`` checks all."""
 
 _EXAMPLE = '{"churn": "rolling_deploy", "seed": 1}'
-_OWN = ("run", "churn", "scenario", "seed", "checks", "lua")
+_OWN = ("run", "churn", "seed", "checks", "lua")
 _SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
-_SCENARIO = ("members", "resources", "length_ms")
 
 
 class BadParameters(UsageError):
@@ -65,16 +63,14 @@ class Row:
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Row:
-        """From a flat mapping (JSON has the same): ``churn`` (a name of CHURNS, or a table) or ``scenario`` (a name of SCENARIOS),
-        ``seed``, ``checks`` (none, cheap or all), ``lua``; any setting of a group; any parameter of a churn. What is not given is
-        as the churn, the scenario, or :class:`GroupSettings` has it. ``run`` may name the run.
+        """From a flat mapping (JSON has the same): ``churn`` (a name of CHURNS, or a table), ``seed``, ``checks`` (none, cheap or
+        all), ``lua``; any setting of a group; any parameter of a churn. What is not given is as the churn, or
+        :class:`GroupSettings`, has it. ``run`` may name the run.
 
         Raises:
             BadParameters, BadChurn, InvalidSettings: they make no run.
         """
         given = {name: value for name, value in params.items() if value is not None}
-        if "churn" in given and "scenario" in given:
-            raise BadParameters("both churn and scenario are given: a run has one of them")
         seed, checks, lua = given.get("seed", 0), given.get("checks", "cheap"), given.get("lua")
         if type(seed) is not int or seed < 0:
             raise BadParameters(f"seed is {seed!r}: give a whole number of at least 0")
@@ -122,25 +118,14 @@ class Row:
             verbose=verbose,
             traced=verbose,
             store=store,
-            command=self.replay,
+            replay=self.replay,
         )
 
 
 def _scenario(given: dict[str, Any]) -> Scenario:
     settings = {name: given[name] for name in _SETTINGS if name in given}
     others = {name: value for name, value in given.items() if name not in _OWN and name not in _SETTINGS}
-    if "scenario" not in given:
-        churn = Churn.of(given.get("churn", "rolling_deploy")).changed(**others)
-        return churn.scenario(GroupSettings(**settings))
-    if given["scenario"] not in SCENARIOS:
-        raise BadParameters(f"there is no scenario {given['scenario']!r}; there are {', '.join(sorted(SCENARIOS))}")
-    if strange := sorted(others.keys() - set(_SCENARIO)):
-        raise BadParameters(f"a scenario takes no {', '.join(strange)}: give {', '.join(_SCENARIO)}, or a churn")
-    for name, value in others.items():
-        if type(value) is not int or value < 1:
-            raise BadParameters(f"{name} is {value!r}: give a whole number of at least 1")
-    base = SCENARIOS[given["scenario"]]
-    return attrs.evolve(base, settings=attrs.evolve(base.settings, **settings), **others)
+    return Churn.of(given.get("churn", "rolling_deploy")).changed(**others).scenario(GroupSettings(**settings))
 
 
 def run_row(params: Mapping[str, Any]) -> Result:
@@ -149,7 +134,11 @@ def run_row(params: Mapping[str, Any]) -> Result:
     Raises:
         BadParameters, BadChurn, InvalidSettings: the parameters make no run.
     """
-    row = Row.read(params)
+    return result_of(Row.read(params))
+
+
+def result_of(row: Row) -> Result:
+    """Runs it, and tells what came of it in the columns of records.py."""
     store = _take_store(row.lua)
     run = row.run(store=store)
     recorder = Recorder(run.world, row.name)

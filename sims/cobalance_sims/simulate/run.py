@@ -14,17 +14,14 @@ from cobalance_sims.simulate.habits import QUICK
 from cobalance_sims.simulate.idle import Idle
 from cobalance_sims.simulate.network import SOUND
 from cobalance_sims.simulate.reached import Reached
-from cobalance_sims.simulate.scenario import At, Every, Randomly, Regularly, Scenario, Step
+from cobalance_sims.simulate.scenario import At, Every, Fault, Randomly, Regularly, Scenario, Step
 from cobalance_sims.simulate.world import World
 
 if TYPE_CHECKING:
     from cobalance.coordinator.memory.store import MemoryStore
-    from cobalance_sims.simulate.faults import Fault
     from cobalance_sims.simulate.process import Process
 
 HOUR_MS = 3_600_000
-SETTLING_MS = 120_000
-"""Until everybody of a large group is there, before speed is measured."""
 
 
 @attrs.frozen
@@ -43,12 +40,8 @@ class Outcome:
     cpu_s: float
     reached: Reached = attrs.field(repr=False)
     lines: list[str] = attrs.field(repr=False)
-    command: str = ""
-
-    @property
-    def replay(self) -> str:
-        """The command that tells it again."""
-        return self.command or f"cobalance sims run {self.scenario} --seed {self.seed} --lua {self.engine}"
+    replay: str = ""
+    """The command that tells it again."""
 
 
 class Run:
@@ -64,9 +57,9 @@ class Run:
         verbose: bool = True,
         traced: bool = True,
         store: MemoryStore | None = None,
-        command: str = "",
+        replay: str = "",
     ) -> None:
-        self.scenario, self._traced, self._command = scenario, traced, command
+        self.scenario, self._traced, self._replay = scenario, traced, replay
         self.world = World(
             scenario.settings,
             seed=seed,
@@ -103,26 +96,11 @@ class Run:
         world = self.world
         return Outcome(
             self.scenario.name, world.seed, world.redis.store.engine, world.trace.digest, failure, world.now, converged,
-            world.clock.steps, time.process_time() - begun, world.reached, list(world.trace.lines), self._command,
+            world.clock.steps, time.process_time() - begun, world.reached, list(world.trace.lines), self._replay,
         )  # fmt: skip
 
     def on_calm(self) -> None:
         """The story is over; what follows is its proof. Replace this to hear of it."""
-
-    def measure(self) -> str:
-        """Speed under the plan, once everybody is there."""
-        world = self.world
-        self.begin()
-        world.clock.run(SETTLING_MS)
-        begun, steps, at = time.process_time(), world.clock.steps, world.now
-        world.clock.run(self.scenario.length_ms)
-        cpu_s = time.process_time() - begun
-        hours = len(world.living) * (world.now - at) / 3_600_000
-        return (
-            f"{len(world.living)} members, {len(world.resources)} resources, {(world.now - at) / 1000:.0f} virtual s in {cpu_s:.2f} s "
-            f"of CPU on {world.redis.store.engine}: {hours / cpu_s:.1f} member-hours a CPU-second, "
-            f"{(world.clock.steps - steps) / cpu_s:,.0f} steps a second"
-        )
 
     def _fold_state(self) -> None:
         for key in self.world.redis.store.dump():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import attrs
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.distributions import Distribution
-from cobalance_sims.simulate.faults import Fault
 from cobalance_sims.simulate.habits import QUICK, Habits
 from cobalance_sims.simulate.network import SOUND, Network
+
+if TYPE_CHECKING:
+    from cobalance_sims.simulate.world import World
 
 QUICKENED = GroupSettings(
     session_timeout_ms=6_000,
@@ -19,6 +23,13 @@ QUICKENED = GroupSettings(
     moves_per_call=20,
 )
 """Timings that let much happen in little time."""
+
+
+class Fault(Protocol):
+    """What may go wrong, or just happen."""
+
+    def strike(self, world: World) -> None:
+        """It happens now."""
 
 
 @attrs.frozen

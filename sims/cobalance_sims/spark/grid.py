@@ -35,7 +35,6 @@ from cobalance.errors import CobalanceError, UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.churn import CHURNS, Churn
 from cobalance_sims.simulate.kernel import CHECKS, VERSION, Row
-from cobalance_sims.simulate.scenarios import SCENARIOS
 
 MOST_RUNS = 2_000_000
 """Of one command, which holds a line of each in memory."""
@@ -46,7 +45,7 @@ SHOWN = 3
 """So many reasons are given why combinations are impossible."""
 
 SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
-PARAMETERS = ("base", "scenario", *(field.name for field in attrs.fields(Churn)))
+PARAMETERS = ("base", *(field.name for field in attrs.fields(Churn)))
 DEFAULT = "rolling_deploy"
 """The churn of whoever names none."""
 DURATIONS = {*(it for it in SETTINGS if it.endswith("_ms")), "length_ms", "deploy_every_ms", "deploy_pause_ms"}
@@ -160,9 +159,8 @@ def _blocks(found: Any) -> list[Any]:
 
 def _churn_axes(block: Any) -> Axes:
     axes = _axes(_table("churn", block), PARAMETERS, "parameter of a churn")
-    for word, kind, names in (("base", "churn", CHURNS), ("scenario", "scenario", SCENARIOS)):
-        for name in axes.get(word, []):
-            known(kind, str(name), names)
+    for name in axes.get("base", []):
+        known("churn", str(name), CHURNS)
     return axes
 
 
@@ -177,14 +175,11 @@ def _as_params(words: Params) -> Params:
 
 def _point(params: Params) -> Point:
     scenario, changes = Row.read({**params, "seed": 0}).scenario, dict(params)
-    names = ("churn", "scenario", "checks")
-    story: Params = {name: changes.pop(name) for name in names if name in changes}
-    if "scenario" not in story:
-        own = {name: value for name, value in changes.items() if name not in SETTINGS}
-        story["churn"] = Churn.of(story.get("churn", DEFAULT)).changed(**own).table()
-        changes = {}
-    shape = _digest({**story, **{name: value for name, value in changes.items() if name not in SETTINGS}}).hex()[:8]
-    whole = {**story, **changes, **attrs.asdict(scenario.settings), "kernel": VERSION}
+    story: Params = {name: changes.pop(name) for name in ("churn", "checks") if name in changes}
+    own = {name: value for name, value in changes.items() if name not in SETTINGS}
+    story["churn"] = Churn.of(story.get("churn", DEFAULT)).changed(**own).table()
+    shape = _digest(story).hex()[:8]
+    whole = {**story, **attrs.asdict(scenario.settings), "kernel": VERSION}
     return Point(params, _digest(whole), f"{shape}/{scenario.settings.heartbeat_interval_ms}")
 
 

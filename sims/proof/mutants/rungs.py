@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from cobalance_sims.simulate.run import Run
-from cobalance_sims.simulate.scenarios import SCENARIOS
 from proof.explore.scope import SCOPES
 from proof.explore.search import Search
 from proof.explore.story import Story
 from proof.explore.world import World
+from proof.stories.scenarios import SCENARIOS, story
 
 LINES = 60
 """Of a story, at its end."""
@@ -69,7 +68,7 @@ def _seeds(rung: str) -> Iterator[int]:
 
 
 def _tell(scenario: str, seed: int) -> Found | None:
-    run = Run(SCENARIOS[scenario], seed)
+    run = story(scenario, seed)
     try:
         outcome = run.tell()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:

@@ -224,7 +224,7 @@ BEYOND = (
     ),
     row(
         4, "join storm during a drain", "forty joins within two seconds, half of them gone again: every promise, then even",
-        "tests/sims/test_scenarios.py::test_a_campaign_keeps_every_promise_and_reaches_every_trouble",
+        "tests/proof/test_stories.py::test_a_campaign_keeps_every_promise_and_reaches_every_trouble",
         REVOCATIONS + "joins_leaves_and_expiries_during_a_drain_never_leave_it_uneven",
     ),
     row(

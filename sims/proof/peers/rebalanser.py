@@ -155,7 +155,7 @@ WATCHERS = (
         f"{CHECKS}[m1_reorders]",
         f"{CHECKS}[m1_repeats_what_was_acknowledged]",
         f"{CHECKS}[m1_loses]",
-        "tests/sims/test_scenarios.py::test_a_campaign_keeps_every_promise_and_reaches_every_trouble",
+        "tests/proof/test_stories.py::test_a_campaign_keeps_every_promise_and_reaches_every_trouble",
     ),
 )  # fmt: skip
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import attrs
 
-from cobalance_sims.simulate import faults as f
 from cobalance_sims.simulate.habits import STUCK, UNSTOPPABLE, Habits
 from cobalance_sims.simulate.network import DEAF
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
-from cobalance_sims.simulate.scenarios import SCENARIOS
 from proof.spec.history import History
 from proof.spec.recorder import record
+from proof.stories import faults as f
+from proof.stories.scenarios import SCENARIOS
 
 COMMITS = Every(900, f.Commit(), jitter_ms=300)
 

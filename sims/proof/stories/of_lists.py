@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from cobalance_sims.simulate import faults as f
-from cobalance_sims.simulate.faults import names
 from cobalance_sims.simulate.habits import SLOW, Habits
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
+from proof.stories import faults as f
+from proof.stories.faults import names
 
 COMMITS = Every(700, f.Commit(2), jitter_ms=300)
 MESSAGES = Every(100, f.Publish(6), jitter_ms=50)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from cobalance.settings import GroupSettings
     from cobalance_sims.simulate.process import Process
     from cobalance_sims.simulate.world import World
-
-
-class Fault(Protocol):
-    """One happening."""
-
-    def strike(self, world: World) -> None:
-        """It happens now."""
 
 
 # -- processes -----------------------------------------------------------------------------------------------------------

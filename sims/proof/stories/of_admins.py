@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from cobalance_sims.simulate import faults as f
-from cobalance_sims.simulate.deletion import Delete
-from cobalance_sims.simulate.faults import names
 from cobalance_sims.simulate.habits import SLOW, Habits
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
+from proof.stories import faults as f
+from proof.stories.deletion import Delete
+from proof.stories.faults import names
 
 COMMITS = Every(700, f.Commit(2), jitter_ms=300)
 

@@ -1,15 +1,15 @@
-"""The stories told by ``run`` and ``campaign``. Their table in the README is made from this file."""
+"""The stories, as data: what happens to a group while every promise is checked."""
 
 from __future__ import annotations
 
 import attrs
 
-from cobalance.settings import GroupSettings
-from cobalance_sims.simulate import admin_scenarios, clock_scenarios, list_scenarios
-from cobalance_sims.simulate import faults as f
 from cobalance_sims.simulate.habits import SLOW, STUBBORN, STUCK, UNSTOPPABLE, Habits
 from cobalance_sims.simulate.network import BAD, DEAF
+from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
+from proof.stories import faults as f
+from proof.stories import of_admins, of_clocks, of_lists
 
 GRACE = attrs.evolve(QUICKENED, rejoin_grace_ms=10_000)
 EAGER = attrs.evolve(QUICKENED, mode="eager")
@@ -357,9 +357,9 @@ _ALL = (
         ),
         habits=Habits(drain_ms=(100, 3_000)),
     ),
-    *clock_scenarios.SCENARIOS,
-    *list_scenarios.SCENARIOS,
-    *admin_scenarios.SCENARIOS,
+    *of_clocks.SCENARIOS,
+    *of_lists.SCENARIOS,
+    *of_admins.SCENARIOS,
     Scenario(
         name="join_storm",
         summary="forty processes join within seconds, and half of them go again",
@@ -458,19 +458,7 @@ SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 """By name."""
 
 
-def steady_churn(members: int, resources: int, length_ms: int) -> Scenario:
-    """The measure of speed: heartbeats every 3 s, and each process is replaced about once an hour, half of them by a crash."""
-    gap_ms = 2 * 3_600_000 // members
-    return Scenario(
-        name="steady_churn",
-        summary="a large group whose processes live for about an hour",
-        plan=(
-            Every(gap_ms, f.Restart(1_000), jitter_ms=gap_ms // 8),
-            Every(gap_ms, f.Leave(), start_ms=gap_ms // 2),
-            Every(gap_ms, f.Join(), start_ms=gap_ms // 2 + 500),
-        ),
-        members=members,
-        resources=resources,
-        length_ms=length_ms,
-        settings=GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=3_000),
-    )
+def story(name: str, seed: int, *, lua: str | None = None, verbose: bool = True) -> Run:
+    """One of them with one seed, not yet told."""
+    replay = f'make stories ARGS="run {name} --seed {seed}{f" --lua {lua}" if lua else ""}"'
+    return Run(SCENARIOS[name], seed, lua=lua, verbose=verbose, replay=replay)

@@ -8,8 +8,8 @@ from typing import TextIO
 import attrs
 
 from cobalance_sims.simulate.reached import MUST_HAPPEN, Reached
-from cobalance_sims.simulate.run import Outcome, Run
-from cobalance_sims.simulate.scenarios import SCENARIOS
+from cobalance_sims.simulate.run import Outcome
+from proof.stories.scenarios import SCENARIOS, story
 
 
 @attrs.define
@@ -62,7 +62,7 @@ class Campaign:
                 )
 
     def _one(self, name: str, seed: int) -> None:
-        outcome = Run(SCENARIOS[name], seed, lua=self.lua, verbose=False).tell()
+        outcome = story(name, seed, lua=self.lua, verbose=False).tell()
         self.tallies[name].add(outcome)
         self.reached.add(outcome.reached)
         if outcome.failure:

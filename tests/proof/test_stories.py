@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cobalance.coordinator.memory.lua_engine import ENGINES
-from cobalance_sims.simulate.campaign import Campaign
 from cobalance_sims.simulate.run import Run
-from cobalance_sims.simulate.scenarios import SCENARIOS, steady_churn
+from proof.stories.campaign import Campaign
+from proof.stories.scenarios import SCENARIOS
+from proof.stories.speed import steady_churn
 
 
 @pytest.mark.campaign

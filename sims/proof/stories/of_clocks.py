@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from cobalance.settings import GroupSettings
-from cobalance_sims.simulate import faults as f
 from cobalance_sims.simulate.habits import SLOW, STUCK, UNSTOPPABLE
 from cobalance_sims.simulate.scenario import QUICKENED, Every, Scenario
+from proof.stories import faults as f
 
 DEFAULTS = GroupSettings(revocation_timeout_ms=8_000, rejoin_grace_ms=0, gather_ms=200)
 """Sessions and heartbeats as shipped."""

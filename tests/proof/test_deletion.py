@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from cobalance_sims.simulate import faults as f
-from cobalance_sims.simulate.deletion import Delete
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import At, Scenario
-from cobalance_sims.simulate.scenarios import SCENARIOS
 from cobalance_sims.simulate.server import RedisServer
+from proof.stories import faults as f
+from proof.stories.deletion import Delete
+from proof.stories.scenarios import SCENARIOS
 
 STORY = Scenario(
     name="deleted",
