@@ -51,10 +51,10 @@ def await_work(member: subprocess.Popen[bytes]) -> None:
 
 def command(*words: str) -> int:
     """What `cobalance …` does in a shell, in this process: so that Spark starts only once."""
-    from cobalance_sims.cli import main
+    from cobalance.cli.app import run
 
     print("$ cobalance sims", *words, flush=True)
-    return main(words)
+    return run(["sims", *words])
 
 
 def live() -> None:

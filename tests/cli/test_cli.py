@@ -330,17 +330,29 @@ def test_output_into_a_closed_pipe_is_no_drama(group: str, urls: dict[str, str])
     assert b"BrokenPipe" not in ended.stderr
 
 
-def test_without_its_extra_the_command_says_what_to_install() -> None:
-    """One line and exit code 1, rather than an ImportError."""
-    ended = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['cyclopts'] = None; from cobalance.cli import main; main()"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("package", "extra", "code", "words"),
+    [
+        ("lupa", "embedded", 2, ["run", "steady"]),
+        ("numpy", "spark", 1, ["tune", "--churn", "steady"]),
+        ("pyspark", "spark", 1, ["sweep", "--out", "nowhere"]),
+        ("matplotlib", "spark", 1, ["report", "nowhere", "--out", "report.html"]),
+    ],
+)
+def test_without_an_extra_the_simulators_commands_say_what_to_install(
+    package: str, extra: str, code: int, words: list[str], tmp_path: Path
+) -> None:
+    """One line and an exit code, rather than an ImportError. Their list is there without it."""
+    hidden = f"import sys; sys.modules[{package!r}] = None; from cobalance.cli import main; main()"
+    command = [sys.executable, "-c", hidden, "sims"]
+    ended = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    listed = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == "error: the command needs the extra `cli`: pip install 'cobalance[cli]'\n"
+    assert ended.returncode == code
+    assert package in ended.stderr
+    assert f"pip install 'cobalance[{extra}]'" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert all(word in listed.stdout for word in ("run", "sweep", "journal", "calibrate", "tune", "report"))
 
 
 def test_help_and_version() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from cobalance.errors import CobalanceError, Unreachable, UsageError
-from cobalance_sims.commands import journal as command
+from cobalance.cli.app import run
+from cobalance.cli.exits import INTERRUPTED, USAGE
+from cobalance.cli.sims import journal as command
+from cobalance.errors import CobalanceError, Unreachable
 from cobalance_sims.spark import journal_export, session
 from cobalance_sims.spark.journal_export import JournalFailed, own_words
 
@@ -56,14 +58,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     asked: list[Any] = []
 
     @contextmanager
-    def session_of(_: object) -> Iterator[None]:
+    def spark_session(*_: object, **__: object) -> Iterator[None]:
         yield
 
     def start_export(_spark: None, _out: str, options: dict[str, str], _every_s: float | None) -> Query:
         asked.append(options)
         return Query(terminated)
 
-    monkeypatch.setattr(session, "session_of", session_of)
+    monkeypatch.setattr(session, "spark_session", spark_session)
     monkeypatch.setattr(journal_export, "start_export", start_export)
     monkeypatch.setattr(journal_export, "exported", lambda _spark, _out: [])
     return asked
@@ -72,12 +74,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--redis-ulr", URL], "unrecognized arguments"),
+        (["--redis-ulr", URL], "Unknown option"),
         (["--redis-url-file", URL], "no path but a URL"),
         (["--redis-url", URL.replace("redis:", "rdis:")], "URL cannot be read"),
         (["--every", "0"], "no number of seconds"),
         (["--every", "nan"], "no number of seconds"),
-        (["--max-entries", "0"], "no whole number"),
+        (["--max-entries", "0"], "Must be >= 1"),
         (["--since", "yesterday"], "no point in time"),
         (["--redis-url-file", "/nowhere/url"], "No such file"),
     ],
@@ -86,13 +88,8 @@ def test_a_wrong_command_is_refused_before_spark_starts(
     started: list[Any], words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever was mistyped, what is said about it holds no password."""
-    try:
-        code = command.main(["--out", str(tmp_path / "out"), "--group", "orders", *words])
-    except UsageError as refused:
-        said = str(refused)
-    else:
-        said = capsys.readouterr().err
-        assert code == command.USAGE
+    assert run(["sims", "journal", "--out", str(tmp_path / "out"), "--group", "orders", *words]) == USAGE
+    said = capsys.readouterr().err
     assert says in said
     assert SECRET not in said
     assert not started
@@ -100,11 +97,10 @@ def test_a_wrong_command_is_refused_before_spark_starts(
 
 def test_sigterm_ends_it_as_ctrl_c_does(started: list[Any], tmp_path: Path) -> None:
     """A stop of a service manager's: with --follow the regular end. No file with the URL stays behind."""
-    words = ["--out", str(tmp_path / "out"), "--group", "orders", "--redis-url", URL]
+    words = ["sims", "journal", "--out", str(tmp_path / "out"), "--group", "orders", "--redis-url", URL]
     before = signal.getsignal(signal.SIGTERM)
-    assert command.main([*words, "--follow"]) == 0
-    with pytest.raises(KeyboardInterrupt):
-        command.main(words)
+    assert run([*words, "--follow"]) == 0
+    assert run(words) == INTERRUPTED
     assert len(started) == 2
     assert not any(Path(it["redisUrlFile"]).exists() for it in started)
     assert signal.getsignal(signal.SIGTERM) is before
@@ -120,7 +116,7 @@ def test_a_wish_to_stop_is_met_between_two_questions(sent: signal.Signals) -> No
         told.append("answered")
 
     query = Query(end)
-    assert not command.follow(lambda: query)  # type: ignore[arg-type, return-value]
+    assert not command.to_the_end(lambda: query)  # type: ignore[arg-type, return-value]
     assert (told, query.stopped) == (["answered"], True)
 
 
@@ -128,10 +124,10 @@ def test_a_slow_start_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None
     """It is said. What counts is how often in a row: a query that got on begins anew, even after weeks."""
     queries = [Query(raising(SLOW)) for _ in range(15)] + [Query(raising(SLOW), "batch 7")]
     queries += [Query(raising(SLOW)) for _ in range(15)] + [Query(lambda: True)]
-    assert command.follow(iter(queries).__next__)  # type: ignore[arg-type]
+    assert command.to_the_end(iter(queries).__next__)  # type: ignore[arg-type]
     assert capsys.readouterr().err.count("Trying again") == 31
     with pytest.raises(JournalFailed, match=r"too busy for Spark: 20 times in a row .* goes on from there"):
-        command.follow(lambda: Query(raising(SLOW)))  # type: ignore[arg-type, return-value]
+        command.to_the_end(lambda: Query(raising(SLOW)))  # type: ignore[arg-type, return-value]
 
 
 def test_an_error_is_of_its_own_kind() -> None:
@@ -146,9 +142,11 @@ def test_an_error_is_of_its_own_kind() -> None:
         raise ConnectionError("Connection refused")
 
 
-def test_a_folder_without_its_checkpoint_is_refused(started: list[Any], tmp_path: Path) -> None:
+def test_a_folder_without_its_checkpoint_is_refused(
+    started: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where its events end is not known: they would come twice."""
     (tmp_path / "events").mkdir()
-    with pytest.raises(UsageError, match="holds events but no checkpoint"):
-        command.main(["--out", str(tmp_path), "--group", "orders", "--redis-url", URL])
+    assert run(["sims", "journal", "--out", str(tmp_path), "--group", "orders", "--redis-url", URL]) == USAGE
+    assert "holds events but no checkpoint" in capsys.readouterr().err
     assert not started

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
+from cobalance.cli.app import run as main
 from cobalance.errors import CobalanceError
 from cobalance.journal import JournalEntry
 from cobalance.ownership import Ownership
-from cobalance_sims.cli import main
 from cobalance_sims.outcomes import Event, Known, fold, of_entry
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
 from cobalance_sims.simulate import kernel
@@ -146,7 +146,7 @@ def test_a_broken_promise_names_the_command_that_breaks_it_again(
     assert told["error"].startswith("Violation: L1")
     words = shlex.split(told["replay"])
     assert words[:3] == ["cobalance", "sims", "run"]
-    assert main(words[2:]) == 1
+    assert main(words[1:]) == 1
     shown = capsys.readouterr().out
     assert told["error"] in shown
     assert told["replay"] in shown
@@ -174,9 +174,9 @@ def test_parameters_that_make_no_run_are_refused(params: dict[str, Any], says: s
 
 def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped command says so, with an example."""
-    assert main(["run", "--params", "{churn: steady}"]) == 2
-    assert main(["run", "--params", "[1]"]) == 2
-    assert main(["run"]) == 2
+    assert main(["sims", "run", "--params", "{churn: steady}"]) == 2
+    assert main(["sims", "run", "--params", "[1]"]) == 2
+    assert main(["sims", "run"]) == 2
     said = capsys.readouterr().err
     assert "no JSON" in said
     assert "no object" in said

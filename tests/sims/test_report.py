@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.chromium import Page, browser
 
+from cobalance.cli.app import run
 from cobalance.settings import GroupSettings
-from cobalance_sims.commands import report as command
 from cobalance_sims.outcomes import Event, fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
 from cobalance_sims.report.before_after import before_after
@@ -122,7 +122,7 @@ def html(sweep: Path, tuned: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("report")
     (folder / "tune.json").write_text(json.dumps(tuned))
     words = [str(folder / "tune.json"), str(sweep), "--out", str(folder / "report.html"), "--png", str(folder / "png")]
-    assert command.main([*words, "--title", EVIL]) == 0
+    assert run(["sims", "report", *words, "--title", EVIL]) == 0
     return folder / "report.html"
 
 

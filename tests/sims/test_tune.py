@@ -11,9 +11,10 @@ import attrs
 import numpy as np
 import pytest
 
+from cobalance.cli.app import run as main
+from cobalance.cli.sims.tune import REFUSED
 from cobalance.settings import GroupSettings
 from cobalance_sims import histogram
-from cobalance_sims.commands.tune import REFUSED, main
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune import pareto
 from cobalance_sims.tune.axes import Chosen, choose
@@ -268,7 +269,7 @@ def test_the_command_refuses_with_an_exit_code_of_its_own(tmp_path: Path, capsys
         "--seeds",
         "4",
     ]
-    code = main([*words, "--search", "gather", "--limit", "moves=0.5", "--today", "gather=0s"])
+    code = main(["sims", "tune", *words, "--search", "gather", "--limit", "moves=0.5", "--today", "gather=0s"])
     assert code == REFUSED
     assert "moves: at least" in capsys.readouterr().out
     found = json.loads((tmp_path / "tune.json").read_text())
@@ -291,5 +292,5 @@ def test_wrong_usage_is_told_before_anything_runs(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, and what to give instead."""
-    assert main([*words, "--in-process"]) == 2
+    assert main(["sims", "tune", *words, "--in-process"]) == 2
     assert said in capsys.readouterr().err

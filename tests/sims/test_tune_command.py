@@ -10,8 +10,8 @@ import attrs
 from tests.cli_process import cobalance
 from tests.names import unique
 
+from cobalance.cli.app import run as main
 from cobalance.settings import GroupSettings
-from cobalance_sims.commands.tune import main
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.written import command
 
@@ -53,5 +53,5 @@ def test_todays_settings_are_read_from_the_group_itself(redis_url: str, tmp_path
         "--search",
         "gather",
     ]
-    main([*words, "--group", name, "--redis-url", redis_url])
+    main(["sims", "tune", *words, "--group", name, "--redis-url", redis_url])
     assert json.loads(out.read_text())["today"]["settings"]["revocation_timeout_ms"] == 77_000

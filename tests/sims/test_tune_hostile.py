@@ -10,9 +10,10 @@ import attrs
 import pytest
 from tests.sims.test_tune import DEPLOYS, TODAY, Known, tuned
 
+from cobalance.cli.app import run as main
+from cobalance.cli.sims.tune import whereabouts
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.written import CHURN, KNOWN
-from cobalance_sims.commands.tune import main, whereabouts
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.axes import choose
 from cobalance_sims.tune.peers import peers
@@ -39,7 +40,7 @@ def test_preferences_that_contradict_each_other_are_refused(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is run, and nothing is silently preferred to something else."""
-    assert main(["--churn", "steady", "--in-process", *words]) == 2
+    assert main(["sims", "tune", "--churn", "steady", "--in-process", *words]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -57,7 +58,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
     """A search may take an hour: it is not lost because its result has no place to go."""
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "folder").mkdir()
-    assert main(["--churn", "steady", "--in-process", "--out", str(tmp_path / place)]) == 2
+    assert main(["sims", "tune", "--churn", "steady", "--in-process", "--out", str(tmp_path / place)]) == 2
     captured = capsys.readouterr()
     assert f"{tmp_path / place} cannot be written" in captured.err
     assert "runs to make" not in captured.err
@@ -120,7 +121,7 @@ def test_a_search_of_a_named_churn_says_what_today_is_taken_to_be(
         "--seeds",
         "4",
     ]
-    main([*words, "--search", "gather", "--today", "session-timeout=10s", "--today", "gather=0s"])
+    main(["sims", "tune", *words, "--search", "gather", "--today", "session-timeout=10s", "--today", "gather=0s"])
     said = capsys.readouterr().out
     assert "taken to be the defaults" in said
     assert (tmp_path / "tune.json.runs").exists() == ("NO RECOMMENDATION" in said)

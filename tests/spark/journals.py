@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
+from cobalance.cli.app import app
 from cobalance.coordinator.keys import journal_key
-from cobalance_sims.commands import journal as command
 
 START_MS = 1_790_000_000_000
 
@@ -33,10 +33,11 @@ def write(admin: redis.Redis, group: str, first: int, last: int) -> None:
 
 
 def export(out: Path, address: str, *words: str) -> str:
-    """Runs the command in this process; what it said."""
+    """Runs the command in this process; what it said. Its errors are raised."""
     said = io.StringIO()
     with redirect_stdout(said):
-        assert command.main(["--out", str(out), "--redis-url-file", address, *words]) == 0
+        command = ["sims", "journal", "--out", str(out), "--redis-url-file", address, *words]
+        app(command, exit_on_error=False, print_error=False, result_action="return_value")
     return said.getvalue()
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cobalance.cli.app import run as main
 from cobalance_sims.calibrate.source import from_parquet
 from cobalance_sims.calibrate.tallies import tallies
-from cobalance_sims.commands.calibrate import main
 from cobalance_sims.outcomes import Event
 from cobalance_sims.records import EVENT, JOURNAL
 from cobalance_sims.spark.schemas import struct_array
@@ -80,13 +80,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
 ) -> None:
     """Nothing is tallied for a result that has no place to go."""
     (tmp_path / "file").write_text("no folder")
-    assert main([str(tmp_path / "nowhere"), "--out", str(tmp_path / "file" / "churn")]) == 2
+    assert main(["sims", "calibrate", str(tmp_path / "nowhere"), "--out", str(tmp_path / "file" / "churn")]) == 2
     assert f"{tmp_path / 'file' / 'churn'} cannot be written" in capsys.readouterr().err
 
 
 def test_help_tells_the_way_from_a_journal(capsys: pytest.CaptureFixture[str]) -> None:
     """Both of them: by way of Parquet, and straight from Redis."""
-    assert main(["--help"]) == 0
+    assert main(["sims", "calibrate", "--help"]) == 0
     said = capsys.readouterr().out
     assert "cobalance sims journal --group orders" in said
     assert "cobalance sims calibrate --group orders --out DIR" in said

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.spark.sweeping import WORDS
 
-from cobalance_sims.commands.sweep import main
+from cobalance.cli.app import run as main
+from cobalance.cli.exits import INTERRUPTED
 from cobalance_sims.spark import session, sweep
 from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
 
@@ -48,14 +49,13 @@ def test_an_interrupted_sweep_says_what_is_kept(
     """And how to go on."""
 
     @contextmanager
-    def session_of(_: object) -> Iterator[None]:
+    def spark_session(*_: object, **__: object) -> Iterator[None]:
         yield
 
     def run(*_: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(session, "session_of", session_of)
+    monkeypatch.setattr(session, "spark_session", spark_session)
     monkeypatch.setattr(sweep.Sweep, "run", run)
-    with pytest.raises(KeyboardInterrupt):
-        main([*WORDS, "--out", str(tmp_path / "out")])
+    assert main(["sims", "sweep", *WORDS, "--out", str(tmp_path / "out")]) == INTERRUPTED
     assert "finished waves are kept in" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 import redis
 from tests.spark.journals import everything_in, write
 
-from cobalance_sims.commands.journal import follow
+from cobalance.cli.sims.journal import to_the_end as follow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

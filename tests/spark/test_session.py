@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cobalance.cli.app import run as main
+from cobalance.cli.sims.spark_options import SparkOptions
 from cobalance.errors import UsageError
-from cobalance_sims.commands.sweep import main
 from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, translated
-from cobalance_sims.spark.session import Target, add_spark_options, find_target, session_of, spark_session
+from cobalance_sims.spark.session import Target, find_target, spark_session
 from cobalance_sims.spark.shipping import packed
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
@@ -72,21 +73,18 @@ def test_nobody_at_the_url_is_said_at_once(url: str, monkeypatch: pytest.MonkeyP
     assert "s3cret" not in str(refused.value)
 
 
-def test_without_spark_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_spark_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command still checks its grid, which takes no Spark."""
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(SparkMissing, match=r"pip install 'cobalance\[spark\]'"):
-        main(["--out", str(tmp_path / "out")])
+    assert main(["sims", "sweep", "--out", str(tmp_path / "out")]) == 1
+    assert "pip install 'cobalance[spark]'" in capsys.readouterr().err
 
 
 def test_options_of_spark_are_checked() -> None:
     """A word that is no KEY=VALUE of Spark's."""
-    parser = argparse.ArgumentParser()
-    add_spark_options(parser)
-    with (
-        pytest.raises(UsageError, match="give KEY=VALUE"),
-        session_of(parser.parse_args(["--conf", "driver.memory=4g"])),
-    ):
+    with pytest.raises(UsageError, match="give KEY=VALUE"), SparkOptions(conf=("driver.memory=4g",)).session():
         pass
 
 

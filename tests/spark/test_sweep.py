@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.sweeping import WORDS, check_complete, dying, raising, sweep, tiny
 
+from cobalance.cli.app import run as main
 from cobalance.errors import UsageError
-from cobalance_sims.commands.sweep import main
 from cobalance_sims.spark.balance import slots
 from cobalance_sims.spark.errors import CorruptParquet, NotASweep, WorkerDied, spark_errors
 from cobalance_sims.spark.manifest import Manifest, only_writer
@@ -49,7 +49,7 @@ def test_a_failing_run_is_told_and_does_not_sink_the_sweep(
     made = read_sweep(spark, str(tmp_path))
     assert {(row.seed, row.status) for row in made.outcomes.collect()} == {(1, "ok"), (2, "failed")}
     assert made.events.count() == 0, "no events were wanted"
-    assert main([*WORDS, "--seeds", "1..2", "--out", str(tmp_path)]) == FAILED
+    assert main(["sims", "sweep", *WORDS, "--seeds", "1..2", "--out", str(tmp_path)]) == FAILED
     said = capsys.readouterr().out
     assert "0 runs made, 4 were there" in said
     assert "AssertionError: seed 2 broke a promise\nreplay: cobalance sims run --params '{" in said

@@ -43,6 +43,17 @@ class Outcome:
     replay: str = ""
     """The command that tells it again."""
 
+    @property
+    def verdict(self) -> str:
+        """The last lines of a story."""
+        seconds = f"{self.virtual_ms / 1000:.0f} s in {self.cpu_s:.2f} s of CPU on {self.engine}"
+        lines = [f"hash {self.digest}   {self.scenario} seed {self.seed}: {seconds}"]
+        if self.failure:
+            lines += [f"FAILED {self.failure}", f"replay: {self.replay}"]
+        else:
+            lines.append(f"every promise was kept; converged {self.converged_ms} ms after the end of churn")
+        return "\n".join(lines)
+
 
 class Run:
     """One story with one seed."""

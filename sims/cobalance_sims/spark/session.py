@@ -6,7 +6,6 @@ that suit one machine: it talks to itself alone, opens no web page and keeps its
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import socket
@@ -65,40 +64,6 @@ class Target:
     def name(self) -> str:
         """For people: a Connect URL without its parameters, of which a token may be one."""
         return self.url.partition(";")[0] or "Spark as it is configured"
-
-
-def add_spark_options(parser: argparse.ArgumentParser) -> None:
-    """The options that every command has which runs on Spark."""
-    group = parser.add_argument_group("Spark")
-    group.add_argument(
-        "--master",
-        metavar="URL",
-        help="local[N], spark://host:7077, yarn, …, or sc://host:15002; this machine by default",
-    )
-    group.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="of Spark, such as spark.driver.memory=4g; repeatable",
-    )
-
-
-@contextmanager
-def session_of(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """The session that a command's options ask for."""
-    with spark_session(options.master, config=_pairs(options.conf)) as spark:
-        yield spark
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not (equals and key.startswith("spark.")):
-            raise UsageError(f"--conf {word!r}: give KEY=VALUE with a key that begins with 'spark.'")
-        pairs[key] = value
-    return pairs
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from cobalance.coordinator.memory.lua_engine import ENGINES
-from cobalance_sims.cli import verdict
 from cobalance_sims.simulate.run import Run
 from proof.stories.campaign import Campaign
 from proof.stories.scenarios import SCENARIOS, story
@@ -63,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     outcome = story(options.scenario, options.seed, lua=options.lua).tell()
     if not options.quiet:
         _say("\n".join(outcome.lines if options.tail is None else outcome.lines[-options.tail :]))
-    _say(verdict(outcome))
+    _say(outcome.verdict)
     return FAILED if outcome.failure else 0
 
 

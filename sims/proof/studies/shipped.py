@@ -192,7 +192,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command at the top."""
     from cobalance_sims.records import SETTINGS
     from cobalance_sims.spark.errors import spark_errors
-    from cobalance_sims.spark.session import add_spark_options, session_of
+    from cobalance_sims.spark.session import spark_session
     from cobalance_sims.spark.tables import read_sweep
 
     parser = argparse.ArgumentParser(prog="make defaults")
@@ -206,9 +206,9 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="SETTING=MS",
         help="judge the defaults with these changed (former ones)",
     )
-    add_spark_options(parser)
+    parser.add_argument("--master", metavar="URL", help="where Spark runs; this machine by default")
     options = parser.parse_args(words)
-    with session_of(options) as spark, spark_errors("reading the outcomes"):
+    with spark_session(options.master) as spark, spark_errors("reading the outcomes"):
         table = read_sweep(spark, options.sweep).outcomes.select(*COLUMNS, *(it.name for it in SETTINGS)).toArrow()
     rows = [{**row, "heal_hist": dict(row["heal_hist"] or ())} for row in table.to_pylist()]
     shipped = attrs.evolve(GroupSettings(), **dict(options.instead))

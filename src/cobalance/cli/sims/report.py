@@ -1,0 +1,51 @@
+"""``cobalance sims report``: a sweep, a journal or a recommendation as one page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from cobalance.errors import CobalanceError, UsageError
+
+INSTALL = "pip install 'cobalance[spark]'"
+
+app = App(name="report")
+
+
+class ReportImpossible(CobalanceError):
+    """What draws and reads is not installed."""
+
+
+@app.default
+def report(
+    *source: Annotated[str, Parameter(help="What sweep, journal or tune wrote with --out; several make one page.")],
+    out: Annotated[Path, Parameter(help="The file, such as report.html.")],
+    png: Annotated[Path | None, Parameter(help="Each figure as a PNG as well, in this folder.")] = None,
+    run: Annotated[
+        str | None, Parameter(help="The run, or group, whose story is told; by default the most telling one.")
+    ] = None,
+    title: Annotated[str, Parameter(help="Of the page.")] = "Handovers under churn",
+) -> None:
+    """Draw a sweep, an exported journal or a recommendation as one HTML file that needs no network."""
+    if not source:
+        raise UsageError("Give what is to be drawn: what sweep, journal or tune wrote with --out.")
+    try:
+        import matplotlib as mpl  # noqa: F401
+        import pyarrow as pa  # noqa: F401
+    except ImportError as error:
+        raise ReportImpossible(f"A report needs matplotlib and pyarrow ({error}): {INSTALL}.") from None
+    from cobalance_sims.report.build import document, write_pngs
+    from cobalance_sims.report.sources import read
+
+    materials = [read(path, run) for path in source]
+    text = document(materials, title)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+        pictures = write_pngs(materials, png) if png else []
+    except OSError as error:
+        raise UsageError(f"{error.filename or out} cannot be written ({error.strerror}): name another place.") from None
+    also = f", and {len(pictures)} pictures in {png}" if pictures else ""
+    print(f"{out}: {len(text.encode()) / 1e6:.1f} MB{also}")

@@ -1,0 +1,129 @@
+"""``cobalance sims sweep``: a grid of settings, churn and seeds, simulated on Spark into Parquet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+
+from cobalance.cli.exits import FAILED, OK
+from cobalance.cli.options import duration_option
+from cobalance.cli.sims.spark_options import HERE, SparkOptions
+from cobalance_sims.spark.errors import INSTALL, SparkMissing
+from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_grid, read_grid, some
+from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
+
+SHOWN = 20
+"""So many failed runs are listed."""
+
+EPILOGUE = """\
+A value may be given several times, and every combination is simulated: --session-timeout 6s 10s --seeds 1..50. Settings are
+those of `cobalance group configure`, parameters of churn those of cobalance_sims/simulate/churn.py (--base names one to start from);
+times that go by the session timeout are written session, session/3, session*2. What is given here replaces the same in GRID.
+
+The same command again makes only what is missing, after an interruption or with a larger grid. Exit codes: 0 all runs kept
+their promises, 1 some failed (they are listed with the command that tells them again), 2 wrong usage.
+"""
+
+app = App(name="sweep", help_epilogue=EPILOGUE)
+
+
+@app.default
+def sweep(
+    grid: Annotated[Path | None, Parameter(help="A TOML file; see cobalance_sims/spark/grid.py.")] = None,
+    /,
+    *,
+    out: Annotated[str, Parameter(help="Folder or URI: a new one, or one of an earlier sweep.")],
+    seeds: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="", show_default=False, consume_multiple=True, help="Such as 7 or 1..100; 1..10 by default."
+        ),
+    ] = (),
+    checks: Annotated[
+        Literal["none", "cheap", "all"] | None, Parameter(help="Promises checked on the way; cheap by default.")
+    ] = None,
+    events: Annotated[
+        float, Parameter(validator=Number(gte=0, lte=1), help="Share of the runs whose events are kept.")
+    ] = 1.0,
+    wave: Annotated[int, duration_option("wave", "How much work an interruption may cost.", "2m")] = 120_000,
+    skip_impossible: Annotated[
+        bool, Parameter(negative="", help="Leave out combinations that contradict themselves.")
+    ] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Say how many runs it would be.")] = False,
+    spark: SparkOptions = HERE,
+    **values: Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True, show=False)],
+) -> int:
+    """Simulate a grid of settings, churn and seeds on Spark."""
+    tables = _tables(grid, values)
+    tables.update({name: it for name, it in (("seeds", list(seeds)), ("checks", checks)) if it})
+    made = make_grid(tables, skip_impossible=skip_impossible)
+    _say(f"{len(made.points):,} combinations, {len(made.seeds):,} seeds: {made.runs:,} runs")
+    if made.skipped:
+        _say(f"{len(made.skipped):,} impossible combinations are left out: {some(made.skipped)}")
+    return OK if dry_run else _sweep(made, out, events, wave, spark)
+
+
+def _sweep(grid: Grid, out: str, events: float, wave_ms: int, options: SparkOptions) -> int:
+    try:
+        from cobalance_sims.spark.progress import Told
+        from cobalance_sims.spark.sweep import Sweep
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
+    with sigterm_interrupts(), options.session() as spark, quiet_interrupts():
+        sweep = Sweep(spark=spark, out=out, events_share=events, wave_s=wave_ms / 1000)
+        try:
+            done = sweep.run(grid, Told(Console(stderr=True)))
+        except KeyboardInterrupt:
+            sys.stderr.write(f"All finished waves are kept in {sweep.out}; the same command goes on from there.\n")
+            raise
+    _say(f"{done.made:,} runs made, {done.there:,} were there; all are in {sweep.out}")
+    if done.failed:
+        _say(f"{len(done.failed):,} FAILED:")
+        for row in done.failed[:SHOWN]:
+            _say(f"FAILED {row['run']}: {row['error']}\nreplay: {row['replay']}")
+        if len(done.failed) > SHOWN:
+            _say(f"and {len(done.failed) - SHOWN:,} more: they have status 'failed' in {sweep.out}/outcomes")
+    return FAILED if done.failed else OK
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _tables(grid: Path | None, values: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The grid of the file, with the settings and parameters that were given as options put over it."""
+    tables = read_grid(grid) if grid else {}
+    given = {
+        known("option", name, (*SETTINGS, *PARAMETERS)): [_value(it) for it in words] for name, words in values.items()
+    }
+    _put_over(tables, "settings", {name: it for name, it in given.items() if name in SETTINGS})
+    blocks = tables.get("churn", {})
+    for block in blocks if isinstance(blocks, list) else [blocks]:
+        _put_over({"churn": block}, "churn", {name: it for name, it in given.items() if name not in SETTINGS})
+    tables["churn"] = blocks
+    return tables
+
+
+def _put_over(tables: dict[str, Any], name: str, given: dict[str, Any]) -> None:
+    table = tables.setdefault(name, {})
+    if not given or not isinstance(table, dict):
+        return
+    names = SETTINGS if name == "settings" else PARAMETERS
+    for word in [word for word in table if known(name, word, names) in given]:
+        del table[word]
+    table.update(given)
+
+
+def _value(word: str) -> Any:
+    """Numbers and truth values as such; text stays text."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(word.lower(), word)

@@ -1,0 +1,222 @@
+"""``cobalance sims tune``: which timeouts a group should run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+from cyclopts import App, Parameter
+
+from cobalance.cli.exits import OK
+from cobalance.cli.options import KeyPrefix, duration_ms
+from cobalance.cli.sims.places import check_file, writing
+from cobalance.cli.sims.spark_options import HERE, SparkOptions
+from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.errors import UsageError
+from cobalance.names import validate_name
+from cobalance.redact import redact
+from cobalance.settings import GroupSettings
+from cobalance_sims.simulate.churn import CHURNS
+from cobalance_sims.spark.errors import INSTALL, SparkMissing
+from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
+from cobalance_sims.tune.costs import COSTS
+
+if TYPE_CHECKING:
+    from cobalance_sims.tune.preferences import Preferences
+    from cobalance_sims.tune.source import Source
+    from cobalance_sims.tune.trials import Runner
+
+REFUSED = 5
+
+EPILOGUE = (
+    "Costs that may be limited and weighed (NAME, its weight by default in resource-seconds of standstill, what it is):\n"
+    + "\n".join(f"  {it.name:<15}{it.weight:<8g}{it.meaning}, {it.unit}" for it in COSTS.values())
+    + "\n\nExit codes: 0 there is a recommendation (or today's settings are as good), 1 it failed, 2 wrong usage, 5 it refuses to\n"
+    "recommend anything, and says why and what would help. Runs are kept in FILE.runs until there is a recommendation: after an\n"
+    "interruption, or with more seeds, the same command goes on with them.\n"
+)
+
+app = App(name="tune", help_epilogue=EPILOGUE, help_format="plaintext")
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class Wishes:
+    """What a recommendation must keep, and what it is judged by."""
+
+    limit: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", show_default=False, help="NAME=NUMBER, a cost that must not be exceeded; repeatable."),
+    ] = ()
+    max_duplicates_per_day: Annotated[float | None, Parameter(help="The same as --limit duplicates=N.")] = None
+    heal_within_s: Annotated[float | None, Parameter(help="The same as --limit heal=S.")] = None
+    weight: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", show_default=False, help="NAME=NUMBER, what one less is worth; repeatable."),
+    ] = ()
+
+    def preferences(self) -> Preferences:
+        """Those of the search."""
+        from cobalance_sims.tune.preferences import Preferences, parse
+
+        given = (("duplicates", self.max_duplicates_per_day), ("heal", self.heal_within_s))
+        words = [f"{name}={value}" for name, value in given if value is not None]
+        return Preferences(parse([*self.limit, *words], "limit"), parse(list(self.weight), "weight"))
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class Today:
+    """Where the group is, and what it runs today."""
+
+    group: Annotated[
+        str | None,
+        Parameter(help="For the command that makes the change; with --redis-url its settings are today's."),
+    ] = None
+    redis_url: Annotated[str | None, Parameter(help="Where the group is.")] = None
+    key_prefix: KeyPrefix = DEFAULT_PREFIX
+    today: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="SETTING=TIME, today's, if they are neither known nor the defaults; repeatable."),
+    ] = ()
+
+    def settings(self, source: Source) -> tuple[GroupSettings, tuple[str, ...]]:
+        """As the group has them, or as the calibration knows them; what is given goes before both. And which times nobody has told."""
+        given = dict(_given(word) for word in self.today)
+        known = {*given, *source.today}
+        if self.redis_url:
+            settings = self._of_the_group(self.redis_url)
+            known = {*attrs.asdict(settings)}
+        else:
+            settings = source.settings()
+        today = attrs.evolve(settings, **given)  # type: ignore[arg-type]  # mode is not among them
+        return today, tuple(name for name in attrs.asdict(today) if name.endswith("_ms") and name not in known)
+
+    def _of_the_group(self, redis_url: str) -> GroupSettings:
+        from cobalance.coordinator.client import Coordinator
+        from cobalance.coordinator.open import open_transport
+
+        if not self.group:
+            raise UsageError("--redis-url needs --group NAME, whose settings are read there.")
+        transport = open_transport(redis_url)
+        try:
+            return Coordinator(transport, self.group, key_prefix=self.key_prefix).settings()
+        finally:
+            transport.close()
+
+
+NO_WISHES = Wishes()
+UNKNOWN = Today()
+
+
+@app.default
+def tune(
+    *,
+    churn: Annotated[
+        str, Parameter(help=f"The folder of a calibration, a JSON or TOML file, or one of {', '.join(CHURNS)}.")
+    ],
+    out: Annotated[Path, Parameter(help="The file for cobalance sims report.")] = Path("tune.json"),
+    wishes: Wishes = NO_WISHES,
+    search: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            show_default=False,
+            consume_multiple=True,
+            help="Only these settings; by default all that the churn tells about.",
+        ),
+    ] = (),
+    group: Today = UNKNOWN,
+    seeds: Annotated[int, Parameter(help="Runs of each choice that is judged; half of that in the search.")] = 64,
+    tolerance: Annotated[float, Parameter(help="The share by which something else may be cheaper.")] = 0.1,
+    in_process: Annotated[bool, Parameter(negative="", help="Without Spark, on one core: for few runs.")] = False,
+    spark: SparkOptions = HERE,
+) -> int:
+    """Recommend session, revocation, heartbeat, grace and gathering times for a churn and your preferences."""
+    from cobalance_sims.tune.axes import choose
+    from cobalance_sims.tune.kept import Kept
+    from cobalance_sims.tune.source import find
+    from cobalance_sims.tune.tuning import tune as searched
+    from cobalance_sims.tune.written import as_json, page
+
+    if seeds < 4 or not 0 < tolerance < 1:
+        raise UsageError("Give at least 4 --seeds, and a --tolerance between 0 and 1.")
+    check_file(out)
+    if group.group:
+        validate_name("group", group.group)
+    source = find(churn)
+    preferences, chosen, (today, unknown) = wishes.preferences(), choose(source, list(search)), group.settings(source)
+    name = group.group or source.group or "GROUP"
+    if not chosen.axes:
+        return _refuse_to_search(chosen.left)
+    kept = out.with_name(f"{out.name}.runs")
+    with _runner(source, None if in_process else spark) as runner:
+        runs = Kept(runner, kept, source.churn)
+        if runs.count:
+            _progress(f"{kept}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
+        found = searched(runs, today, chosen, preferences, seeds=seeds, tolerance=tolerance, told=_progress)
+    sys.stdout.write(page(found, group=name, unknown=unknown))
+    sys.stdout.writelines([*whereabouts(group.redis_url), *_little(source)])
+    written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown)
+    with writing(out):
+        out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    if found.verdict.decision == "refused":
+        return REFUSED  # the runs are kept: with more seeds, they count as well
+    kept.unlink(missing_ok=True)
+    return OK
+
+
+def whereabouts(redis_url: str | None) -> list[str]:
+    """Which Redis the command is for. Its URL may hold a password, so it is not part of the command."""
+    if redis_url is None:
+        return []
+    return [f"The command is for the Redis at {redact(redis_url)}: have its URL in {DEFAULT_VARIABLE} for it.\n"]
+
+
+def _little(source: Source) -> list[str]:
+    """What of the churn is not well known, so that everything here is no surer than that."""
+    words = {"few": "rests on little", "assumed": "is assumed"}
+    return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
+
+
+def _refuse_to_search(left: dict[str, str]) -> int:
+    sys.stdout.write("NO RECOMMENDATION\nThe calibration tells too little of any setting:\n")
+    sys.stdout.writelines(f"  {name}: {why}.\n" for name, why in left.items())
+    sys.stdout.write("Collect more, or name what is to be searched all the same with --search.\n")
+    return REFUSED
+
+
+def _progress(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
+
+
+def _given(word: str) -> tuple[str, int]:
+    name, _, time = word.partition("=")
+    plain = f"{name.strip('-').replace('-', '_').removesuffix('_ms')}_ms"
+    try:
+        if plain not in attrs.asdict(GroupSettings()):
+            raise ValueError(f"there is no setting {name!r}")
+        return plain, duration_ms(time)
+    except ValueError as error:
+        raise UsageError(f"--today {word!r}: {error}; give something like session-timeout=10s.") from None
+
+
+@contextmanager
+def _runner(source: Source, spark: SparkOptions | None) -> Iterator[Runner]:
+    from cobalance_sims.tune.runners import InProcess, OnSpark
+
+    if spark is None:
+        yield InProcess(source.churn)
+        return
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}, or give --in-process.") from None
+    with spark.session() as session:
+        yield OnSpark(source.churn, session)
