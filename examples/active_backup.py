@@ -1,6 +1,6 @@
 """One process leads, the others stand by: a group with a single resource. Start it several times.
 
-Leads for three rounds and then makes way. A leader that dies is replaced after the session timeout.
+A leader leads for three rounds, then makes way. A leader that dies is replaced after the session timeout.
 """
 
 import os
@@ -13,7 +13,7 @@ REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
 
 
 async def main() -> None:
-    """Waits for the role, has it for a while, and leaves."""
+    """Waits for the role, holds it for a while, and leaves."""
     async with Group("nightly-report", ["leader"], redis_url=REDIS_URL) as group, group.leadership() as role:
         for number in range(3):
             print(os.getpid(), f"leads with token {role.token}, round {number}", flush=True)

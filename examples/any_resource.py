@@ -1,8 +1,8 @@
-"""Anything with a name can be shared: here folders, whose files are worked in order. Start it several times.
+"""Anything with a name can be shared: here folders, whose files are processed in order. Start it several times.
 
     python examples/any_resource.py FOLDER
 
-Each folder inside FOLDER is a resource. How many of its files are done is committed, so the next holder goes on from there.
+Each folder inside FOLDER is a resource. The number of files done is committed, so the next holder continues from there.
 """
 
 import os
@@ -18,7 +18,7 @@ INBOX = Path(sys.argv[1])
 
 
 async def work(folder: Tenure) -> None:
-    """Works one folder until it is asked back."""
+    """Works on one folder until it is revoked."""
     done = folder.committed or 0
     while folder.active:
         files = sorted([path.name async for path in anyio.Path(INBOX / folder.resource).iterdir()])

@@ -1,4 +1,4 @@
-"""A consumer inside a larger program without an event loop, which begins and ends it when it likes."""
+"""A consumer inside a larger program without an event loop, which starts and stops it."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ asked_to_stop = threading.Event()
 
 
 def handle(delivery: Delivery) -> None:
-    """In a thread of the partition's own."""
+    """Runs in a thread of the partition's own."""
     print(f"{delivery.queue} {delivery.body.decode()}\n", end="", flush=True)  # in one piece: other threads print, too
 
 

@@ -1,6 +1,7 @@
-"""A member inside a larger program, which has its own idea of when to stop.
+"""A member inside a larger program that decides when to stop.
 
-On SIGTERM the running handlers finish, their messages are acknowledged, and the partitions go to the other members at once.
+On SIGTERM the running handlers finish, their messages are acknowledged, and the partitions move to other members at
+once.
 """
 
 import os
@@ -17,7 +18,7 @@ TOPIC = Topic("slow-orders", partitions=2)
 
 
 async def handle(delivery: Delivery) -> None:
-    """Must not be torn apart."""
+    """Must not be interrupted in the middle."""
     print("begun", delivery.queue, delivery.body.decode(), flush=True)
     await anyio.sleep(0.2)
     print("done", delivery.queue, delivery.body.decode(), flush=True)

@@ -1,7 +1,7 @@
-"""Messages are stored ten at a time, and acknowledged once they are: the handler only collects them.
+"""Stores messages ten at a time and then acknowledges them: the handler only collects.
 
-Whatever the order of the calls to ``ack``, RabbitMQ hears of a message when all older ones of its partition are done, too, or when the
-partition is handed over.
+Whatever the order of the calls to ``ack``, RabbitMQ is told of a message once all older ones of its partition are done,
+too, or when the partition is handed over.
 """
 
 import os
@@ -19,10 +19,10 @@ TOPIC = Topic("bulk-orders", partitions=4)
 
 
 async def store(group: ConsumerGroup, arriving: MemoryObjectReceiveStream[Delivery]) -> None:
-    """Stores what has come, at most ten at a time, and acknowledges it."""
+    """Stores and acknowledges messages, at most ten at a time."""
     async for first in arriving:
         batch = [first]
-        with anyio.move_on_after(0.05):  # a handover waits for what has been begun, so nothing may lie here for long
+        with anyio.move_on_after(0.05):  # a handover waits for begun messages, so none may wait here for long
             while len(batch) < 10:
                 batch.append(await arriving.receive())
         print("stored", *(delivery.body.decode() for delivery in batch), flush=True)
@@ -31,7 +31,7 @@ async def store(group: ConsumerGroup, arriving: MemoryObjectReceiveStream[Delive
 
 
 async def main() -> None:
-    """Is a member until it is asked to stop."""
+    """Runs the member until it is asked to stop."""
     create_topic(AMQP_URL, TOPIC)
     collect, arriving = anyio.create_memory_object_stream[Delivery](100)
     group = ConsumerGroup("bulk", TOPIC, collect.send, ack="manual", amqp_url=AMQP_URL, redis_url=REDIS_URL)

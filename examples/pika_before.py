@@ -1,4 +1,4 @@
-"""A program written for pika: consumes four queues and says which process did what."""
+"""A program written for pika: consumes four queues and prints which process did what."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ QUEUES = [f"pika-{number}" for number in range(4)]
 
 
 def on_message(channel: BlockingChannel, method: Any, _: BasicProperties, body: bytes) -> None:
-    """The work: here it says who did what."""
+    """The work: here it only prints."""
     print(os.getpid(), method.routing_key, body.decode(), flush=True)
     channel.basic_ack(method.delivery_tag)
 
@@ -24,7 +24,7 @@ channel.basic_qos(prefetch_count=50)
 for queue in QUEUES:
     channel.queue_declare(queue, durable=True)
     channel.basic_consume(queue, on_message)
-# Not by KeyboardInterrupt, which may come in the middle of what pika is sending.
+# Not by KeyboardInterrupt, which may come while pika is sending.
 signal.signal(signal.SIGINT, lambda *_: connection.add_callback_threadsafe(channel.stop_consuming))
 channel.start_consuming()
 connection.close()

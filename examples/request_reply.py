@@ -1,4 +1,7 @@
-"""A service that squares numbers, and a client that asks it. Start `request_reply.py serve` as often as you like, then `request_reply.py`."""
+"""A service that squares numbers, and a client that asks it.
+
+Start `request_reply.py serve` as often as you like, then `request_reply.py`.
+"""
 
 import os
 import sys
@@ -19,20 +22,20 @@ async def handle(delivery: Delivery) -> None:
 
 
 def ask(*numbers: int) -> None:
-    """Sends all requests at once, and prints the replies as they come; each has its request's correlation id."""
+    """Sends all requests at once, and prints the replies as they arrive; each has its request's correlation id."""
     with (
         pika.BlockingConnection(pika.URLParameters(AMQP_URL)) as connection,
         Publisher(AMQP_URL, REQUESTS) as publisher,
     ):
         channel = connection.channel()
-        replies = str(channel.queue_declare("", exclusive=True).method.queue)  # goes with the connection
+        replies = str(channel.queue_declare("", exclusive=True).method.queue)  # deleted with the connection
         for number in numbers:
             publisher.publish(None, str(number), reply_to=replies, correlation_id=str(number))
         waiting = {str(number) for number in numbers}
         for _, properties, body in channel.consume(replies, auto_ack=True, inactivity_timeout=TIMEOUT_S):
             if properties is None or body is None:
                 sys.exit(f"no reply to {sorted(waiting)}")
-            if properties.correlation_id in waiting:  # a reply may come twice, as after a crash of the service
+            if properties.correlation_id in waiting:  # a reply may come twice, e.g. after a crash of the service
                 waiting.discard(properties.correlation_id)
                 print(properties.correlation_id, "squared is", body.decode(), flush=True)
             if not waiting:

@@ -1,7 +1,8 @@
-"""Counts payments, and commits by hand once a count is stored. Start it twice, and stop one.
+"""Counts payments, and commits manually once a count is stored. Start it twice, and stop one.
 
-A stream is read by offsets: whoever comes next begins behind the committed one. Here that is moved only after the result of a
-batch is stored, with the fencing token beside it, so that a process that was replaced meanwhile can be told from its successor.
+A stream is read by offset: the next holder starts after the committed one. Here the offset is committed only after the
+result of a batch is stored, together with the fencing token, so that writes of a process that was replaced can be
+recognized.
 """
 
 import os
@@ -16,7 +17,7 @@ TOPIC = Topic("payments", partitions=4, queue_type="stream")
 
 
 async def count(payments: list[Delivery]) -> None:
-    """Stores what is in a batch, and then commits the last offset in it."""
+    """Stores what is in a batch, then commits its last offset."""
     stored = Counter(payment.body.decode() for payment in payments)
     last = payments[-1]
     print(os.getpid(), last.queue, last.offset, last.token, sum(stored.values()), flush=True)

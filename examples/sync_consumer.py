@@ -1,4 +1,4 @@
-"""A plain function as the handler: it runs in a thread, and may block. No event loop in sight."""
+"""A plain function as the handler: it runs in a thread, and may block. The program needs no event loop."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""No event loop in sight: the work of each tenant is a plain function, in a thread of its own. Start it several times."""
+"""Each tenant is worked by a plain function, in a thread of its own. Start it several times."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ TENANTS = [f"tenant-{number}" for number in range(6)]
 
 
 def work(tenant: BlockingTenure) -> None:
-    """Returns soon after the tenant was asked back."""
+    """Returns soon after the tenant is revoked."""
     print(f"{os.getpid()} begins {tenant.resource} {tenant.token}\n", end="", flush=True)
     while not tenant.wait_draining(timeout=1):
         pass  # a second's worth of work, which may block

@@ -1,4 +1,4 @@
-"""The same on trio, inside a program of its own: leaving the block hands everything over."""
+"""A consumer on trio, inside a larger program: leaving the block hands everything over."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ async def handle(delivery: Delivery) -> None:
 
 
 async def main() -> None:
-    """Is a member until it is asked to stop."""
+    """Runs the member until it is asked to stop."""
     create_topic(AMQP_URL, TOPIC)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with ConsumerGroup("trio", TOPIC, handle, amqp_url=AMQP_URL, redis_url=REDIS_URL):

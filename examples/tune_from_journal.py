@@ -1,10 +1,11 @@
-"""From what a group did to the timeouts it should run: its journal is exported, calibrated, searched and drawn, with Spark.
+"""From a group's journal to better timeouts: exports, calibrates, searches and plots, with Spark.
 
     pip install 'cobalance[spark]'
     python examples/tune_from_journal.py FOLDER
 
-A small group of processes shares shelves, whose orders take a second or two, and is deployed twice; its revocation timeout is too
-short for that. FOLDER then holds the journal, what was fitted to it, the recommendation, and report.html, a page to look at.
+A small group of processes shares shelves, whose orders take a second or two, and is deployed twice; its revocation
+timeout is too short for that. FOLDER then holds the journal, the fitted model, the recommendation, and report.html, a
+page to look at.
 """
 
 import os
@@ -23,11 +24,11 @@ from cobalance.errors import DrainTimedOut
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
 SHELVES = [f"shelf-{number}" for number in range(16)]
 MEMBERS, DEPLOYS = 3, 2
-REFUSED = 5  # tune's exit code when it has looked, and recommends nothing
+REFUSED = 5  # tune's exit code if it has nothing to recommend
 
 
 async def work(shelf: Tenure) -> None:
-    """One order after the other; one that has begun is finished before the shelf is given back."""
+    """Picks one order after the other; an order that has begun is finished before the shelf is released."""
     print("works", flush=True)
     while shelf.active:
         await pick_order()
@@ -39,18 +40,18 @@ async def pick_order() -> None:
 
 
 def start_member() -> subprocess.Popen[bytes]:
-    """A process of the group, which is this file again."""
+    """Starts a process of the group, which is this file again."""
     return subprocess.Popen([sys.executable, __file__, "--member"], stdout=subprocess.PIPE)
 
 
 def await_work(member: subprocess.Popen[bytes]) -> None:
-    """Until it has a shelf."""
+    """Waits until the member has a shelf."""
     if member.stdout is not None:
         member.stdout.readline()
 
 
 def command(*words: str) -> int:
-    """What `cobalance …` does in a shell, in this process: so that Spark starts only once."""
+    """Runs `cobalance sims …` in this process, so that Spark starts only once."""
     from cobalance.cli.app import run
 
     print("$ cobalance sims", *words, flush=True)
@@ -58,7 +59,7 @@ def command(*words: str) -> int:
 
 
 def live() -> None:
-    """The group starts, is deployed twice, and one process of it crashes."""
+    """The group starts, is deployed twice, and one of its processes crashes."""
     settings = ["--session-timeout", "3s", "--heartbeat-interval", "1s", "--revocation-timeout", "3s", "--gather", "0s"]
     create = [sys.executable, "-m", "cobalance.cli", "group", "create", "warehouse", "--redis-url", REDIS_URL]
     subprocess.run([*create, *settings], check=True)
@@ -71,7 +72,7 @@ def live() -> None:
         leaving.wait()
         members.append(start_member())
         await_work(members[-1])
-        time.sleep(2)  # the others hand over to it
+        time.sleep(2)  # time for the others to hand over to it
     members.pop().kill()
     time.sleep(5)
     for member in members:
@@ -97,7 +98,7 @@ def analyse(folder: Path) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--member"]:
-        with suppress(DrainTimedOut):  # what the present timeout cuts short
+        with suppress(DrainTimedOut):  # work that the current timeout cuts short
             run(Group("warehouse", SHELVES, redis_url=REDIS_URL, work=work))
     else:
         live()

@@ -1,4 +1,4 @@
-"""The state and the lag of every group, such as a dashboard or an alert needs them."""
+"""The state and lag of every group, as a dashboard or an alert needs them."""
 
 import os
 

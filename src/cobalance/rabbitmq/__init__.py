@@ -1,4 +1,4 @@
-"""RabbitMQ below the group: topics, publishing, and consuming one partition for one tenure."""
+"""The RabbitMQ side: topics, publishing, and consuming one partition during one tenure."""
 
 from cobalance.rabbitmq.consume.dead_letters import (
     DeadLetter,

@@ -1,1 +1,1 @@
-"""From a group's tenures to the user's handlers, and what becomes of messages that failed."""
+"""From a group's tenures to the user's handlers, and what happens to failed messages."""

@@ -29,21 +29,23 @@ class _Consumers(ConsumerGroup, Threaded):
     """Consumes in the background."""
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """In a thread."""
         with exits_contained():
             return await super().handle(deliveries, worker)
 
 
 class BlockingConsumerGroup(BlockingMembership):
-    """Membership in a consumer group, for the length of a ``with``, or from :meth:`start` to :meth:`stop`. All is as with
-    :class:`cobalance.ConsumerGroup`, but for programs without an event loop: the handler and the callbacks are plain functions. The handler
-    has a thread to itself for each partition; :meth:`ack` and :meth:`reject` may be called in any.
+    """Membership in a consumer group, for programs without an event loop.
 
-    A thread cannot be cancelled, so a handler that never returns delays the end of the ``with`` by no more than the drain timeout and the
-    session timeout.
+    It lasts for the length of a ``with``, or from :meth:`start` to :meth:`stop`.
+
+    Like :class:`cobalance.ConsumerGroup`, but the handler and the callbacks are plain functions. The handler has a
+    thread of its own for each partition; :meth:`ack` and :meth:`reject` may be called in any thread.
+
+    A thread cannot be cancelled, so a handler that never returns delays the end of the ``with``, but by no more than
+    the drain timeout and the session timeout.
 
     Raises:
-        CobalanceError: on entering, when a server cannot be used or a queue is not as expected.
+        CobalanceError: on entering, if a server cannot be used or a queue is not as expected.
     """
 
     _group: _Consumers
@@ -107,13 +109,13 @@ class BlockingConsumerGroup(BlockingMembership):
         super().__init__(group)
 
     def ack(self, delivery: Delivery) -> None:
-        """The message was processed (``ack="manual"``); from any thread, in any order within a partition."""
+        """Acknowledges a processed message (``ack="manual"``); from any thread, in any order within a partition."""
         self._group.ack(delivery)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up (``ack="manual"``): the queue's dead-letter target gets it."""
+        """Gives a message up (``ack="manual"``): it goes to the queue's dead-letter target."""
         self._group.reject(delivery)
 
     def seek(self, stream: str, start: Start) -> None:
-        """Goes on reading a stream from elsewhere; see :meth:`cobalance.ConsumerGroup.seek`."""
+        """Continues reading a stream from elsewhere; see :meth:`cobalance.ConsumerGroup.seek`."""
         call_in(self._portal, self._group.seek, stream, start)

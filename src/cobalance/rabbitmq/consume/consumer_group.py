@@ -68,65 +68,72 @@ log = logging.getLogger("cobalance.rabbitmq")
     "share",
     "start_soon",
     "stream_consumer",
-)  # workers'
+)  # used by workers
 @hides("batch", "connection", "unconnected_ms", "wait_connected")
 class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
-    The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions. An
-    ``async def`` runs on the event loop, a plain function in a thread of its own per partition; what it returns is awaited if it
-    can be. When it is through, and has returned nothing, the message is acknowledged (in batches); any other value is a
-    :class:`UnexpectedResult`, a failure of that message that is not tried again in place; with ``ack="manual"`` the handler, or whoever it passes the delivery to, calls
-    :meth:`ack` or :meth:`reject`.
+    The handler gets one :class:`Delivery` after another, in order within a partition, concurrently across partitions.
+    An ``async def`` runs on the event loop; a plain function runs in a thread of its own per partition, and if its
+    result is awaitable, it is awaited. When the handler has ended and returned None, the message is acknowledged (in
+    batches). Any other result is an :class:`UnexpectedResult`, a failure of that message that is not retried in place.
+    With ``ack="manual"``, the handler, or whatever it passes the delivery to, calls :meth:`ack` or :meth:`reject`.
 
-    An exception in the handler is a failure of its message, and so is a handler that runs for longer than ``max_processing_ms``. It is
-    retried in place, so that order holds. After ``retries`` more failures, ``on_error`` decides:
+    A message fails if its handler raises, or runs for longer than ``max_processing_ms``. It is retried in place, so
+    that order holds. After ``retries`` more failures, ``on_error`` decides:
 
-    - ``"pause"``, the default: the partition is given up with the message first in it. Another member tries it; if that fails, too, it
-      waits in nobody's share, in pauses that double up to five minutes, and is tried again by itself. An :class:`UnexpectedResult`
-      halts the partition, since it gets no better by itself.
-    - ``"dead_letter"``: the queue's dead-letter target gets the message, and the next one is begun.
-    - ``"halt"``: nobody works the partition before ``cobalance group resume``.
+    - ``"pause"``, the default: the partition is given up, with the message first in it. Another member tries it; if
+      that fails, too, the partition is assigned to no one, for pauses that double up to five minutes, and is then
+      retried automatically. An :class:`UnexpectedResult` halts the partition, since a retry would not help.
+    - ``"dead_letter"``: the message goes to the queue's dead-letter target, and the next one is begun.
+    - ``"halt"``: no member works the partition before ``cobalance group resume``.
     - ``"raise"``: the exception ends the ``async with``.
 
-    Why ``"pause"``: a failure is mostly one bad message, or a database that is away. It loses nothing and keeps order; one bad message
-    stops one partition and no process; and when the database is back, work goes on without anybody's doing. ``"raise"`` has one message
-    end every process in turn, ``"halt"`` has a short outage wait for an operator, and ``"dead_letter"`` empties all queues into the dead
-    letters during a long one.
+    Why ``"pause"``: a failure is mostly one bad message, or a database that is down. Pausing loses nothing and keeps
+    order; one bad message stops one partition and no process; and when the database is back, work resumes without
+    intervention. With ``"raise"`` one message ends every process in turn, with ``"halt"`` a short outage waits for an
+    operator, and with ``"dead_letter"`` a long one moves everything to the dead letters.
 
     Args:
-        name: of the group.
-        source: a :class:`Topic`, or a topic's name; or a list, mixed as you like, of topics and of queues that exist: names, or
-            :class:`Queue` declarations, or :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as long as the group
-            lives. Members of one group may be given different things, such as during a rolling update: each works only what it was
-            given, and everything is worked by somebody who was given it, as evenly as that allows.
-        handler: what to do with a message. Delivery is at least once: after a crash or a forced move, messages that were not
-            acknowledged come again, with a higher token.
+        name: the group's name.
+        source: a :class:`Topic`, or a topic's name; or a list of any mix of topics and existing queues: names,
+            :class:`Queue` declarations, or :class:`BoundQueues` or :class:`MatchingQueues`, which are looked for as
+            long as the group lives. Members of one group may be given different sources, such as during a rolling
+            update: each works only what it was given, and everything is worked by a member that was given it, as evenly
+            as that allows.
+        handler: processes a message. Delivery is at least once: after a crash or a forced move, unacknowledged messages
+            are redelivered, with a higher token.
         amqp_url: ``amqp://user:password@host:port/vhost``, or ``amqps://``.
-        management_url: where RabbitMQ's management API is (``http://user:password@host:15672``), for the last two of these; by
-            default on the AMQP URL's hosts, with its user and password. When it is given, a member that is granted something also
-            has the connections of members closed whose session has expired, so that a frozen process keeps nobody waiting.
-        refresh_ms: how often one member, of those that were given the same, looks for queues, and whether the topic was grown.
+        management_url: RabbitMQ's management API (``http://user:password@host:15672``), needed for :class:`BoundQueues`
+            and :class:`MatchingQueues`; by default on the AMQP URL's hosts, with its user and password. If it is given,
+            a member that is granted something also has the connections of members with an expired session closed, so
+            that no one waits for a frozen process.
+        refresh_ms: how often one of the members with the same source looks for queues, and checks whether the topic was
+            grown.
         prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
-        batch: has the handler called with lists of messages; see :class:`Batch`.
-        retries: a number, or :class:`Retries`: how often and how soon, and whether the partition waits or the message alone.
-        on_error: what follows when those are used up; see above. A dead letter's headers say why it is one: ``x-cobalance-error`` (type and
-            text), ``x-cobalance-queue``, ``x-cobalance-group`` and ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
-        on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; of a batch, with each of its
-            messages. What it raises is logged.
-        max_in_flight: most messages of this process that a handler has begun and nobody has finished; others wait their turn.
+        batch: call the handler with lists of messages; see :class:`Batch`.
+        retries: a number, or :class:`Retries`: how often and how soon, and whether the partition waits or only the
+            message.
+        on_error: what to do once the retries are used up; see above. A dead letter's headers say why it is one:
+            ``x-cobalance-error`` (type and text), ``x-cobalance-queue``, ``x-cobalance-group`` and
+            ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
+        on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; for a
+            batch, with each of its messages. What it raises is logged.
+        max_in_flight: the most messages in this process that a handler has begun and that are not finished; others wait
+            their turn.
         max_in_flight_per_partition: the same within a partition; it matters with ``ack="manual"``.
-        ack_every, ack_interval_ms: acks leave when so many messages are finished, or so much later.
-        require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offsets under fencing
-            tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
-        unconnected_ms: how long a member that has lost RabbitMQ, but not Redis, keeps a partition unworked before it gives it up to somebody
-            who may have a connection; one that it is given meanwhile, a tenth of that. By default longer than RabbitMQ takes to restart,
-            which all members wait for alike, so that nothing moves. None: for ever.
-        streams: where streams begin, and when their offsets are committed; see :class:`StreamSettings`.
+        ack_every, ack_interval_ms: send acks after this many finished messages, or after this time.
+        require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offset
+            under fencing tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
+        unconnected_ms: how long a member that has lost RabbitMQ, but not Redis, keeps a partition unworked before
+            giving it up to a member that may be connected; for a partition granted meanwhile, a tenth of that. The
+            default is longer than RabbitMQ takes to restart, for which all members wait alike, so that nothing moves.
+            None: forever.
+        streams: where streams start, and when their offsets are committed; see :class:`StreamSettings`.
         group_options: see :class:`Group`.
 
     Raises:
-        CobalanceError: on entering, when a server cannot be used or a queue is not as expected.
+        CobalanceError: on entering, if a server cannot be used or a queue is not as expected.
     """
 
     @overload
@@ -218,28 +225,31 @@ class ConsumerGroup(Streaming):
     # -- the user's side -----------------------------------------------------------------------------------------------
 
     def ack(self, delivery: Delivery) -> None:
-        """The message was processed (``ack="manual"``); from any thread, in any order within a partition.
+        """Acknowledges a processed message (``ack="manual"``); from any thread, in any order within a partition.
 
-        RabbitMQ is told once everything before it in its partition is settled, or when the partition is let go. So whoever is next is
-        given what was not acknowledged, and no more, in its order; after a crash or a lost connection, what came behind that, too. Of a
-        stream, one offset is committed: all behind the first message that was not acknowledged comes again.
+        RabbitMQ is told once everything before it in its partition is settled, or when the partition is released. So
+        the next holder gets exactly the unacknowledged messages, in order; after a crash or a lost connection, also
+        those behind the first of them. In a stream, one offset is committed: everything from the first unacknowledged
+        message on is read again.
 
         Raises:
             UsageError: it was settled before, or this member has left.
         """
         self._check_manual()
-        with _told_in_words():
+        with _as_usage_error():
             self._worker_of(delivery).done(delivery)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up (``ack="manual"``): the queue's dead-letter target gets it; from any thread. It is acknowledged once
-        RabbitMQ has confirmed that. If it cannot be sent there, it stays: its partition is given up, as with ``on_error="pause"``.
+        """Gives a message up (``ack="manual"``): it goes to the queue's dead-letter target; from any thread.
+
+        It is acknowledged once RabbitMQ has confirmed that. If it cannot be sent there, it stays, and its partition is
+        given up, as with ``on_error="pause"``.
 
         Raises:
             UsageError: its queue has no dead-letter target, or it was settled before.
         """
         self._check_manual()
-        with _told_in_words():
+        with _as_usage_error():
             self._policy.reject(delivery, self._worker_of(delivery))
 
     def _check_manual(self) -> None:
@@ -279,12 +289,12 @@ class ConsumerGroup(Streaming):
         await self._patience.call(self._reconnection.open)
         self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
         await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
-        # What changes by itself is declared by whoever is elected to look for it; the rest, by everybody.
+        # What changes by itself is declared by the member elected to look for it; the rest, by every member.
         self._subscription = self._subscribed.id
         self._resources = tuple(self._queues) if self._subscribed.is_certain else None
 
     def _queues_among(self, names: Iterable[str]) -> list[str]:
-        """Those that are no streams."""
+        """The names of queues that are not streams."""
         return sorted(name for name in names if name in self._queues and not self._reads_as_stream(self._queues[name]))
 
     async def _watch_other_groups(self) -> None:
@@ -359,7 +369,7 @@ class ConsumerGroup(Streaming):
             await self._reconnection.run()
 
     async def wait_connected(self) -> None:
-        """Returns once there is a connection to RabbitMQ, and the coordinator has confirmed what is held since it was lost."""
+        """Returns once RabbitMQ is connected and the coordinator has confirmed, after the last loss, what is held."""
         await self._reconnection.wait_ready()
 
     # -- working -------------------------------------------------------------------------------------------------------
@@ -371,7 +381,7 @@ class ConsumerGroup(Streaming):
         if queue is not None:
             return self._worker_for(tenure, queue)
         if self._resources is not None and self._subscribed.changes:
-            self.post(ResourcesDeclared(0, ()))  # The topic was grown: what this process declared is out of date.
+            self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
         return LearningWorker(tenure, self.name, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
@@ -393,7 +403,7 @@ class ConsumerGroup(Streaming):
         return queue.kind == "stream"
 
     def in_flight(self) -> str:
-        """Engine: of each partition."""
+        """Of each partition, for the engine."""
         workers = self._workers
         held = [it for it in self._roster.everything() if it.current]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
@@ -406,7 +416,7 @@ class ConsumerGroup(Streaming):
         on_ready: Callable[[], None],
         on_event: Callable[[ConsumerEvent], None],
     ) -> PartitionConsumer:
-        """A consumer for one tenure, on the present connection."""
+        """A consumer for one tenure, on the current connection."""
         return PartitionConsumer(
             self.connection,
             queue,
@@ -422,20 +432,20 @@ class ConsumerGroup(Streaming):
         )
 
     def reply(self, reply: Reply) -> Future[bool]:
-        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
+        """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
         return self._replies.send(reply)
 
     def post(self, event: Event) -> None:
-        """To the session."""
+        """Passes an event to the session."""
         self._engine.post(event)
 
     def end_soon(self, error: Exception) -> None:
-        """Ends the membership with this error, whoever may still be running. Any thread."""
+        """Ends the membership with this error, even if handlers are still running. Any thread."""
         self._commands.append(lambda: self._end_with(error))
         self._wakeup.notify()
 
     def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Calls it on the event loop. Any thread."""
+        """Starts a task on the event loop. Any thread."""
 
         def start() -> None:
             self._tasks.start_soon(call)
@@ -448,12 +458,15 @@ class ConsumerGroup(Streaming):
         return Share(self._per_partition, self._room)
 
     def is_sure(self, *, guarded: bool) -> bool:
-        """Whether by our own clock nobody else can have been let in yet: the session cannot have expired, or RabbitMQ guards it."""
+        """Whether, by our own clock, no one else can have been admitted yet.
+
+        That is so while the session cannot have expired, or RabbitMQ guards the queue.
+        """
         until = self._engine.session.lease.until
         return (until is not None and monotonic_ms() < until) or (guarded and self.connection.is_proven)
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+        """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
         return await self._handling.work(
             deliveries,
             worker,
@@ -462,8 +475,8 @@ class ConsumerGroup(Streaming):
 
 
 @contextmanager
-def _told_in_words() -> Iterator[None]:
-    """An acknowledgement that cannot be is an error of the call."""
+def _as_usage_error() -> Iterator[None]:
+    """Converts an impossible acknowledgement to an error of the call."""
     try:
         yield
     except ValueError as error:

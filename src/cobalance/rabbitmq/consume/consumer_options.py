@@ -1,4 +1,4 @@
-"""What consumer groups take by name."""
+"""The keyword arguments of consumer groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ack = Literal["auto", "manual"]
 
 
 class PlainConsumerOptions(PlainOptions, total=False):
-    """What a consumer group takes by name, but for callbacks, and for ``batch``, which decides what its handler is given."""
+    """A consumer group's keyword arguments, without callbacks and ``batch``, which decides the handler's argument."""
 
     amqp_url: str
     management_url: str | None

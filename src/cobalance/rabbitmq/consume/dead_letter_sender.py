@@ -1,4 +1,4 @@
-"""Sends given-up messages to their queue's dead-letter target, and tells when RabbitMQ has confirmed each.
+"""Sends given-up messages to their queue's dead-letter target, and reports when RabbitMQ has confirmed each.
 
 RabbitMQ's own reject is not confirmed: it drops a message whose target is missing or bound to nothing.
 """
@@ -34,12 +34,12 @@ class Reason:
     group: str
     error: str
     failures: int | None = None
-    """None: its handler did not fail, but rejected it."""
+    """None if the handler did not fail, but rejected the message."""
 
 
 @attrs.frozen
 class Letter:
-    """A message on its way."""
+    """A message to send."""
 
     queue: Queue
     delivery: Delivery
@@ -48,7 +48,7 @@ class Letter:
 
 
 class DeadLetterSender:
-    """Sends one message after the other, on a connection that is open as long as there are any. Any thread."""
+    """Sends one message after the other, on a connection that stays open while there are any. Any thread."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -57,9 +57,9 @@ class DeadLetterSender:
         self._running = False
 
     def send(self, queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
-        """Done when RabbitMQ has confirmed the message; fails with a CobalanceError when it may not be there."""
+        """The result is done once RabbitMQ has confirmed the message; CobalanceError if it may not be there."""
         letter = Letter(queue, delivery, reason)
-        letter.sent.set_running_or_notify_cancel()  # who gives up waiting stops nothing
+        letter.sent.set_running_or_notify_cancel()  # a waiter that gives up stops nothing
         with self._lock:
             self._letters.append(letter)
             first, self._running = not self._running, True
@@ -75,7 +75,7 @@ class DeadLetterSender:
                         _send(self._letters[0], admin)
                         self._letters.popleft().sent.set_result(None)
             except Exception as error:  # noqa: BLE001 -- raised where it is waited for
-                if self._letters:  # else it is the connection that did not close well
+                if self._letters:  # otherwise closing the connection failed
                     self._letters.popleft().sent.set_exception(_failure(error))
 
     def _more(self) -> bool:

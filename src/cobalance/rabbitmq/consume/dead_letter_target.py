@@ -19,7 +19,7 @@ EXCHANGE, ROUTING_KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 
 @attrs.frozen
 class Target:
-    """An exchange, and what a dead letter is published to it with."""
+    """An exchange, and the routing key that a dead letter is published with."""
 
     exchange: str
     routing_key: str
@@ -28,7 +28,7 @@ class Target:
         return f"exchange {self.exchange!r}" if self.exchange else f"queue {self.routing_key!r}"
 
     def is_there(self, connection: BlockingConnection) -> bool:
-        """Whether there is such an exchange, or, of the default one, such a queue. RabbitMQ does not tell what an exchange is bound to."""
+        """Whether the exchange or, for the default exchange, the queue exists; bindings cannot be queried."""
         channel = connection.channel()
         try:
             self._look(channel)
@@ -45,14 +45,14 @@ class Target:
 
 
 def target_of(queue: Queue, published_with: str) -> Target | None:
-    """None where a rejected message is dropped; that of a policy is not seen."""
+    """None if a rejected message is dropped. A target set by a policy is not visible."""
     if EXCHANGE not in queue.arguments:
         return None
     return Target(str(queue.arguments[EXCHANGE]), str(queue.arguments.get(ROUTING_KEY, published_with)))
 
 
 def required_target(queue: Queue, published_with: str) -> Target:
-    """Raises UsageError for a message that could go nowhere."""
+    """The target; raises UsageError if there is none."""
     if queue.kind == "stream":
         raise UsageError(
             f"{queue.name!r} is a stream, which cannot dead-letter messages: store it elsewhere, then acknowledge it"

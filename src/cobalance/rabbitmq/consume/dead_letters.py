@@ -1,7 +1,7 @@
-"""Messages that were given up: looked at, sent back, dropped.
+"""Dead letters: listing, replaying and dropping messages that were given up.
 
-A message is acknowledged where it was only once RabbitMQ has confirmed that it has it where it goes. Whoever dies in between leaves it
-in both places.
+A message is only acknowledged in one queue once RabbitMQ has confirmed it in the other. A crash in between leaves it in
+both.
 """
 
 from __future__ import annotations
@@ -22,42 +22,45 @@ from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
 FAILURES = "x-cobalance-failures"
-"""The headers of a dead letter, with ``EXCHANGE`` and ``ROUTING_KEY``."""
+"""The headers of a dead letter, together with ``EXCHANGE`` and ``ROUTING_KEY``."""
 
 NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
-"""Headers that are about its death; a message that is sent back is without them."""
+"""Headers about the message's death; they are removed when it is sent back."""
 
 MOST_TEXT = 300
-"""Of what an exception says."""
+"""Characters kept of an exception's text."""
 
 OFTEN = 10
-"""RabbitMQ 4 drops what a quorum queue has delivered 20 times in vain, as looking at it is. What was looked at so often is put in again."""
+"""After this many deliveries a listed message is published again.
+
+RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an ack, and listing is a delivery.
+"""
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """A message that was given up, as its headers tell."""
+    """A message that was given up, as its headers describe it."""
 
     message_id: str | None
     queue: str | None
     """The partition queue that it came from."""
     routing_key: str | None
-    """What it was published with."""
+    """The routing key it was published with."""
     exchange: str | None
-    """What it was published to."""
+    """The exchange it was published to."""
     error: str
-    """Type and text of what the handler raised, or RabbitMQ's reason."""
+    """Type and text of the handler's exception, or RabbitMQ's reason."""
     group: str | None
-    """Whose handler failed."""
+    """The group whose handler failed."""
     failures: int | None
     died_at: int | None
-    """Seconds since 1970; RabbitMQ's word, so only where it moved the message."""
+    """Unix time in seconds, set by RabbitMQ; None unless RabbitMQ itself moved the message."""
     size: int
-    """Of the body, in bytes."""
+    """Size of the body, in bytes."""
 
     @classmethod
     def read(cls, properties: BasicProperties, size: int) -> DeadLetter:
-        """From a message in a dead-letter queue."""
+        """Reads a message in a dead-letter queue."""
         headers: Mapping[str, Any] = properties.headers or {}
         death: Mapping[str, Any] = next(iter(headers.get("x-death") or ()), {})
         keys: Sequence[str] = death.get("routing-keys") or (None,)  # type: ignore[assignment]
@@ -75,11 +78,11 @@ class DeadLetter:
         )
 
 
-# -- for those who give up ---------------------------------------------------------------------------------------------
+# -- giving up ---------------------------------------------------------------------------------------------------------
 
 
 def words_of(error: Exception) -> str:
-    """Type and text of an exception of the program's, in one line that is not too long and holds no password."""
+    """Type and text of a program's exception in one line, shortened, without passwords."""
     kind = type(error).__name__
     try:
         text = " ".join(redact(str(error)).split())
@@ -91,7 +94,7 @@ def words_of(error: Exception) -> str:
 def publish(
     channel: BlockingChannel, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
 ) -> None:
-    """Returns when RabbitMQ has confirmed that a queue has the message; raises PublishFailed."""
+    """Returns once RabbitMQ has confirmed that a queue has the message; raises PublishFailed."""
     channel.confirm_delivery()
     try:
         channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
@@ -105,7 +108,7 @@ def publish(
 
 
 def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLetter]:
-    """The dead letters of a topic, oldest first, which stay where they are.
+    """Returns a topic's dead letters, oldest first, and leaves them where they are.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
@@ -124,9 +127,10 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
 
 
 def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
-    """Sends dead letters back to the partition queues they came from, behind what is there, and to nobody else: those of these ids, or all.
-    Headers are kept, but for those about their death; the exchange and routing key that they were published with are headers now, by which
-    ``Delivery.exchange`` and ``Delivery.routing_key`` go.
+    """Sends dead letters, all or those with the given ids, back to their partition queues, behind what is there.
+
+    They go to no other queue. Headers are kept, except those about their death; the original exchange and routing key
+    become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
@@ -136,7 +140,7 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
 
 
 def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
-    """Deletes dead letters for good: those of these ids, or all.
+    """Deletes dead letters for good: all, or those with the given ids.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
@@ -145,7 +149,7 @@ def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLette
 
 
 def dead_letter_queue(topic: str) -> str:
-    """Its name."""
+    """The name of a topic's dead-letter queue."""
     return f"{topic}.dead"
 
 
@@ -167,7 +171,7 @@ def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> lis
 
 
 def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) -> None:
-    """What is not acknowledged is back in its place once the channel is closed."""
+    """Calls `use` with a channel; what it does not acknowledge is back in its place once the channel is closed."""
     queue = dead_letter_queue(topic)
     with connected(url) as admin:
         count = admin.ready(queue)
@@ -181,7 +185,7 @@ def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) ->
 def _letters(
     channel: BlockingChannel, topic: str, count: int
 ) -> Iterator[tuple[int, DeadLetter, BasicProperties, bytes]]:
-    """No more than there were at the beginning: what is put in again comes behind them."""
+    """No more than there were at the beginning: messages published again come behind those."""
     for _ in range(count):
         got: tuple[Any, Any, Any] = channel.basic_get(dead_letter_queue(topic))
         method, properties, body = got

@@ -1,7 +1,7 @@
-"""Keeps what a subscription is about in step with RabbitMQ: the member that was elected its head looks, and declares what it finds.
+"""Keeps a subscription's queues in step with RabbitMQ: its head, an elected member, looks and declares.
 
-A list's version is the group's clock when the look began, so whoever has looked later wins, and a head that was deposed in the
-middle of a look declares what is ignored.
+A list's version is the group's clock when the look began, so the latest look wins, and the list of a head that was
+deposed meanwhile is ignored.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 ELECTION_MS = 250
-"""How often a member looks whether it has become the head."""
+"""How often a member checks whether it has become the head."""
 
 
 class Source(Protocol):
-    """Knows where queues are to be found."""
+    """Finds queues."""
 
     @property
     def id(self) -> str:
-        """The subscription of all who look for the same."""
+        """The subscription shared by all members that look for the same queues."""
 
     def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
-        """What to consume now, given the group's resources, and how to ask for those that the subscription names. Blocks."""
+        """What to consume now. Blocks.
+
+        `listed`: the group's resources; `ask_declared` returns those that the subscription names.
+        """
 
 
 class Discovery:
-    """Looks every `refresh_ms`, while this member is the head of its subscription."""
+    """Looks every `refresh_ms` while this member is the head of its subscription."""
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Discovery:
         self._over = False
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
                 pause_ms = ELECTION_MS
@@ -81,10 +84,10 @@ class Discovery:
             if look.resources is not None:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
-            # What the group itself has lost, it tells.
-            is_told = isinstance(error, Unreachable) and not self._is_connected()
-            trouble = (logging.INFO if is_told else logging.WARNING, str(error))
-            if trouble != self._trouble and not self._over:  # else its connections were closed in the middle of a look
+            # A loss of the group's own connection is logged by the group.
+            is_logged = isinstance(error, Unreachable) and not self._is_connected()
+            trouble = (logging.INFO if is_logged else logging.WARNING, str(error))
+            if trouble != self._trouble and not self._over:  # otherwise its connections were closed during a look
                 log.log(trouble[0], "group %s: its queues could not be looked for. %s", self._coordinator.group, error)
             self._trouble = trouble
             return self._refresh_ms

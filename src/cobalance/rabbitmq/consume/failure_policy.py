@@ -1,4 +1,4 @@
-"""What follows when a handler fails: the log, the program's ``on_failure``, another try, and what ``on_error`` says after the last."""
+"""What follows when a handler fails: the log, ``on_failure``, retries, and ``on_error`` after the last one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OnError = Literal["pause", "raise", "dead_letter", "halt"]
 
 
 class FailurePolicy:
-    """Of one member."""
+    """The failure policy of one member."""
 
     def __init__(
         self,
@@ -56,31 +56,31 @@ class FailurePolicy:
         self.key_of = retries.key_of
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
-        self._explained = ""  # what an unexpected result was last told with
+        self._explained = ""  # the last unexpected result that was explained
 
     def hung(self) -> HandlerHung:
-        """What a handler has failed with that was told to stop."""
+        """The error of a handler that was stopped."""
         return HandlerHung(
             f"the handler ran for longer than {self._most_ms} ms: a longer max_processing_ms lets slower work finish"
         )
 
-    # -- when a handler has failed ---------------------------------------------------------------------------------------
+    # -- when a handler has failed -------------------------------------------------------------------------------------
 
     async def follow(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        """Whether to go on with what is in front.
+        """Decides about the first parcel; returns whether to go on.
 
         Raises:
-            Exception: the handler's own, when failing is to end the membership.
+            Exception: the handler's own, if failures end the membership.
         """
         parcel = parcels[0]
-        if parcel.is_settled:  # it was given up while its handler went on
+        if parcel.is_settled:  # given up while its handler was still running
             parcels.popleft()
             return worker.goes_on
         parcel.failures += 1
         worker.watch.idle()
         for delivery in parcel.deliveries:
             delivery.forget_reply()
-        await self._tell(parcel, error, worker)
+        await self._call_on_failure(parcel, error, worker)
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
             return await self._try_again(parcels, error, worker)
@@ -109,7 +109,7 @@ class FailurePolicy:
         return worker.goes_on
 
     async def _give_up_each(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        """One after another of a batch, and none of them is tried again."""
+        """Gives up the messages of a batch one after another, without retries."""
         whole = parcels.popleft()
         parcels.extendleft(Parcel((it,), whole.failures) for it in reversed(whole.deliveries))
         for behind in reversed(range(len(whole.deliveries))):
@@ -134,7 +134,7 @@ class FailurePolicy:
             self._say_kept(parcel, hindrance)
             error = hindrance
         worker.put_down(1)
-        # A handler returns what it returns: once more, elsewhere or later, would only have it do once more what it does.
+        # The handler returned something, and would do its work again, elsewhere or later, only to return it again.
         if self._on_error == "halt" or isinstance(error, UnexpectedResult):
             worker.give_up(f"halted:{_kind(error)}")
             resume = f"cobalance group resume {self._group} {worker.queue.name}"
@@ -148,7 +148,7 @@ class FailurePolicy:
         return False
 
     async def _dead_letter(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> CobalanceError | None:
-        """What keeps it from being sent, so that nobody can say whether there is anything that would take it."""
+        """Sends it to the dead letters; returns what prevented that, if anything did."""
         if not parcel.settle():
             return None
         delivery, reason = parcel.deliveries[0], Reason(self._group, words_of(error), parcel.failures)
@@ -166,8 +166,8 @@ class FailurePolicy:
             *(self._group, parcel, hindrance),
         )
 
-    async def _tell(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
-        """Tells the program, which has as long as a handler."""
+    async def _call_on_failure(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
+        """Calls ``on_failure``, which has as much time as a handler."""
         if self._on_failure is None:
             return
         try:
@@ -184,26 +184,27 @@ class FailurePolicy:
         if inspect.isawaitable(result):
             await worker.tenure.work.call(result)
 
-    # -- when it does not end --------------------------------------------------------------------------------------------
+    # -- when it does not end ------------------------------------------------------------------------------------------
 
     def tell_hung(self, parcels: deque[Parcel]) -> None:
-        """A thread goes on, and cannot be told to stop."""
+        """Logs a thread that goes on and cannot be stopped."""
         for parcel in list(parcels)[:1]:
             log.error("group %s: %s: %s; its thread cannot be stopped", self._group, parcel, self.hung())
 
     def give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> Future[None] | None:
-        """It could only be tried again beside itself, so what ``on_error`` says follows at once. On the engine's thread. What it returns
-        is done when the message may go back to its queue, or is where it goes.
+        """Applies ``on_error`` at once: a retry would run next to the hung handler. Called on the engine's thread.
+
+        The result is done when the message may return to its queue, or has arrived where it goes.
         """
         parcel = next(iter(list(parcels)), None)
         if parcel is None or not parcel.settle():
             return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
-        worker.partitions.start_soon(lambda: self._tell(parcel, error, worker))
+        worker.partitions.start_soon(lambda: self._call_on_failure(parcel, error, worker))
         if self._on_error == "raise":
             worker.partitions.end_soon(error)
-        elif self._on_error == "halt":  # what is being aborted is released as halted
+        elif self._on_error == "halt":  # an aborted partition is released as halted
             worker.partitions.post(
                 Abandoned(worker.tenure.resource, worker.tenure.token, f"halted:{_kind(error)}", worker.tenure.effort)
             )
@@ -225,13 +226,13 @@ class FailurePolicy:
         sent.add_done_callback(follow)
         return sent
 
-    # -- when a program gives a message up by itself ----------------------------------------------------------------------
+    # -- when a program gives a message up by itself -------------------------------------------------------------------
 
     def reject(self, delivery: Delivery, worker: PartitionWorker) -> None:
-        """Sends it to the dead letters. Any thread.
+        """Sends a message to the dead letters. Any thread.
 
         Raises:
-            UsageError: there is nothing to send it to.
+            UsageError: there is no target to send it to.
             ValueError: it was settled before.
         """
         required_target(worker.queue, delivery.routing_key)
@@ -247,9 +248,9 @@ class FailurePolicy:
         parcel = Parcel((delivery,))
         self._say_kept(parcel, hindrance)
         worker.left(delivery, kept=f"failed:{_kind(hindrance)}")
-        worker.partitions.start_soon(lambda: self._tell(parcel, hindrance, worker))
+        worker.partitions.start_soon(lambda: self._call_on_failure(parcel, hindrance, worker))
 
-    # -- words -----------------------------------------------------------------------------------------------------------
+    # -- log messages --------------------------------------------------------------------------------------------------
 
     def _log(self, level: int, parcel: Parcel, error: Exception, what_follows: str) -> None:
         times = "" if parcel.failures == 1 else f" {parcel.failures} times"
@@ -261,7 +262,7 @@ class FailurePolicy:
         )
 
     def _once(self, error: Exception) -> str:
-        """What is wrong with the handler itself, and so with each message, is explained once."""
+        """Explains an error of the handler itself, which affects every message, only once."""
         words = self._what(error)
         if isinstance(error, UnexpectedResult):
             if words == self._explained:
@@ -270,7 +271,7 @@ class FailurePolicy:
         return words
 
     def _what(self, error: Exception) -> str:
-        """Our own errors quote no messages; those of handlers may."""
+        """Our own errors do not quote messages; those of handlers may."""
         if self._log_exceptions or isinstance(error, CobalanceError):
             return words_of(error)
         return _kind(error)

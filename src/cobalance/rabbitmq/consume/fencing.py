@@ -1,13 +1,13 @@
-"""Ends the RabbitMQ connections of members whose session has expired, so that nobody waits for a frozen process.
+"""Closes the RabbitMQ connections of members whose session has expired, so that no one waits for a frozen process.
 
-A process that is frozen (SIGSTOP, a paused virtual machine) keeps its queues until RabbitMQ has missed its heartbeats, up to three
-of them. By then the group has long given its partitions to others, whom RabbitMQ refuses or serves nothing. Given the management
-API, whoever was granted something looks whether a member has expired lately, or has lost what it held to an heir or to others while it
-was kept for its return, and has RabbitMQ close that member's connection. The
-frozen process wakes up to a closed connection: its acks cannot arrive any more, and its commits and releases are fenced anyway.
+A frozen process (SIGSTOP, a paused virtual machine) keeps its queues until RabbitMQ has missed its heartbeats, up to
+three of them. By then the group has long given its partitions to others, whom RabbitMQ refuses or does not serve. With
+the management API, a member that was granted something checks whether another has expired lately, or has lost what was
+kept for its return to an heir or to others, and has RabbitMQ close that member's connection. The frozen process wakes
+up to a closed connection: its acks cannot arrive any more, and its commits and releases are fenced anyway.
 
-A member that is cut off from Redis alone looks the same and is closed as well, so that with a management URL a guard at the broker
-no longer carries a member over an outage of its own.
+A member that is cut off only from Redis looks the same and is closed as well, so with a management URL, a guard at the
+broker no longer carries a member through its own Redis outage.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 LOOK_BACK_MS = 60_000
-"""A member that expired before that has long lost its connection: RabbitMQ's heartbeats saw to it."""
+"""A member that expired earlier has lost its connection to RabbitMQ's heartbeats."""
 
 SEARCH_S = 15.0
-"""How long an expired member's connection is looked for. The API lists connections some five seconds after they were made."""
+"""How long to look for an expired member's connection. The API lists connections some five seconds late."""
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
 
 BEREFT = frozenset({"expired_member", "expired", "inherited"})
-"""Entries about a member that is silent, or about a resource that it had. One that is kept for its return (graced) is left alone
-until somebody else is given what it held."""
+"""Entries about a silent member, or about a resource it had.
+
+A member whose resources are kept for its return (graced) is left alone until another is given them.
+"""
 
 
 class Fence:
@@ -49,18 +51,18 @@ class Fence:
         self._journal = Journal(coordinator.transport, coordinator.group)
         self._after = ""
         self._expired: dict[str, float] = {}
-        """Process → when it was read that its session had expired, on our own clock."""
+        """Process → when we read that its session had expired, on our own clock."""
 
     @property
     def pending(self) -> bool:
-        """Whether there is anybody whose connection may yet be found."""
+        """Whether connections are still being looked for."""
         return bool(self._expired)
 
     def sweep(self) -> int:
-        """Closes what is to be closed and returns how many connections that were.
+        """Closes connections of expired members; returns how many.
 
         Raises:
-            ServerError: Redis or the management API did not answer; the next sweep does what this one could not.
+            ServerError: Redis or the management API did not answer; the next sweep makes up for it.
         """
         self._read_journal()
         if not self._expired:
@@ -77,7 +79,7 @@ class Fence:
         return len(found)
 
     def _read_journal(self) -> None:
-        """A session that expires is an entry, written in the step that frees what the member held."""
+        """Reads which sessions have expired: each is an entry, written in the step that frees what the member held."""
         if not self._after:
             state = self._coordinator.state()
             self._after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
@@ -92,7 +94,7 @@ class Fence:
 
 
 class Fencing:
-    """Sweeps when something was granted, and a few times more: a holder may freeze before its session has expired."""
+    """Sweeps when something was granted, and a few more times: a holder may freeze before its session has expired."""
 
     def __init__(self, fence: Fence, session_timeout_ms: int) -> None:
         self._fence = fence
@@ -105,7 +107,7 @@ class Fencing:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
@@ -128,5 +130,5 @@ class Fencing:
 
 
 def _process(member: str) -> str:
-    """Member ids are made of the process's name and a count (line.py)."""
+    """A member's id is its process's name and a count."""
     return member.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""The user's handlers: their kinds, and what it means that one has returned."""
+"""The user's handlers: which kinds there are, and which results are refused."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def check_handler(handler: object) -> None:
 
 
 def refuse_result(result: object) -> None:
-    """Raises UnexpectedResult unless the handler, having ended, returned nothing: anything else may be work that was never done, such as a
-    generator, a coroutine that nobody awaited, or a job handed to somebody else.
+    """Raises UnexpectedResult unless a handler returned None.
+
+    Anything else may be work that was never done: a generator, a coroutine that was not awaited, a job handed to
+    something else.
     """
     if result is None:
         return
@@ -45,5 +47,5 @@ def refuse_result(result: object) -> None:
 
 
 def _kind(value: object) -> str:
-    """Without the value itself, which may be of a message."""
+    """Describes a value without quoting it, since it may be part of a message."""
     return "None" if value is None else f"an object of type {type(value).__name__}"

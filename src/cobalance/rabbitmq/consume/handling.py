@@ -1,15 +1,16 @@
-"""From a partition's messages to the user's handler: in order, retried in place or put aside, and given up as the user chose.
+"""From a partition's messages to the user's handler: in order, retried in place or parked, and given up as configured.
 
-Messages travel in parcels: one message each, or a batch. A handler that is a plain function runs through as many parcels as it can
-in one visit to a thread; whatever has to be decided or waited for is decided and waited for on the event loop.
+Messages travel in parcels: one message each, or a batch. A plain function handles as many parcels as it can in one
+visit to a thread; every decision and every wait happens on the event loop.
 
     parcel ──handler──▶ returned: acknowledged, unless acks are manual
               │  ▲
         failed│  │after a pause, which the end of the tenure cuts short: then the parcel goes back to the queue
               ▼  │
-            retries left? ──no──▶ a batch is opened, and its messages tried one at a time; a single message is given up:
-                                  its partition rests for a while (pause), it is dead-lettered, the partition is halted (also
-                                  with pause, where the handler returned something), or the membership ends (raise)
+            retries left? ──no──▶ a batch is split, and its messages are tried one at a time; a single message is given
+                                  up: its partition rests for a while (pause), it is dead-lettered, the partition is
+                                  halted (also with pause, if the handler returned something), or the membership ends
+                                  (raise)
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class Handling:
         self._in_thread = not is_async(handler)
 
     async def work(self, deliveries: Sequence[Delivery], worker: PartitionWorker, in_thread: InThread) -> int:
-        """Works messages in order, as far as the worker goes on; returns how many are done with. The others are to come again.
+        """Works messages in order, as long as the worker goes on; returns how many are done with.
 
-        `in_thread` calls a plain function in a thread, and ends no sooner than that does.
+        The others are to be redelivered.
+
+        `in_thread` calls a plain function in a thread, and does not return before that thread is done.
         """
         parcels = deque(self._pack(deliveries))
         goes_on = await self._retry_parked(worker, in_thread)
@@ -76,9 +79,7 @@ class Handling:
     async def _work_first(
         self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread, error: Exception | None = None
     ) -> bool:
-        """Works what is in front, unless there is something wrong with it already, and what is behind it as far as all is well. Whether to
-        go on.
-        """
+        """Works the first parcel, unless it has an error, and those behind it. Returns whether to go on."""
         front = parcels[0]
         if not await worker.enter(len(front.deliveries)):
             return False
@@ -92,11 +93,11 @@ class Handling:
         return True
 
     async def _retry_parked(self, worker: PartitionWorker, in_thread: InThread) -> bool:
-        """Works what was put aside and is due. Whether to go on."""
+        """Works parked parcels that are due. Returns whether to go on."""
         while (parcel := worker.parked.due(monotonic_ms())) is not None:
             parcels = deque([parcel])
             goes_on = await self._work_first(parcels, worker, in_thread)
-            if parcel.is_settled and not parcels:  # else it could not be dead-lettered
+            if parcel.is_settled and not parcels:  # otherwise it could not be dead-lettered
                 worker.parked.leave(parcel, monotonic_ms())
             if not goes_on:
                 return False
@@ -113,11 +114,11 @@ class Handling:
         size = 1 if self.batch is None else self.batch.most
         return (Parcel(tuple(deliveries[start : start + size])) for start in range(0, len(deliveries), size))
 
-    # -- calling the handler ---------------------------------------------------------------------------------------------
+    # -- calling the handler -------------------------------------------------------------------------------------------
 
     async def _attempt(self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread) -> Exception | None:
-        """Takes off the front what the handler has finished; returns what it raised over the one that is then in front."""
-        # Where room is limited, or something waits for another try, each parcel has to be looked at before it is begun.
+        """Removes the parcels that the handler has finished; returns what it raised over the next one."""
+        # If room is limited or something is parked, each parcel has to be checked before it is begun.
         most = 1 if worker.share.limited or worker.parked else len(parcels)
         if not self._in_thread:
             return await self._attempt_on_loop(parcels, partial(self._attempt_each, parcels, most, worker), worker)
@@ -138,7 +139,7 @@ class Handling:
         ends: list[Exception | None] = []
         with worker.watch.stopping(attempt, lambda: self._give_up_hung(parcels, worker)):
             ends.append(await call(attempt))
-        return ends[0] if ends else self._policy.hung()  # it was told to stop
+        return ends[0] if ends else self._policy.hung()  # it was stopped
 
     async def _attempt_each(
         self, parcels: deque[Parcel], most: int, worker: PartitionWorker, attempt: Stoppable
@@ -160,10 +161,10 @@ class Handling:
     async def _completed(
         self, call: Awaitable[object], parcels: deque[Parcel], worker: PartitionWorker, attempt: Stoppable
     ) -> Exception | None:
-        """Waits for the end of the handler's call; takes its parcel off, or returns what it raised."""
+        """Awaits the handler's call; removes its parcel, or returns what it raised."""
         try:
             refuse_result(await worker.tenure.work.call(call))
-            if attempt.scope.cancel_called:  # whatever it made of that
+            if attempt.scope.cancel_called:  # whatever the handler made of that
                 return self._policy.hung()
         except asyncio.CancelledError as error:
             if is_cancelled():
@@ -175,7 +176,7 @@ class Handling:
         return None
 
     def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Outcome:
-        """The same in a thread. What turns out to be awaitable is returned besides, to be awaited on the event loop."""
+        """Runs in a thread. An awaitable result is returned as well, to be awaited on the event loop."""
         for _ in range(most):
             if not worker.begin():
                 break

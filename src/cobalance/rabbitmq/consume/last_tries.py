@@ -1,4 +1,4 @@
-"""Messages that a quorum queue delivers for the last time: the one after that goes to the dead letters, or nowhere, without a word."""
+"""Warns of messages on their last delivery from a quorum queue, which then drops or dead-letters them silently."""
 
 import logging
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 
 LIMIT_SINCE_4 = 20
-"""What RabbitMQ 4 and newer give a quorum queue that was declared without a limit."""
+"""The default limit of quorum queues since RabbitMQ 4."""
 
 
 def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
-    """How often a message may be returned to a queue of such a version of RabbitMQ. What a policy says is not seen."""
+    """How often a message may be returned to the queue. A limit set by a policy is not visible."""
     limit = queue.arguments.get("x-delivery-limit")
     if limit is not None:
         return int(limit) if int(limit) >= 0 else None
@@ -23,7 +23,7 @@ def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
 
 
 def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery], *, rabbitmq: str) -> None:
-    """One line in the log for each message that RabbitMQ dead-letters or drops when it is returned once more."""
+    """Logs each message that RabbitMQ dead-letters or drops if it is returned once more."""
     limit = delivery_limit(queue, rabbitmq)
     for delivery in deliveries:
         if limit is not None and delivery.redelivered and (delivery.earlier_tries or 0) >= limit:

@@ -19,16 +19,16 @@ class Parcel:
     deliveries: tuple[Delivery, ...]
     failures: int = 0
     key: Hashable = None
-    """What waits with the same waits for it."""
+    """Parcels with the same key wait for each other."""
     _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
 
     @property
     def is_settled(self) -> bool:
-        """Somebody has asked to settle it."""
+        """Whether settling it was requested."""
         return not self._unsettled
 
     def settle(self) -> bool:
-        """True for the first who asks: a handler that ends after all, or whoever gave it up because it would not. Any thread."""
+        """True for the first caller: the handler that ended after all, or whatever gave the message up. Any thread."""
         try:
             self._unsettled.pop()
         except IndexError:

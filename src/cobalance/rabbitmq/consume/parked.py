@@ -1,10 +1,10 @@
-"""Messages that wait for another try while others go on, each at the head of a line of those with its key.
+"""Messages that wait for a retry while others go on, each at the head of a line of those with its key.
 
     failed ──▶ head of its key's line ──due──▶ tried ──finished, or given up──▶ the next in the line is due at once
                         ▲                         │
                         └─────── failed ──────────┘
 
-They are unacknowledged all the time, so that RabbitMQ has them whatever happens here.
+They stay unacknowledged, so that RabbitMQ has them whatever happens here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Parked:
-    """Of one tenure. Pure; `now` and times are monotonic ms."""
+    """The parked messages of one tenure. Pure; `now` and times are monotonic ms."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[Parcel]] = {}
@@ -29,12 +29,12 @@ class Parked:
         return bool(self._lines)
 
     def park(self, parcel: Parcel, until: float) -> None:
-        """It has failed, as the first of its key."""
+        """Parks a parcel that has failed, as the first of its key."""
         self._lines.setdefault(parcel.key, deque([parcel]))
         self._due[parcel.key] = until
 
     def queue(self, parcel: Parcel) -> bool:
-        """Puts it behind what has its key; False when nothing of that waits."""
+        """Puts a parcel behind a parked one with its key; False if there is none."""
         line = self._lines.get(parcel.key)
         if line is None:
             return False
@@ -42,18 +42,18 @@ class Parked:
         return True
 
     def due(self, now: float) -> Parcel | None:
-        """What may be tried now; it stays where it is."""
+        """Returns a parcel that may be retried now, and leaves it in place."""
         if not self._due:
             return None
         key = min(self._due, key=lambda it: self._due[it])
         return self._lines[key][0] if self._due[key] <= now else None
 
     def next_in(self, now: float) -> float | None:
-        """How long until something is due."""
+        """How long until something is due; None if nothing is parked."""
         return max(0.0, min(self._due.values()) - now) if self._due else None
 
     def leave(self, parcel: Parcel, now: float) -> None:
-        """It was finished, or given up. Of no effect if it did not wait."""
+        """The parcel was finished or given up. Does nothing if it was not parked."""
         line = self._lines.get(parcel.key)
         if line is None or line[0] is not parcel:
             return
@@ -64,6 +64,6 @@ class Parked:
             del self._lines[parcel.key], self._due[parcel.key]
 
     def clear(self) -> list[Parcel]:
-        """All that waits."""
+        """Removes and returns everything parked."""
         lines, self._lines, self._due = self._lines, {}, {}
         return [parcel for line in lines.values() for parcel in line]

@@ -1,8 +1,8 @@
-"""Works one partition for one tenure: messages from its consumer to the handler, acks back, and the release sequence.
+"""Works one partition during one tenure: messages to the handler, acks back, and the release sequence.
 
-Release: stop dispatch → finish the running handler (and, while the deadline allows, what is prefetched) → ``on_revoked`` →
-flush acks → bare Channel.Close → await CloseOk → release. A lost channel does not end the tenure: once RabbitMQ is back,
-the same tenure consumes again, after its old handler has returned.
+Release: stop dispatch → finish the running handler (and, while the deadline allows, what is prefetched) →
+``on_revoked`` → flush acks → bare Channel.Close → await CloseOk → release. A lost channel does not end the tenure: once
+RabbitMQ is back, the same tenure consumes again, after its old handler has returned.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-LOOK_AGAIN_MS = 20.0  # for who is in doubt about its hold
+LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still held
 
 BURST = 256
-"""How many messages are taken from the consumer at a time."""
+"""How many messages to take from the consumer at a time."""
 
 
 class PartitionWorker:
@@ -66,24 +66,24 @@ class PartitionWorker:
         self._losses = Losses(partitions.name, queue.name)
         self._subscribed = self._guarded = False
         self._put_off: list[Delivery] = []
-        """Taken, but not begun: the partition is paused, or was not sure to be ours."""
+        """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
         self.parked = Parked()
         self._doubted = False
         self._given_up: str | None = None
         self._last_word: Future[None] | None = None
-        """Done when the message of a handler that never ends is where it goes."""
+        """Done when the message of a handler that never ends has arrived where it goes."""
         tenure.on_pause = self._wakeup.notify
 
     @property
     def in_flight(self) -> InFlight:
-        """What RabbitMQ has sent to this tenure; nothing without a channel. Any thread."""
+        """Messages that RabbitMQ has sent to this tenure; none without a channel. Any thread."""
         consumer = self._consumer
         return InFlight(0, 0) if consumer is None or consumer.state is State.ENDED else consumer.in_flight
 
-    # -- the event loop's side -----------------------------------------------------------------------------------------
+    # -- on the event loop ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Consumes until the partition is asked back and everything that was begun is finished."""
+        """Consumes until the partition is revoked and everything that was begun is finished."""
         try:
             await self._work()
         except BaseExceptionGroup as group:  # of our own making: what a handler raised propagates as it is
@@ -120,7 +120,7 @@ class PartitionWorker:
         return Drained(resource, token, progress.delivered, progress.committed)
 
     async def _subscribe(self) -> None:
-        """A fresh consumer for this tenure: at first, after a lost channel, and after a revocation that was cancelled."""
+        """Makes a new consumer for this tenure: at first, after a lost channel, or after a cancelled revocation."""
         await self._close_old()
         await self._wait_while(lambda: self.tenure.paused and self.tenure.active)
         if not (self.tenure.active and await self._wait_connected()):
@@ -137,8 +137,11 @@ class PartitionWorker:
         return self.partitions.consumer(self.queue, self.tenure.token, self._wakeup.notify, self._consumer_event)
 
     async def _wait_connected(self) -> bool:
-        """False when the partition was asked back first: without a connection there is nothing to finish, and it goes at once; or when
-        this took too long. Who was given it without a connection is less patient than who has lost one.
+        """Waits for a connection. False if the partition is revoked first, or if this takes too long.
+
+        A partition revoked without a connection is released at once: there is nothing to finish.
+
+        A member that was granted the partition while unconnected waits less long than one that has lost its connection.
         """
         patience_ms = self.partitions.unconnected_ms
         if patience_ms is not None and not self._subscribed:
@@ -149,7 +152,7 @@ class PartitionWorker:
                 return self.tenure.active
             if not self.tenure.active:
                 return False
-            if not self.partitions.connection.is_open:  # else it is Redis that is waited for
+            if not self.partitions.connection.is_open:  # otherwise it is waiting for Redis
                 self._given_up = "unconnected"
                 log.warning(
                     "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
@@ -161,21 +164,21 @@ class PartitionWorker:
         if self._consumer is None:
             return
         self._return_parked(self._consumer)
-        with suppress(CobalanceError):  # that is why there has to be a new one
+        with suppress(CobalanceError):  # that is why a new one is needed
             await result_of(self._consumer.release())
         self._consumer = None
         self._put_off = []
         self.share.leave()
 
     async def _close_at_once(self) -> None:
-        """A handler has failed for good: what is finished is acknowledged, and the rest is back in the queue."""
+        """Handles a final failure: what is finished is acknowledged, and the rest is back in the queue."""
         self._let_go()
         if self._consumer is not None:
             with anyio.CancelScope(shield=True), suppress(CobalanceError):
                 await result_of(self._consumer.closed)
 
     def _let_go(self) -> None:
-        """What is unfinished goes back to the queue, and its room to others; a handler's thread that goes on begins no more of it."""
+        """Returns what is unfinished to the queue, and its room to others; a running thread begins no more of it."""
         self.stopping = True
         self.share.leave()
         if self._consumer is not None:
@@ -196,10 +199,11 @@ class PartitionWorker:
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether what it is sent is to be worked.
+        """Whether to go on with new messages.
 
-        Not when half of the time to a deadline passed while a handler ran, and what it had not begun went back to the queue: if the
-        partition may be kept even so, it takes a fresh consumer to get that again. An abort is not waited for here.
+        Not once half of the time to a deadline passed while a handler ran, and what it had not begun went back to the
+        queue: if the partition may be kept after all, only a new consumer gets that again. An abort is not waited for
+        here.
         """
         is_cut_short = self.stopping and not self._aborted
         return self.tenure.active and self._given_up is None and not is_cut_short
@@ -219,7 +223,7 @@ class PartitionWorker:
         return deliveries
 
     async def _wait_sure(self) -> None:
-        """A process that was frozen, or held up for long, waits until it hears whether it has lost the partition."""
+        """After the process was held up for long, waits until it is known whether it has lost the partition."""
         while self._doubted and not self._is_sure and self._may_go_on and self._lost is None:
             await self._wait_while(lambda: self._may_go_on and self._lost is None, LOOK_AGAIN_MS)
         self._doubted = False
@@ -248,7 +252,7 @@ class PartitionWorker:
             await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
 
     async def _finish_up(self) -> None:
-        """Goes on with what has been prefetched until half of the time to the deadline has passed."""
+        """Continues with what has been prefetched until half of the time to the deadline has passed."""
         consumer = self._consumer
         if consumer is None or (self.tenure.active and self._given_up is None):
             return
@@ -288,14 +292,12 @@ class PartitionWorker:
     async def _watch_for_end(self) -> None:
         try:
             await self._watch()
-        except anyio.get_cancelled_exc_class():  # a handler's thread is waited for, and is to begin no more than it has
+        except anyio.get_cancelled_exc_class():  # a handler's thread is waited for, and begins no more messages
             self.stopping = True
             raise
 
     async def _watch(self) -> None:
-        """Wakes the consuming loop when the partition is asked back; later takes away what it could not finish in time, unless
-        the partition may be kept by then.
-        """
+        """Wakes the consuming loop on a revocation; stops it halfway to the deadline unless it is kept."""
         while True:
             asking = self.tenure.asking
             await asking.wait()
@@ -310,7 +312,7 @@ class PartitionWorker:
                 self.stopping = True
                 return
 
-    # -- for the handling of messages (event loop) -----------------------------------------------------------------------
+    # -- for the handling of messages (event loop) ---------------------------------------------------------------------
 
     @property
     def goes_on(self) -> bool:
@@ -318,10 +320,10 @@ class PartitionWorker:
         return not (self.stopping or self.tenure.paused or self._given_up or self._doubted)
 
     async def enter(self, count: int) -> bool:
-        """Waits until there is room for so many messages; False when nothing may be begun any more."""
+        """Waits until there is room for this many messages; False if nothing may be begun any more."""
         if not self.share.limited or not self.goes_on:
             return self.goes_on
-        self.watch.idle()  # who waits in line is not hung
+        self.watch.idle()  # a handler that waits in line is not hung
         turns = self.share.turns(count)
         try:
             for turn in turns:
@@ -340,17 +342,17 @@ class PartitionWorker:
         await self._wait_while(lambda: not turn.has_come and self.goes_on and self.tenure.active)
 
     def put_down(self, count: int) -> None:
-        """So many messages are not worked at the moment, and leave their room to others."""
+        """Marks messages as not being worked at the moment, and frees their room."""
         self.watch.idle()
         self.share.leave(count)
 
     async def rest(self, ms: float) -> bool:
-        """A pause before a message is tried again; False as soon as the partition is asked back or its channel is lost."""
+        """Pauses before a retry; False as soon as the partition is revoked or its channel is lost."""
         await self._wait_while(lambda: self.tenure.active and not self.stopping, ms)
         return self.tenure.active and not self.stopping
 
     def give_up(self, why: str) -> None:
-        """The partition cannot get on. After ``halted:`` and a word nobody is to work it before an operator resumes it."""
+        """Gives the partition up. With ``halted:`` and a word, no member works it before an operator resumes it."""
         self._given_up = self._given_up or why
         self._wakeup.notify()
 
@@ -363,10 +365,10 @@ class PartitionWorker:
             while holds():
                 await self._wakeup.wait()
 
-    # -- handlers' side (any thread) -------------------------------------------------------------------------------------
+    # -- for handlers (any thread) -------------------------------------------------------------------------------------
 
     def begin(self) -> bool:
-        """Before each message: whether it may be begun."""
+        """Returns whether the next message may be begun; called before each."""
         self._doubted = not self._is_sure
         if not self.goes_on:
             return False
@@ -379,7 +381,7 @@ class PartitionWorker:
         return self.watch.busy_since
 
     def done(self, delivery: Delivery) -> None:
-        """The message was processed. Of no effect when its channel is gone: it is delivered again."""
+        """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         consumer = self._consumer
         if consumer is None or consumer.tenure is not delivery.tenure:
             return
@@ -411,7 +413,7 @@ class PartitionWorker:
             self.share.leave(1)
 
     def leave(self, delivery: Delivery) -> bool:
-        """The message is about to be sent to the dead letters; False when its channel is gone: it is delivered again."""
+        """The message is about to be sent to the dead letters; False if its channel is gone: it is redelivered."""
         consumer = self._consumer
         if consumer is None or consumer.tenure is not delivery.tenure:
             return False
@@ -419,7 +421,10 @@ class PartitionWorker:
         return True
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
-        """The dead letters have it; or it is kept, and its partition given up for that reason, unless it is only the connection's loss."""
+        """The dead letters have the message, or not: then it is kept, and the partition given up for that reason.
+
+        If only the connection was lost, the partition is not given up.
+        """
         consumer = self._consumer
         if consumer is None or consumer.tenure is not delivery.tenure:
             return
@@ -431,10 +436,10 @@ class PartitionWorker:
             consumer.keep(delivery)
         self.share.leave(1)
 
-    # -- the engine's side (its thread), and the connection's -------------------------------------------------------------
+    # -- for the engine (its thread) and the connection ----------------------------------------------------------------
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
-        """Closes the channel: whatever is unfinished goes back to the queue, though a handler may still be at it."""
+        """Closes the channel: unfinished messages return to the queue, even if a handler is still processing one."""
         give_up = self.watch.give_up
         with self._lock:
             self._aborted = self.stopping = True
@@ -447,7 +452,7 @@ class PartitionWorker:
             self._abort(consumer).add_done_callback(lambda _: stopped())
 
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
-        """Once it is known whether the dead letters have the message at hand, which takes no longer than RabbitMQ may."""
+        """Aborts once it is known whether the dead letters have the current message, at most RabbitMQ's timeout."""
         if self._last_word is None:
             return consumer.abort()
         self._last_word.add_done_callback(lambda _: consumer.abort())
@@ -468,7 +473,7 @@ class PartitionWorker:
             self._wakeup.notify()
 
     def prove(self, *, proven: bool) -> None:
-        """Whether the connection, and with it the guard, is sure to be there."""
+        """Reports whether the connection, and with it the guard, is certain to exist."""
         if self._guarded:
             self._post_guard(proven=proven)
 

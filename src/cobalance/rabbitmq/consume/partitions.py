@@ -24,13 +24,13 @@ class Partitions(Protocol):
     """What a worker needs of its consumer group."""
 
     name: str
-    """The group's."""
+    """The group's name."""
     own: MemberSettings
     connection: BrokerConnection
     unconnected_ms: int | None
-    """How long a partition is kept unworked, for want of a connection to RabbitMQ."""
+    """How long a partition is kept unworked without a connection to RabbitMQ."""
     batch: Batch | None
-    """What the handler is given at a time, unless it is one message."""
+    """What the handler is given at a time; None for single messages."""
 
     async def wait_connected(self) -> None:
         """Returns once there is a connection to RabbitMQ."""
@@ -38,25 +38,25 @@ class Partitions(Protocol):
     def consumer(
         self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[Event], None]
     ) -> PartitionConsumer:
-        """A consumer for one tenure, on the present connection."""
+        """A consumer for one tenure, on the current connection."""
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
 
     def is_sure(self, *, guarded: bool) -> bool:
-        """Whether by our own clock nobody else can have been let in yet. Any thread."""
+        """Whether, by our own clock, no one else can have been admitted yet. Any thread."""
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """Has them handled in order, as far as the worker goes on; returns how many are done with."""
+        """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
 
     def reply(self, reply: Reply) -> Future[bool]:
-        """Sends it; done when it is confirmed, with whether there was a queue for it. Any thread."""
+        """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
 
     def post(self, event: Abandoned | GuardChanged) -> None:
-        """To the session."""
+        """Passes an event to the session."""
 
     def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Calls it on the event loop. Any thread."""
+        """Starts a task on the event loop. Any thread."""
 
     def end_soon(self, error: Exception) -> None:
-        """Ends the membership with this error, whoever may still be running. Any thread."""
+        """Ends the membership with this error, even if handlers are still running. Any thread."""

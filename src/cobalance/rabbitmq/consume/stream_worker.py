@@ -1,9 +1,9 @@
-"""Works one stream for one tenure: where it begins, what of it is committed, and that nothing is left uncommitted at its end.
+"""Works one stream during one tenure: finds where to start, commits, and leaves nothing uncommitted at the end.
 
-The committed offset is kept by the coordinator, under the tenure's token, so a holder that was replaced cannot move it. It is
-that of the last message processed without a gap before it; it rises with whatever `commit_every` and `commit_interval_ms` say,
-and the rest goes with the release, in the same step. A seek back makes messages come again, but the committed offset stays
-where it is until the position has passed it again.
+The committed offset is kept by the coordinator, under the tenure's token, so a holder that was replaced cannot move it.
+It is that of the last message processed with no gap before it; it rises as `commit_every` and `commit_interval_ms` say,
+and the rest is committed by the release, in the same step. After a seek back messages are read again, but the committed
+offset stays until the position has passed it again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 LAST_COMMIT_S = 5.0
-"""How long a member that fails waits for its last commit."""
+"""How long a failing member waits for its last commit."""
 
 SOUGHT = ChannelLost("a seek")
-"""What follows is the same as after a lost channel: a fresh consumer for this tenure."""
+"""What follows is the same as after a lost channel: a new consumer for this tenure."""
 
 
 class Streams(Partitions, Protocol):
-    """What a stream's worker needs of its consumer group besides."""
+    """What a stream's worker needs of its consumer group in addition."""
 
     def stream_consumer(
         self,
@@ -55,10 +55,10 @@ class Streams(Partitions, Protocol):
         on_event: Callable[[Event], None],
         on_gap: Callable[[int], bool],
     ) -> StreamConsumer:
-        """A consumer for one tenure that begins behind an offset, on the present connection."""
+        """A consumer for one tenure that starts after an offset, on the current connection."""
 
     async def offsets_known(self) -> bool:
-        """Whether a missing offset means that none was ever committed; asked again until Redis answers."""
+        """Whether a missing offset means that none was ever committed; retried until Redis answers."""
 
 
 class StreamWorker(PartitionWorker):
@@ -67,7 +67,7 @@ class StreamWorker(PartitionWorker):
     def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
         super().__init__(tenure, queue, streams)
         self._streams, self._settings = streams, settings
-        self._counting = threading.Lock()  # Guards what follows.
+        self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
@@ -77,17 +77,17 @@ class StreamWorker(PartitionWorker):
         self._progress, self._commit_due = Wakeup(), Wakeup()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
 
-    # -- the user's side (on the event loop) -----------------------------------------------------------------------------
+    # -- for the user (on the event loop) ------------------------------------------------------------------------------
 
     def seek(self, start: Start) -> None:
-        """Goes on from there, once the message that is being handled is finished."""
+        """Continues from there, once the current message is finished."""
         self._seeking = start
         self.stopping = True
         self._lost = SOUGHT
         self._wakeup.notify()
 
     def committed(self, offset: int) -> None:
-        """The user has committed this offset, and by that says that everything up to it is processed; or we have."""
+        """The user, or this worker, has committed this offset: everything up to it counts as processed."""
         consumer = self._consumer
         with self._counting:
             self._committed = offset if self._committed is None else max(offset, self._committed)
@@ -96,10 +96,10 @@ class StreamWorker(PartitionWorker):
             self.share.leave(consumer.done_up_to(offset))
             self._note(consumer)
 
-    # -- the event loop's side -------------------------------------------------------------------------------------------
+    # -- on the event loop ---------------------------------------------------------------------------------------------
 
     async def finish(self) -> Drained | Abandoned:
-        """Closes the channel, and has what is not committed yet committed in the step that releases the stream."""
+        """Closes the channel; what is not committed yet is committed in the step that releases the stream."""
         resource, token = self.tenure.resource, self.tenure.token
         if self._consumer is not None:
             with suppress(CobalanceError):  # Acks mean nothing here: what is finished is known without RabbitMQ.
@@ -115,11 +115,11 @@ class StreamWorker(PartitionWorker):
         await self._close_old()
         if await self._wait_connected() and await self._find_position():
             await super()._subscribe()
-        if self._seeking is not None:  # again, meanwhile
+        if self._seeking is not None:  # another seek came meanwhile
             self.seek(self._seeking)
 
     async def _find_position(self) -> bool:
-        """False when it cannot be found, or not yet."""
+        """False if it cannot be found, or not yet."""
         try:
             if self._seeking is not None:
                 await self._seek(self._seeking)
@@ -143,11 +143,11 @@ class StreamWorker(PartitionWorker):
     async def _begin(self) -> None:
         start = await self._first_start()
         after = await offset_before(self._streams.connection, self.queue.name, start)
-        await self._commit(after)  # or the next holder would decide it anew, and skip what came in between
+        await self._commit(after)  # or the next holder would decide again, and skip what was published in between
         self._place(after)
 
     async def _mark(self) -> bool:
-        """Before anything is committed, RabbitMQ knows that something may be; if it lets us."""
+        """Marks the stream in RabbitMQ, if we may, before anything is committed."""
         self._marked = await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
         return self._marked
 
@@ -156,7 +156,7 @@ class StreamWorker(PartitionWorker):
             self._position = after
 
     async def _first_start(self) -> Start:
-        """The user's start if nothing can ever have been committed, else what the user wants to be done about that."""
+        """The user's start if nothing can ever have been committed, else what ``on_unknown_offset`` says."""
         known = await self._streams.offsets_known()
         is_new = not known and not await result_of(
             is_marked(self._streams.connection, self._streams.name, self.queue.name)
@@ -185,21 +185,21 @@ class StreamWorker(PartitionWorker):
 
     async def _finish_up(self) -> None:
         await super()._finish_up()
-        self._ending.set()  # A commit under way is waited for: behind the release it would be refused.
+        self._ending.set()  # A commit in progress is awaited: after the release it would be refused.
         self._progress.notify()
         self._commit_due.notify()
         await self._all_committed.wait()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
 
     async def _close_at_once(self) -> None:
-        """A handler has failed for good: what was finished before is not to be repeated."""
+        """Handles a final failure: what was finished before should not be repeated."""
         await super()._close_at_once()
         offset = self._uncommitted()
         if offset is not None:
             with anyio.move_on_after(LAST_COMMIT_S, shield=True):
                 await self._commit(offset)
 
-    # -- committing --------------------------------------------------------------------------------------------------------
+    # -- committing ----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -207,7 +207,7 @@ class StreamWorker(PartitionWorker):
             await super()._watch()
 
     async def _keep_committed(self) -> None:
-        """Commits what is finished, by count and by time, until the end: what is left then goes with the release."""
+        """Commits what is finished, by count and by time, until the end; the release commits the rest."""
         while not self._ending.is_set():
             await self._progress.wait()
             with anyio.move_on_after(self._settings.commit_interval_ms / 1000):
@@ -219,12 +219,12 @@ class StreamWorker(PartitionWorker):
             if offset is not None and not self._ending.is_set():
                 await self._commit(offset)
         offset = self._uncommitted()
-        if offset is not None and self._given_up is not None:  # what is given up is released without an offset
+        if offset is not None and self._given_up is not None:  # a partition given up is released without an offset
             await self._commit(offset)
         self._all_committed.set()
 
     def _uncommitted(self) -> int | None:
-        """The offset to commit, if that is above what is committed."""
+        """The offset to commit, if it is above the committed one."""
         with self._counting:
             position, committed = self._position, self._committed
         return None if position is None or (committed is not None and position <= committed) else position
@@ -232,7 +232,7 @@ class StreamWorker(PartitionWorker):
     async def _commit(self, offset: int) -> None:
         try:
             await self.tenure.commit(offset)
-        except Fenced:  # somebody else has it, so the tenure is over, before anybody has told us
+        except Fenced:  # another member has it, so the tenure is over, though we have not been told
             self.abort("lost", lambda: None)
             self.tenure.stop_now()
         except (OffsetRegressed, CommitOutcomeUnknown) as error:
@@ -240,10 +240,10 @@ class StreamWorker(PartitionWorker):
                 "stream %s: %s", self.queue.name, error
             )  # a higher one is there; or the tenure is over, as is the session
 
-    # -- handlers' side (any thread) -----------------------------------------------------------------------------------------
+    # -- for handlers (any thread) -------------------------------------------------------------------------------------
 
     def done(self, delivery: Delivery) -> None:
-        """The message was processed. Of no effect when its channel is gone: it is delivered again."""
+        """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         if self._position is not None and delivery.offset is not None and delivery.offset <= self._position:
             return  # the user has committed it, which says the same
         super().done(delivery)
@@ -252,7 +252,7 @@ class StreamWorker(PartitionWorker):
             self._note(consumer)
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
-        """Its reply is confirmed, or not."""
+        """The message's reply is confirmed, or has failed."""
         super().left(delivery, kept=kept)
         consumer = self._consumer
         if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure and kept is None:
@@ -271,7 +271,7 @@ class StreamWorker(PartitionWorker):
         if count == self._settings.commit_every:
             self._commit_due.notify()
 
-    # -- the connection's side (its thread) ----------------------------------------------------------------------------------
+    # -- for the connection (its thread) -------------------------------------------------------------------------------
 
     def _gap(self, first: int) -> bool:
         if self._settings.stops_on_unknown_offset:

@@ -1,4 +1,4 @@
-"""What a consumer group does for its streams: positions that can be moved, and offsets that outlive their holders."""
+"""The stream part of a consumer group: positions that can be moved, and offsets that outlive their holders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK_AGAIN_S = 0.2
 
 
 class Streaming(Group):
-    """A group whose resources may be streams. :class:`cobalance.ConsumerGroup` is one."""
+    """A group whose resources may be streams, such as :class:`cobalance.ConsumerGroup`."""
 
     connection: BrokerConnection
     _workers: dict[str, PartitionWorker]
@@ -37,16 +37,17 @@ class Streaming(Group):
     _streams: StreamSettings
 
     async def seek(self, stream: str, start: Start) -> None:
-        """Goes on reading a stream from elsewhere: ``"first"``, ``"last"``, ``"next"``, an offset or a time.
+        """Continues reading a stream from elsewhere: ``"first"``, ``"last"``, ``"next"``, an offset or a time.
 
-        It moves the position of this tenure, not the committed offset, which never falls: after a seek back messages come again, and
-        the offset is committed again once the position has passed it; a handover or a crash before that resumes behind the committed
-        one. To move it for good, see ``cobalance group reset-offsets``. A seek forward passes over messages, and that is committed.
-        Messages handed out before and not acknowledged yet (``ack="manual"``) are forgotten.
+        This moves the position of the current tenure, not the committed offset, which never falls: after a seek back,
+        messages are read again, and the offset is committed again once the position has passed it; a handover or a
+        crash before that resumes after the committed one. To move it for good, use ``cobalance group reset-offsets``. A
+        seek forward skips messages, and that is committed. Messages handed out before and not acknowledged yet
+        (``ack="manual"``) are forgotten.
 
         Raises:
             NotHeld: this member does not hold the stream.
-            UsageError: it is a queue, or that is no place to read from.
+            UsageError: it is a queue, or the start is invalid.
         """
         check_start(start)
         held = self._roster.current(stream)
@@ -58,7 +59,7 @@ class Streaming(Group):
         worker.seek(start)
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """As :meth:`Group.commit_tenure`; in a stream, everything up to this offset then counts as processed."""
+        """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed."""
         await super().commit_tenure(tenure, offset)
         worker = self._workers.get(tenure.resource)
         if isinstance(worker, StreamWorker) and worker.tenure is tenure:

@@ -1,4 +1,4 @@
-"""What one process consumes: any mixture of topics, queues, and queues that are looked for."""
+"""What one process consumes: any mix of topics, queues, and queues to be looked for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """The parts of what a consumer group was given. Two processes that were given the same have one :attr:`id`, and share one list, of
-    of which one member, its head, is elected to look for what changes by itself.
+    """The parts of a consumer group's source.
+
+    Processes with the same source have the same :attr:`id` and share one list; one member, the head, is elected to look
+    for what changes by itself.
 
     Args:
-        parts: a string is a queue's name; alone it is a topic's.
+        parts: a string in a list is a queue's name; alone it is a topic's.
     """
 
     def __init__(self, parts: Sequence[Part] | str, amqp_url: str, management_url: str | None) -> None:
@@ -38,13 +40,13 @@ class Subscription:
         self._words: list[str] = []
 
     def find(self) -> list[Queue]:
-        """The queues that are there now. Blocks; to be called before anything else, until it has found them.
+        """Finds the queues that exist now. Blocks; call it first, until it succeeds.
 
         Raises:
             CobalanceError: a server cannot be asked, or something is not as expected.
         """
         for found in (self._layouts, self._managed, self._fixed, self._words):
-            found.clear()  # by an attempt that came to nothing
+            found.clear()  # left by a failed attempt
         parts = [read_topic(self._amqp_url, self._parts)] if isinstance(self._parts, str) else self._parts
         queues = {queue.name: queue for part in parts for queue in self._found(part)}
         return list(queues.values())
@@ -66,7 +68,7 @@ class Subscription:
             return learn_queue(self._amqp_url, name)
         except QueueMissing as error:
             missing: CobalanceError = error
-        with suppress(CobalanceError):  # There is none, or we may not know.
+        with suppress(CobalanceError):  # there is none, or we may not know
             missing = topic_in_place_of_queue(read_topic(self._amqp_url, name))
         raise missing
 
@@ -80,28 +82,31 @@ class Subscription:
 
     @property
     def changes(self) -> bool:
-        """Whether somebody has to look for some of it."""
+        """Whether a member has to look for some of it."""
         return bool(self._layouts or self._managed)
 
     @property
     def is_certain(self) -> bool:
-        """Whether everybody finds the same as long as nothing changes: then everybody may declare it."""
+        """Whether every member finds the same as long as nothing changes: then every member may declare it."""
         return not self._managed and not any(layout.is_grown for layout in self._layouts)
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether queues may come that are not there yet."""
+        """Whether queues may appear later."""
         return bool(self._managed)
 
     @cached_property
     def id(self) -> str:
-        """What all processes that were given the same have in common. With a ~ in front the coordinator elects a head."""
+        """Identifies what processes with the same source share. For an id with a ~ the coordinator elects a head."""
         if not self.changes:
             return digest(tuple(sorted(set(self._fixed))))
         return "~" + digest(tuple(sorted({*self._words, *(f"queue {name}" for name in self._fixed)})))
 
     def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
-        """What to consume now, given the group's resources, and how to ask for those that this subscription names. Blocks."""
+        """What to consume now. Blocks.
+
+        `listed`: the group's resources; `ask_declared` returns those that this subscription names.
+        """
         found, again = set(self._fixed), []
         for layout in self._layouts:
             look = layout.look(listed)

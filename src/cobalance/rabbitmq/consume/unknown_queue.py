@@ -1,4 +1,4 @@
-"""Works a queue that this process did not know when it was given it: first its declaration is read, then it is worked as any other."""
+"""Works a queue that this process did not know when it was granted, after reading its declaration."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 
 class LearningWorker:
-    """A :class:`cobalance.group.worker.Worker`. `make` reads the queue (it blocks) and returns what makes the worker proper."""
+    """A :class:`cobalance.group.worker.Worker` that first reads the queue.
+
+    `make` does so (it blocks) and returns a function that makes the actual worker.
+    """
 
     def __init__(self, tenure: Tenure, group: str, make: Callable[[], Callable[[], Worker]]) -> None:
         self._tenure, self._group, self._make = tenure, group, make
         self._worker: Worker | None = None
         self._halted = ""
-        self._told = False
+        self._warned = False
 
     async def run(self) -> None:
-        """Reads the queue's declaration, if need be again and again, and then has it worked."""
+        """Reads the queue's declaration, repeatedly if necessary, then runs the worker."""
         delay_ms = FIRST_MS
         while self._worker is None and self._tenure.active:
             if await self._learn():
@@ -48,9 +51,9 @@ class LearningWorker:
             make = await in_thread(self._make)
             self._worker = make()
         except (QueueMissing, ServerError) as error:  # it may come, or come back
-            if not self._told:
+            if not self._warned:
                 log.warning("group %s: %s Looking again until it is there.", self._group, error)
-            self._told = True
+            self._warned = True
             return False
         except CobalanceError as error:
             self._halt(error)
@@ -64,14 +67,14 @@ class LearningWorker:
         self._tenure.ask_back()
 
     async def finish(self) -> Drained | Abandoned:
-        """As the worker proper."""
+        """As the actual worker does."""
         if self._worker is not None:
             return await self._worker.finish()
         resource, token = self._tenure.resource, self._tenure.token
         return Abandoned(resource, token, self._halted) if self._halted else Drained(resource, token)
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
-        """As the worker proper."""
+        """As the actual worker does."""
         if self._worker is not None:
             self._worker.abort(reason, stopped)
         else:
@@ -79,5 +82,5 @@ class LearningWorker:
 
     @property
     def busy_since(self) -> int | None:
-        """As the worker proper."""
+        """As the actual worker does."""
         return None if self._worker is None else self._worker.busy_since

@@ -1,8 +1,9 @@
-"""Since when a partition's handler has been running, and what follows when that is too long.
+"""Watches how long a partition's handler has been running, and reacts when that is too long.
 
-A handler that runs past ``max_processing_ms`` is hung. One on the event loop is cancelled, which is a failure of its message like any
-other. A thread cannot be: that is logged, and the thread is waited for. What goes on for ``drain_timeout_ms`` more, in spite of that or
-because it blocks the event loop, is the session's to judge: it takes the partition away.
+A handler that runs past ``max_processing_ms`` is hung. On the event loop it is cancelled, which fails its message like
+any other error. A thread cannot be cancelled: this is logged, and the thread is waited for. If a handler goes on for
+another ``drain_timeout_ms``, despite the cancellation or because it blocks the event loop, the session takes the
+partition away.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     GiveUp = Callable[[], Future[None] | None]
 
 LEAST_MS = 5
-"""It looks no more often."""
+"""The shortest interval between checks."""
 
 
 class Watch:
-    """Of one partition. ``begin`` and ``idle`` are called before and after each message, by any thread."""
+    """Watches one partition. ``begin`` and ``idle`` are called before and after each message, by any thread."""
 
     def __init__(self, own: MemberSettings, worked: Callable[[int], None]) -> None:
         self.most_ms = own.max_processing_ms
@@ -36,11 +37,11 @@ class Watch:
         self._worked = worked
         self._since: int | None = None
         self._hung_since: int | None = None
-        """The same as above, once that has been too long."""
+        """The value of ``_since`` that was found hung."""
         self._call: Stoppable | None = None
-        self._tell: Callable[[], None] | None = None
+        self._report_hung: Callable[[], None] | None = None
         self.give_up: GiveUp | None = None
-        """What is to be done about the message at hand when its handler never ends; any thread. Done when that is."""
+        """Deals with the current message if its handler never ends; any thread. The result is done when that is."""
 
     def begin(self) -> None:
         """A message is begun."""
@@ -57,13 +58,14 @@ class Watch:
 
     @property
     def is_busy(self) -> bool:
-        """A message was begun, and nobody has said that no handler runs."""
+        """Whether a message was begun, and `idle` was not called since."""
         return self._since is not None
 
     @property
     def busy_since(self) -> int | None:
-        """For the session, to which a handler is hung that has been running for ``max_processing_ms``: later than it was until it has
-        had its time to stop, too.
+        """When the handler began, for the session, which considers it hung after ``max_processing_ms``.
+
+        Later than it really was, until the handler has also had its time to stop.
         """
         since = self._since
         if since is None:
@@ -73,7 +75,7 @@ class Watch:
 
     @contextmanager
     def stopping(self, call: Stoppable, give_up: GiveUp) -> Iterator[None]:
-        """While the handler runs on the event loop."""
+        """Wraps a handler on the event loop."""
         self._call, self.give_up = call, give_up
         try:
             with call.running():
@@ -83,15 +85,15 @@ class Watch:
 
     @contextmanager
     def telling(self, tell: Callable[[], None], give_up: GiveUp) -> Iterator[None]:
-        """While it runs in a thread: `tell` says that it is hung."""
-        self._tell, self.give_up = tell, give_up
+        """Wraps a handler in a thread; `tell` reports that it is hung."""
+        self._report_hung, self.give_up = tell, give_up
         try:
             yield
         finally:
-            self._tell = self.give_up = None
+            self._report_hung = self.give_up = None
 
     async def run(self) -> None:
-        """Looks whenever a handler may be hung by then."""
+        """Checks whenever a handler may have become hung."""
         async with anyio.create_task_group() as tasks:
             while True:
                 since, left = self._since, self.most_ms
@@ -103,14 +105,14 @@ class Watch:
                 await anyio.sleep(max(left, LEAST_MS) / 1000)
 
     def _hang(self, start_soon: Callable[..., object]) -> None:
-        if self._tell is not None:
-            self._tell()
+        if self._report_hung is not None:
+            self._report_hung()
         if self._call is not None:
             self._call.scope.cancel()
-            start_soon(_tell_again, self._call)
+            start_soon(_cancel_again, self._call)
 
 
-async def _tell_again(call: Stoppable) -> None:
-    """Also when the worker is stopped meanwhile: nobody else tells it, and it would be left alone for good."""
+async def _cancel_again(call: Stoppable) -> None:
+    """Cancels again, even if the worker is stopped meanwhile: otherwise the handler might never end."""
     with anyio.CancelScope(shield=True):
         await tell_again([call])

@@ -1,4 +1,4 @@
-"""Programs written for pika's BlockingConnection, as members of a group."""
+"""Runs programs written for pika's BlockingConnection as members of a group."""
 
 from cobalance.rabbitmq.dropin.connection import GroupConnection
 

@@ -1,4 +1,4 @@
-"""The channel of a drop-in connection: consuming is the group's, everything else goes through a channel of pika's."""
+"""The channel of a drop-in connection: the group does the consuming, a pika channel does everything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-# Any: programs written for pika declare that they take a BlockingChannel.
+# Any: programs written for pika declare a BlockingChannel.
 OnMessage = Callable[[Any, Basic.Deliver, BasicProperties, bytes], object]
 
 
@@ -36,7 +36,7 @@ class Consumer:
 
 
 class GroupChannel:
-    """Takes the place of pika's channel."""
+    """Replaces pika's channel."""
 
     def __init__(self, connection: GroupConnection, channel: BlockingChannel) -> None:
         self.connection, self._pika = connection, channel
@@ -61,7 +61,7 @@ class GroupChannel:
         return getattr(self._pika, name)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
-        """How many unacknowledged messages RabbitMQ sends ahead, for each queue."""
+        """Sets how many unacknowledged messages RabbitMQ sends ahead, per queue."""
         self._pika.basic_qos(prefetch_size, prefetch_count, global_qos)
         self.connection.set_prefetch(prefetch_count)
 
@@ -96,21 +96,24 @@ class GroupChannel:
         return tag
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Takes one consumer back before consuming; the last one ends it."""
+        """Removes a consumer. Before `start_consuming`, any one; later only the last one, which also ends consuming."""
         self.connection.remove_consumer(consumer_tag)
 
     def start_consuming(self) -> None:
-        """Is a member of the group until `stop_consuming`; raises what a callback raises.
+        """Consumes as a member of the group until `stop_consuming`; raises what a callback raises.
 
         Raises:
             GroupUnreachable: Redis or RabbitMQ cannot be reached; also a pika.exceptions.AMQPConnectionError.
-            CobalanceError: the servers cannot be used as they are, or the group refuses this process; the message says why.
+            CobalanceError: the servers cannot be used as they are, or the group refuses this process; the message says
+                why.
         """
         self.connection.consume(self)
 
     def stop_consuming(self, consumer_tag: str | None = None) -> None:
-        """Begins to leave the group. A queue goes on to the next member once what was begun of it is acknowledged, at the latest
-        when the connection is closed. Of no effect on a channel that does not consume.
+        """Begins to leave the group.
+
+        A queue moves to the next member once its begun messages are acknowledged, at the latest when the connection is
+        closed. Does nothing on a channel that does not consume.
         """
         if consumer_tag is not None:
             self.connection.remove_consumer(consumer_tag)
@@ -118,12 +121,13 @@ class GroupChannel:
             self.connection.stop()
 
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """The message was processed, or all up to it."""
+        """Acknowledges a message, or all up to it."""
         self.connection.settle(delivery_tag, multiple, Lane.done)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """The message comes again, in its place; without `requeue` the queue's dead-letter target gets it, and while that is missing, it
-        comes again, too.
+        """Has the message redelivered, in its place; without `requeue` it is dead-lettered.
+
+        While its dead-letter target does not exist, it is redelivered, too.
         """
         self.connection.settle(delivery_tag, multiple, Lane.again if requeue else self._reject)
 
@@ -132,7 +136,7 @@ class GroupChannel:
         self.connection.settle(delivery_tag, False, Lane.again if requeue else self._reject)
 
     def _reject(self, lane: Lane, delivery: Delivery) -> None:
-        """By RabbitMQ, whose headers programs go by. It drops what has no target, so that is looked for first."""
+        """Uses RabbitMQ's reject, since programs rely on its headers, after checking that the target exists."""
         queue = lane.worker.queue
         target = target_of(queue, delivery.method.routing_key or "")
         if target is None or target.is_there(self._pika.connection):
@@ -145,21 +149,21 @@ class GroupChannel:
         lane.again(delivery)
 
     def basic_get(self, queue: str, auto_ack: bool = False) -> Any:
-        """Single messages of a queue that is not the group's, acknowledged on delivery."""
+        """Gets a single message of a queue that is not the group's, acknowledged on delivery."""
         if not auto_ack:
             _refuse("basic_get without auto_ack", "its delivery tags would be taken for the group's")
         return self._pika.basic_get(queue, auto_ack)
 
     def basic_recover(self, requeue: bool = False) -> NoReturn:  # noqa: ARG002 -- pika's
-        """Refused."""
+        """Not possible in a group; raises UsageError."""
         _refuse("basic_recover", "use basic_nack")
 
     def consume(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
+        """Not possible in a group; raises UsageError."""
         _refuse("consume()", "use basic_consume and start_consuming")
 
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Closes the channel; the group is left if this one consumes."""
+        """Closes the channel; leaves the group if this channel consumes."""
         if not self.connection.inherited:
             self.connection.close_channel(self)
             self._pika.close(reply_code, reply_text)

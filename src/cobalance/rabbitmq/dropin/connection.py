@@ -1,27 +1,29 @@
-"""For programs written for pika's BlockingConnection: the same program, as a member of a group.
+"""Runs a program written for pika's BlockingConnection, unchanged, as a member of a group.
 
 ::
 
     connection = GroupConnection(pika.URLParameters(url), group="orders", redis_url="redis://127.0.0.1:6379/0")
 
-in place of ``pika.BlockingConnection(pika.URLParameters(url))`` is all. Every queue given to ``basic_consume`` becomes a resource of
-the group: run the program N times, and each queue is consumed by exactly one of the processes. Callbacks run one at a time
-on the thread that called ``start_consuming``, as before.
+replaces ``pika.BlockingConnection(pika.URLParameters(url))``; nothing else changes. Every queue given to
+``basic_consume`` becomes a resource of the group: run the program N times, and each queue is consumed by exactly one of
+the processes. Callbacks run one at a time on the thread that called ``start_consuming``, as before.
 
 What differs from pika:
 
-- Heartbeats go out however long a callback takes; one that runs past ``MemberSettings.max_processing_ms`` is hung and costs
-  its process the queues that wait for it.
-- Acknowledgements leave in batches: a message acked before an older one of its queue is reported once that is acked, too, or at a handover.
-  A program that acks late holds up a handover until it has, or until the revocation timeout.
-- ``basic_nack`` and ``basic_reject`` with ``requeue=True`` (pika's default) keep the order: the message comes again in this process, after
-  a pause that grows from 0.1 to 5 s, before any younger message of its queue. RabbitMQ itself would put it behind others.
-- Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to is missing, it comes again, too.
-- ``auto_ack=True``, ``consume()`` and consumer arguments are refused: what has not been processed could be lost, or reordered.
-- A lost connection to RabbitMQ does not end ``start_consuming``: it is made again. Everything but consuming goes through an ordinary pika
-  connection, whose errors are pika's own.
-- A process killed by SIGTERM without warning is missed only after the session timeout. To leave at once, turn the signal into what
-  Ctrl-C does: ``signal.signal(signal.SIGTERM, signal.default_int_handler)``.
+- Heartbeats are sent however long a callback takes; one that runs past ``MemberSettings.max_processing_ms`` is hung and
+  costs its process the queues that wait for it.
+- Acknowledgements are sent in batches: a message acked before an older one of its queue is reported once that is acked,
+  too, or at a handover. A program that acks late delays a handover until it has, or until the revocation timeout.
+- ``basic_nack`` and ``basic_reject`` with ``requeue=True`` (pika's default) keep the order: the message is handled
+  again in this process, after a pause that grows from 0.1 to 5 s, before any younger message of its queue. RabbitMQ
+  itself would put it behind others.
+- Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to does not exist, it
+  is redelivered as well.
+- ``auto_ack=True``, ``consume()`` and consumer arguments are refused: unprocessed messages could be lost or reordered.
+- A lost connection to RabbitMQ does not end ``start_consuming``: it is restored. Everything but consuming uses an
+  ordinary pika connection, whose errors are pika's own.
+- A process killed by SIGTERM without warning is only missed after the session timeout. To leave at once, turn the
+  signal into what Ctrl-C does: ``signal.signal(signal.SIGTERM, signal.default_int_handler)``.
 """
 
 from __future__ import annotations
@@ -68,21 +70,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 DEFAULT_PREFETCH = 100
-"""For programs that set none, or 0: without a limit all messages of a queue would wait in one process."""
+"""For programs that set none, or 0: without a limit, all messages of a queue would wait in one process."""
 
 PATIENCE_S = 1.0
-"""How long to wait for something to do before looking around."""
+"""How long to wait for something to do before checking again."""
 
 SERVICE_S = 0.5
-"""How often the ordinary connection is looked after between messages, for its heartbeats and timers."""
+"""How often to service the ordinary connection between messages, for its heartbeats and timers."""
 
 
 class GroupUnreachable(Unreachable, pika_errors.AMQPConnectionError):
-    """A server that the group needs is unreachable, told so that programs which try again on pika's error do so on this one."""
+    """A server of the group is unreachable. Also a pika error, so that programs retry on it as on pika's."""
 
 
 class DropinOptions(TypedDict, total=False):
-    """What a :class:`GroupConnection` passes on to its :class:`cobalance.ConsumerGroup`."""
+    """The options that a :class:`GroupConnection` passes on to its :class:`cobalance.ConsumerGroup`."""
 
     settings: GroupSettings | None
     member: MemberSettings | None
@@ -104,14 +106,15 @@ class DropinOptions(TypedDict, total=False):
 
 @hides("add_consumer", "close_channel", "consumes", "inherited", "remove_consumer", "set_prefetch", "settle", "stop")
 class GroupConnection:
-    """Takes the place of :class:`pika.BlockingConnection`; its channels take the place of pika's.
+    """Replaces :class:`pika.BlockingConnection`; its channels replace pika's.
 
     Args:
-        parameters: an AMQP URL, or pika's parameters. pika's TLS options cannot be taken over: give an ``amqps://`` URL instead.
-        group: the name of the group; all processes that share the work name the same.
+        parameters: an AMQP URL, or pika's parameters. pika's TLS options cannot be converted: give an ``amqps://`` URL
+            instead.
+        group: the group's name; all processes that share the work use the same.
         redis_url: see :class:`cobalance.Group`.
-        options: further arguments of :class:`cobalance.ConsumerGroup`, such as ``settings`` and ``member``. ``connect_timeout_s`` holds for
-            this connection, and for the membership when it begins.
+        options: further arguments of :class:`cobalance.ConsumerGroup`, such as ``settings`` and ``member``.
+            ``connect_timeout_s`` applies to this connection, and to the membership when it begins.
 
     Raises:
         pika.exceptions.AMQPConnectionError: as pika does.
@@ -129,7 +132,7 @@ class GroupConnection:
         check_options({**options, "redis_url": redis_url})
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
-        LaneGroup(group, [], Lanes(self._wake), _nothing, **self._options)  # raises what is wrong with them
+        LaneGroup(group, [], Lanes(self._wake), _nothing, **self._options)  # raises if the options are invalid
         self._membership: BackgroundMembership | None = None
         self._process = 0
         self._lanes = Lanes(self._wake)
@@ -163,24 +166,25 @@ class GroupConnection:
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is pika's."""
-        if name == "_pika":  # not connected, so that __init__ failed
+        if name == "_pika":  # not connected: __init__ failed
             raise AttributeError(name)
         return getattr(self._pika, name)
 
     # -- pika's names --------------------------------------------------------------------------------------------------
 
     def channel(self, channel_number: int | None = None) -> GroupChannel:
-        """A channel: consuming is the group's, everything else goes through pika's."""
+        """Opens a channel: the group does its consuming, a pika channel everything else."""
         return GroupChannel(self, self._pika.channel(channel_number))
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Runs a function on the program's thread soon; how other threads acknowledge."""
+        """Runs a function on the program's thread soon; other threads use it to acknowledge."""
         self._calls.append(callback)
         self._wake()
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Consumes for so long (s; None: for a while), or until stopped; for programs that have a loop of their own. In a callback,
-        where pika would begin no other either, it sees to the connection only.
+        """Consumes for `time_limit` seconds (None: for a while) or until stopped, for programs with their own loop.
+
+        In a callback, where pika would not begin another one either, it only services the connection.
         """
         wait_s = PATIENCE_S if time_limit is None else time_limit
         if self._in_callback:
@@ -189,14 +193,14 @@ class GroupConnection:
             self._work(time.monotonic() + wait_s)
 
     def sleep(self, duration: float) -> None:
-        """The same for all of this time."""
+        """Consumes for all of this time."""
         until = time.monotonic() + duration
         self.process_data_events(duration)
         while (left := until - time.monotonic()) > 0:
             self.process_data_events(left)
 
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
-        """Leaves the group and closes the connection. What was not acknowledged goes back to its queue, in order."""
+        """Leaves the group and closes the connection. Unacknowledged messages return to their queues, in order."""
         try:
             self.leave()
         finally:
@@ -207,11 +211,11 @@ class GroupConnection:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a fork of the member's process: the membership, its threads and the connections stay with that."""
+        """Whether this is a fork of the member's process: the membership and the connections stay there."""
         return self._membership is not None and self._process != os.getpid()
 
     def add_consumer(self, queue: str, consumer: Consumer) -> None:
-        """One more queue to be shared with the group."""
+        """Adds a queue to be shared with the group."""
         if self._stopping:
             self.leave()
         if self._membership is not None:
@@ -221,7 +225,7 @@ class GroupConnection:
         self._consumers[queue] = consumer
 
     def remove_consumer(self, tag: str) -> None:
-        """The consumer with this tag goes; the last one takes the membership along."""
+        """Removes the consumer with this tag; with the last one, the membership ends."""
         others = {queue: it for queue, it in self._consumers.items() if it.tag != tag}
         if self._membership is None:
             self._consumers = others
@@ -233,28 +237,28 @@ class GroupConnection:
             self.stop()
 
     def consumes(self, channel: GroupChannel) -> bool:
-        """Whether there are consumers of this channel."""
+        """Whether this channel has consumers."""
         return any(it.channel is channel for it in self._consumers.values())
 
     def close_channel(self, channel: GroupChannel) -> None:
-        """A channel is about to close: with its consumers the membership goes, since a group's list of queues is fixed."""
+        """Prepares to close a channel. If it consumes, the membership ends, since a group's queues are fixed."""
         if self.consumes(channel):
             self.leave()
             self._consumers = {queue: it for queue, it in self._consumers.items() if it.channel is not channel}
 
     def set_prefetch(self, count: int) -> None:
-        """How many unacknowledged messages RabbitMQ sends ahead, for each queue."""
+        """Sets how many unacknowledged messages RabbitMQ sends ahead, per queue."""
         self._prefetch = count or DEFAULT_PREFETCH
 
     def consume(self, channel: GroupChannel) -> None:
-        """Consumes until `stop`, if this channel does; raises what a callback raises, and what ends the membership."""
+        """Consumes until `stop` if this channel has consumers; raises what a callback raises or ends the membership."""
         if self._in_callback:
             raise pika_errors.ReentrancyError("start_consuming cannot be called in a callback: return from that first.")
         if self.consumes(channel):
             self._work(None)
 
     def stop(self) -> None:
-        """Begins to leave, and returns: a queue goes to the next member once what was begun of it is acknowledged."""
+        """Begins to leave, and returns: a queue moves to the next member once its begun messages are acknowledged."""
         self._stopping = True
         self._lanes.stop()
         if self._membership is None:
@@ -263,7 +267,7 @@ class GroupConnection:
             self._membership.ask_stop()
 
     def leave(self) -> None:
-        """Returns when the process is no member any more. What was not acknowledged by then goes back to its queue."""
+        """Returns once the process is not a member any more. Unacknowledged messages return to their queues."""
         membership = self._membership
         if membership is None or self.inherited:
             return
@@ -281,7 +285,7 @@ class GroupConnection:
             self._forget()
 
     def settle(self, tag: int, multiple: bool, settle: Callable[[Lane, Delivery], None]) -> None:
-        """Settles one message, or all up to it (tag 0: all). Of no effect when their queue was lost meanwhile."""
+        """Settles one message, or all up to it (tag 0: all). Has no effect if their queue was lost meanwhile."""
         tags = [tag] if tag in self._out else []
         if multiple:
             tags = list(takewhile(lambda it: it <= tag or tag == 0, self._out))
@@ -294,7 +298,7 @@ class GroupConnection:
 
     @property
     def _in_callback(self) -> bool:
-        """Whether one of the program's functions runs, called by us or by pika: then no other may begin."""
+        """Whether one of the program's functions is running, called by us or by pika: then no other may begin."""
         with calling_back(self._pika) as outermost:
             return not outermost
 
@@ -306,7 +310,7 @@ class GroupConnection:
             self._serve(until)
             while self._goes_on(until):
                 self._serve(until)
-        finally:  # Until it comes back, a program that went away keeps its partitions waiting.
+        finally:  # Until the program comes back, its partitions count as kept waiting.
             self._lanes.busy_since = monotonic_ms()
 
     def _serve(self, until: float | None) -> None:
@@ -320,7 +324,7 @@ class GroupConnection:
             self._look_after(self._lanes.seconds_to_next(self._patience(until)))
 
     def _goes_on(self, until: float | None) -> bool:
-        """Whether to go on: as long as there is time, or, without a limit, as long as this is a member."""
+        """Whether to go on: while there is time or, without a limit, while this is a member."""
         in_time = self._membership is not None if until is None else time.monotonic() < until
         return in_time and not self._stopping
 
@@ -344,7 +348,7 @@ class GroupConnection:
         try:
             with calling_back(self._pika):
                 consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
-        finally:  # The program may go on after an exception: the messages behind this one do, too.
+        finally:  # The program may go on after an exception, and so do the messages behind this one.
             message.lane.worker.returned()
             self._lanes.busy_since = None
             message.lane.close_batch()
@@ -352,7 +356,7 @@ class GroupConnection:
             self._look_after(0)
 
     def _look_after(self, wait_s: float) -> None:
-        """Waits in pika, so that its timers, heartbeats and returned messages are seen to as ever."""
+        """Waits in pika, so that its timers, heartbeats and returned messages are handled as usual."""
         self._served_at = time.monotonic()
         if self._pika.is_open:
             try:
@@ -375,7 +379,7 @@ class GroupConnection:
 
     def _wake(self) -> None:
         self._bell.set()
-        with suppress(pika_errors.AMQPError, AttributeError, OSError):  # it is not open: then nobody waits in it
+        with suppress(pika_errors.AMQPError, AttributeError, OSError):  # not open: then no one waits in it
             self._pika.add_callback_threadsafe(_nothing)
 
     # -- membership ----------------------------------------------------------------------------------------------------
@@ -393,10 +397,10 @@ class GroupConnection:
             _raise(failure)
 
     def _leave_at_exit(self) -> None:
-        """For programs that end without closing their connection: others need not wait for the session timeout."""
+        """Leaves when the program ends without closing, so that others need not wait for the session timeout."""
         try:
             self.leave()
-        except Exception as error:  # noqa: BLE001 -- there is nobody left to raise it to
+        except Exception as error:  # noqa: BLE001 -- there is no caller left to raise it to
             log.warning("group %s: leaving failed (%s)", self.group, error)
 
     def _forget(self) -> None:
@@ -406,10 +410,10 @@ class GroupConnection:
 
 
 def url_of(parameters: str | Parameters) -> str:
-    """The AMQP URL to the same place. The heartbeat is not taken over: no callback needs a long one any more.
+    """Converts pika's parameters to an AMQP URL. The heartbeat is dropped: no callback needs a long one any more.
 
     Raises:
-        UsageError: there is none, as because of TLS options or of credentials other than name and password.
+        UsageError: there is no such URL, because of TLS options or of credentials other than name and password.
     """
     if isinstance(parameters, str):
         check_amqp_url("parameters", parameters)
@@ -434,7 +438,7 @@ def _raise(error: BaseException | None) -> None:
 
 
 def _may_come_up(error: Exception) -> bool:
-    """Not where it answers, and refuses us."""
+    """Whether a retry may help: not if the server answers and refuses us."""
     return isinstance(error, pika_errors.AMQPConnectionError) and isinstance(connect_failure(error, ""), Unreachable)
 
 

@@ -32,11 +32,10 @@ class LaneGroup(ConsumerGroup):
         self._lanes, self._on_left = lanes, on_left
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        """On the program's thread."""
         return await self._lanes.work(cast("LaneWorker", worker), deliveries)
 
     def left(self) -> None:
-        """The session is over, whether that was asked for or not."""
+        """The session is over, whether that was requested or not."""
         super().left()
         self._on_left()
 
@@ -47,7 +46,7 @@ class LaneGroup(ConsumerGroup):
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         del queue
-        return False  # pika's programs acknowledge messages of queues; none of them commits offsets
+        return False  # programs for pika acknowledge messages of queues; none of them commits offsets
 
 
 async def _never_called(_: Delivery) -> None: ...
@@ -63,7 +62,7 @@ class BackgroundMembership:
         self, name: str, queues: Sequence[str], lanes: Lanes, wake: Callable[[], None], **options: Any
     ) -> None:
         self.entered: Future[None] = Future()
-        """Done when the servers are there, or with what is wrong with them."""
+        """Done when the servers are reached, or with the error that prevents it."""
         self.over: Future[None] = Future()
         """Done when everything was handed over, or with the failure that ended the membership."""
         self._stop: Future[None] = Future()
@@ -73,7 +72,6 @@ class BackgroundMembership:
         self._thread = threading.Thread(target=self._run, name=f"cobalance-{name}-member", daemon=True)
 
     def start(self) -> None:
-        """Begins to join."""
         self._thread.start()
 
     def ask_stop(self) -> None:
@@ -110,7 +108,7 @@ class BackgroundMembership:
 
 
 def bare(error: BaseException) -> BaseException:
-    """The error itself, when it comes in a group of one."""
+    """Unwraps an exception from groups that hold only it."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return error

@@ -1,11 +1,12 @@
 """The one thread of a program written for pika, and the lanes on which the partitions' messages reach it.
 
-Each partition has a lane. Its worker, on the group's event loop, offers a batch of messages and waits; the program's thread
-takes one message from each lane in turn, so that a partition that was asked back is done soon, however full the others are.
-Nothing of a batch that was not begun is lost by stopping: the worker gives it back, and the close returns it to the queue.
+Each partition has a lane. Its worker, on the group's event loop, offers a batch of messages and waits; the program's
+thread takes one message from each lane in turn, so that a revoked partition is done soon, however full the others are.
+Stopping does not lose the messages of a batch that were not begun: the worker gives them back, and the close returns
+them to the queue.
 
-A message that is to come again ("nack with requeue") waits at the head of its own lane and stops that lane only: given
-back to RabbitMQ it would come again behind younger ones.
+A message to be handled again ("nack with requeue") waits at the head of its own lane and stops only that lane: if it
+were returned to RabbitMQ, it would be redelivered behind younger ones.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 
 
 class LaneWorker(PartitionWorker):
-    """A partition's worker that can be told to give up, and that is busy while the program's thread keeps it waiting."""
+    """A partition's worker that can be told to give up, and is busy while the program's thread is."""
 
     def __init__(
         self,
@@ -51,14 +52,14 @@ class LaneWorker(PartitionWorker):
     ) -> None:
         self._lanes, self._patience = lanes, patience
         self._calling = threading.Lock()
-        self._calls: list[Future[None]] = []  # Callbacks that have not returned, of which one may have begun the next.
+        self._calls: list[Future[None]] = []  # callbacks that have not returned; one may have begun the next
         super().__init__(tenure, queue, partitions)
         self.watch = Watch(
             partitions.own, lambda _: None
-        )  # what callbacks took is not told apart from the program's other work
+        )  # time in callbacks is not told apart from the program's other work
 
     async def run(self) -> None:
-        """As any worker, but a callback that runs when this is cancelled is waited for, as long as `patience` shields that."""
+        """Runs like any worker, but awaits a callback still running on cancellation, as long as `patience` allows."""
         try:
             await super().run()
         finally:
@@ -69,7 +70,7 @@ class LaneWorker(PartitionWorker):
                     await insist(partial(end_of, call), scope)
 
     def begin(self) -> bool:
-        """Before each callback: whether it may be called."""
+        """Returns whether the next callback may be called; called before each."""
         with self._calling:
             begins = super().begin()
             if begins:
@@ -77,7 +78,7 @@ class LaneWorker(PartitionWorker):
         return begins
 
     def returned(self) -> None:
-        """The last callback that was called is over."""
+        """The callback called last has returned."""
         with self._calling:
             call = self._calls.pop() if self._calls else None
         if call is not None:
@@ -85,15 +86,15 @@ class LaneWorker(PartitionWorker):
 
     @property
     def busy_since(self) -> int | None:
-        """With one thread for all, a hung callback is a hung handler to every partition that has something to do."""
+        """There is one thread for all: if a callback hangs, so does every partition that has something to do."""
         return self._lanes.busy_since if self.watch.is_busy else None
 
     def serves(self, channel_tenure: ChannelTenure) -> bool:
-        """Whether its channel is still this one, and new work may begin."""
+        """Whether this is still the worker's channel, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
 
     def return_last(self, channel_tenure: ChannelTenure, count: int) -> None:
-        """The last messages handed out go back to the queue with the close, though they were begun. Any thread."""
+        """Returns the last messages handed out to the queue with the close, though they were begun. Any thread."""
         consumer = self._consumer
         if count and consumer is not None and consumer.tenure is channel_tenure:
             consumer.give_back(count)
@@ -108,7 +109,7 @@ class Batch:
     begun: Future[int] = attrs.field(factory=Future)
     """Done when the thread is through with them: how many were begun."""
     over: bool = False
-    """Nobody waits any more: the tenure was lost."""
+    """Nothing waits for it any more: the tenure was lost."""
 
 
 class Lane:
@@ -125,16 +126,16 @@ class Lane:
         self._failures: dict[int, int] = {}
 
     def offer(self, batch: Batch) -> None:
-        """More messages, once those offered before are dealt with."""
+        """Offers more messages, once the previous ones are dealt with."""
         self._batch, self._pending, self._begun = batch, batch.deliveries, 0
 
     @property
     def due_at(self) -> float | None:
-        """When (monotonic s) the message that comes again does; None when none does."""
+        """When (monotonic s) the next message is to be handled again; None if there is none."""
         return self._again[0][0] if self._again else None
 
     def take(self) -> tuple[Delivery, bool] | None:
-        """The next message and whether it comes again; None when there is none now."""
+        """The next message, and whether it was delivered before; None if there is none now."""
         if not self._again and not self._pending:
             return None
         if not self.worker.serves(self.tenure) or (self._batch is not None and self._batch.over):
@@ -156,22 +157,20 @@ class Lane:
         return self._again.popleft()[1], True
 
     def close_batch(self) -> None:
-        """After each message: tells the worker when the batch is dealt with."""
+        """Called after each message: reports to the worker when the batch is dealt with."""
         if self._batch is not None and not self._pending and not self._again:
             self._end_batch()
 
     def done(self, delivery: Delivery) -> None:
-        """The message was processed."""
         self._settle(delivery)
         self.worker.done(delivery)
 
     def reject(self, delivery: Delivery) -> None:
-        """The message is given up."""
         self._settle(delivery)
         self.worker.reject(delivery)
 
     def again(self, delivery: Delivery) -> None:
-        """The message is to come again, before any younger one that has not been begun."""
+        """The message is to be handled again, before any younger one that has not been begun."""
         failures = self._failures.get(delivery.delivery_tag, 0) + 1
         self._failures[delivery.delivery_tag] = failures
         delay_s = min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S)
@@ -179,8 +178,10 @@ class Lane:
         self._again = deque(sorted(self._again, key=lambda it: it[1].delivery_tag))
 
     def stop(self, *, give_up: bool = False) -> None:
-        """Nothing more of it is begun. What waits to come again, and with `give_up` all that is unfinished, goes back to the
-        queue, as far as no younger message is finished.
+        """Begins nothing more.
+
+        Messages to be handled again, and with `give_up` all unfinished ones, return to the queue, as far as no younger
+        message is finished.
         """
         back = self._unsettled if give_up else {delivery.delivery_tag for _, delivery in self._again}
         returned = 0
@@ -223,12 +224,12 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._turns: deque[Lane] = deque()
         self.busy_since: int | None = None
-        """Since when (monotonic ms) the program's thread has been busy with the same message, or with something else."""
+        """Since when (monotonic ms) the program's thread has been busy with one message, or with something else."""
 
-    # -- the event loop's side -----------------------------------------------------------------------------------------
+    # -- on the event loop ---------------------------------------------------------------------------------------------
 
     async def work(self, worker: LaneWorker, deliveries: Sequence[Delivery]) -> int:
-        """Has them handled in order on the program's thread, as far as the worker goes on; returns how many were begun."""
+        """Handles messages in order on the program's thread while the worker goes on; returns how many were begun."""
         batch = Batch(worker, deque(deliveries))
         with self._lock:
             if self._stopped:
@@ -244,7 +245,7 @@ class Lanes:
     # -- the program's thread ------------------------------------------------------------------------------------------
 
     def take(self) -> Message | None:
-        """The next message, taken from the lanes in turn; None when there is none now."""
+        """The next message, taken from the lanes in turn; None if there is none now."""
         self._sort_inbox()
         for _ in range(len(self._turns)):
             lane = self._turns[0]
@@ -255,12 +256,12 @@ class Lanes:
         return None
 
     def seconds_to_next(self, most: float) -> float:
-        """How long to wait when `take` has nothing: until a message comes again, but not longer than `most`."""
+        """How long to wait when `take` has nothing: until a message is to be handled again, but at most `most`."""
         due = [lane.due_at for lane in self._turns if lane.due_at is not None]
         return min(most, max(0.0, min(due) - time.monotonic())) if due else most
 
     def stop(self) -> None:
-        """Nothing more is begun, now or later."""
+        """Begins nothing more, now or later."""
         with self._lock:
             self._stopped = True
             batches, self._inbox = self._inbox, deque()
@@ -270,7 +271,7 @@ class Lanes:
             lane.stop()
 
     def give_up(self) -> None:
-        """What is unfinished goes back to the queues; a callback that asks for this cannot be waited for."""
+        """Returns unfinished messages to their queues; does not wait for a callback, which may be the caller."""
         for lane in self._turns:
             lane.stop(give_up=True)
             lane.worker.returned()
@@ -285,7 +286,7 @@ class Lanes:
             lane.offer(batch)
 
     def _replace(self, queue: str, lane: Lane) -> Lane:
-        """A new channel, a new lane: what was unfinished on the old one comes again on this one."""
+        """A new channel needs a new lane, on which the old lane's unfinished messages are redelivered."""
         old = self._lanes.get(queue)
         if old is not None:
             self._turns.remove(old)

@@ -1,4 +1,4 @@
-"""Exchanges and queues, and what may be done with them. Everything is called on one thread, the broker's."""
+"""Exchanges and queues, and the operations on them. Everything runs on the broker's thread."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ ARGUMENTS = frozenset(
         "x-delivery-limit",
     }
 )
-"""Those that it knows of a queue; each other one would change what a queue does."""
+"""The supported queue arguments; any other would change what a queue does."""
 
 KINDS = frozenset({"classic", "quorum"})
 
 
 @attrs.define(eq=False)
 class Exchange:
-    """A direct one."""
+    """A direct exchange."""
 
     arguments: dict[str, Any]
     bindings: set[tuple[str, str]] = attrs.field(factory=set)
-    """Routing key and queue."""
+    """Pairs of routing key and queue."""
 
 
 class Broker:
-    """What one ``memory://NAME`` has."""
+    """The state of one ``memory://NAME``."""
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, MemoryQueue] = {}
         self.shut_out: set[str] = set()
-        """The names of connections that cannot be made, as by a machine that is gone."""
+        """Names of connections that are refused, as if their machine were gone."""
 
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
     def declare_exchange(self, name: str, kind: str, arguments: Mapping[str, Any], *, passive: bool) -> None:
-        """Creates it unless it is there."""
+        """Creates the exchange if it does not exist."""
         if name in self.exchanges:
             return
         if passive:
@@ -65,25 +65,25 @@ class Broker:
         self.exchanges[name] = Exchange(dict(arguments))
 
     def delete_exchange(self, name: str) -> None:
-        """Harmless when there is none."""
+        """Does nothing if it does not exist."""
         self.exchanges.pop(name, None)
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
-        """Harmless when it is bound already."""
+        """Does nothing if it is already bound."""
         self.find(queue, None)
         if exchange not in self.exchanges:
             raise missing("exchange", exchange)
         self.exchanges[exchange].bindings.add((routing_key, queue))
 
     def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
-        """Harmless when it is not."""
+        """Does nothing if it is not bound."""
         if exchange in self.exchanges:
             self.exchanges[exchange].bindings.discard((routing_key, queue))
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
     def find(self, name: str, connection: object) -> MemoryQueue:
-        """The queue of that name, for this connection."""
+        """The queue with this name, if this connection may use it."""
         queue = self.queues.get(name)
         if queue is None:
             raise missing("queue", name)
@@ -103,7 +103,7 @@ class Broker:
         auto_delete: bool,
         exclusive: bool,
     ) -> MemoryQueue:
-        """Creates it unless it is there; refuses when it is another."""
+        """Creates the queue if it does not exist; refuses a different declaration."""
         asked = {"x-queue-type": "classic", **arguments}
         if name in self.queues:
             queue = self.find(name, connection)
@@ -119,7 +119,7 @@ class Broker:
         return made
 
     def delete_queue(self, name: str, connection: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """How many messages were ready in it. Harmless when there is none."""
+        """Deletes the queue, if it exists; returns how many messages were ready."""
         if name not in self.queues:
             return 0
         queue = self.find(name, connection)
@@ -133,7 +133,6 @@ class Broker:
         return len(queue.ready)
 
     def consume(self, name: str, consumer: Consumer, connection: object) -> MemoryQueue:
-        """One more takes its messages."""
         queue = self.find(name, connection)
         if queue.consumers and (consumer.exclusive or any(it.exclusive for it in queue.consumers)):
             raise Refusal(403, f"ACCESS_REFUSED - queue '{name}' in vhost '/' in exclusive use")
@@ -141,21 +140,20 @@ class Broker:
         return queue
 
     def stop_consuming(self, queue: MemoryQueue, consumer: Consumer) -> None:
-        """One fewer does."""
         if consumer in queue.consumers:
             queue.consumers.remove(consumer)
         if queue.auto_delete and not queue.consumers:
             self.queues.pop(queue.name, None)
 
     def connection_ended(self, connection: object) -> None:
-        """What it had for itself is gone."""
+        """Deletes the connection's exclusive queues."""
         for queue in [it for it in self.queues.values() if it.owner is connection]:
             self.delete_queue(queue.name, connection)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def publish(self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> bool:
-        """Whether any queue has taken it."""
+        """Routes a message; returns whether a queue took it."""
         if exchange and exchange not in self.exchanges:
             raise missing("exchange", exchange)
         names = (
@@ -187,7 +185,7 @@ class Broker:
         self.publish(exchange, routing_key, properties, message.body)
 
     def reject(self, queue: MemoryQueue, message: Message) -> None:
-        """It is given up."""
+        """Dead-letters a rejected message."""
         self._dead_letter(queue, message, "rejected")
 
 

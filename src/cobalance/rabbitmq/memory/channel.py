@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class ChannelConsumer:
-    """One of a channel's; see :class:`cobalance.rabbitmq.memory.queue.Consumer`."""
+    """A consumer on a channel; see :class:`cobalance.rabbitmq.memory.queue.Consumer`."""
 
     tag: Any
     """A string, though pika's types say otherwise."""
@@ -31,23 +31,22 @@ class ChannelConsumer:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be given another one."""
+        """Whether the prefetch allows another message."""
         return not self.prefetch or self.out < self.prefetch
 
     def deliver(self, queue: MemoryQueue, message: Message) -> None:
-        """One more."""
         tag = self.channel.hand_out(queue, message, None if self.without_acks else self)
         sent = Basic.Deliver(self.tag, tag, message.redelivered, message.exchange, message.routing_key)
         self.channel.send(sent, queue.properties_of(message), message.body)
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """The queue was deleted."""
         self.channel.consumers.pop(self.tag, None)
         self.channel.send(Basic.Cancel(self.tag, nowait=True))
 
 
 class MemoryChannel:
-    """Open until its close, its connection's end, or the first refusal."""
+    """Open until it is closed, its connection ends, or a request is refused."""
 
     def __init__(self, broker: Broker, connection: MemoryConnection, number: int) -> None:
         self._broker, self._connection, self._number = broker, connection, number
@@ -74,11 +73,10 @@ class MemoryChannel:
         }
 
     def send(self, method: Any, properties: BasicProperties | None = None, body: bytes = b"") -> None:
-        """To the client."""
         self._connection.send(self._number, method, properties, body)
 
     def handle(self, method: Any) -> None:
-        """What the client asks, and what it is answered, if it wants to be."""
+        """Handles a client's method, and answers it unless it was sent with nowait."""
         handler = self._methods.get(type(method))
         if handler is None:
             raise not_implemented(method.NAME)
@@ -89,7 +87,7 @@ class MemoryChannel:
             queue.serve()
 
     def publish(self, method: Basic.Publish, properties: BasicProperties, body: bytes) -> None:
-        """A message is complete."""
+        """Publishes a complete message."""
         if method.immediate:
             raise not_implemented("immediate publishing")
         if properties.expiration is not None:
@@ -103,14 +101,14 @@ class MemoryChannel:
             self.send(Basic.Ack(self._published, False))
 
     def refuse(self, refusal: Refusal, method: Any) -> None:
-        """The channel ends."""
+        """Closes the channel with an error."""
         self.end()
         self.closing = True
         class_id, method_id = divmod(method.INDEX, 1 << 16)
         self.send(Channel.Close(refusal.code, refusal.text, class_id, method_id))
 
     def end(self) -> None:
-        """What it has out goes back to its place."""
+        """Ends the channel; its unacknowledged messages return to their places."""
         queues = dict.fromkeys(queue for queue, _ in self.consumers.values())
         for queue, consumer in self.consumers.values():
             self._broker.stop_consuming(queue, consumer)
@@ -125,7 +123,7 @@ class MemoryChannel:
     def hand_out(
         self, queue: MemoryQueue, message: Message, consumer: ChannelConsumer | None, *, gotten: bool = False
     ) -> int:
-        """The tag under which it is settled."""
+        """Returns the delivery tag by which the message is settled."""
         self._tags += 1
         if consumer is not None or gotten:
             self._out[self._tags] = (queue, message, consumer)

@@ -28,12 +28,12 @@ PROPERTIES = {
         "per_consumer_qos": True,
     },
 }
-"""What it says of itself: it behaves as RabbitMQ 3 does, as far as it goes."""
+"""The server properties: as far as implemented, it behaves like RabbitMQ 3."""
 
 
 @attrs.define
 class Incoming:
-    """A message of which not everything has come."""
+    """A message that is not complete yet."""
 
     method: Basic.Publish
     properties: BasicProperties = attrs.field(factory=BasicProperties)
@@ -42,28 +42,27 @@ class Incoming:
 
 
 class MemoryConnection(asyncio.Protocol):
-    """On the broker's thread."""
+    """A connection, on the broker's thread."""
 
-    def __init__(self, broker: Broker, everybody: set[MemoryConnection]) -> None:
-        self._broker, self._everybody = broker, everybody
+    def __init__(self, broker: Broker, connections: set[MemoryConnection]) -> None:
+        self._broker, self._connections = broker, connections
         self._buffer = b""
         self._channels: dict[int, MemoryChannel] = {}
         self._incoming: dict[int, Incoming] = {}
         self._transport: asyncio.Transport
         self._heartbeat: asyncio.TimerHandle | None = None
         self.name = ""
-        """What the client calls itself."""
+        """The client's name for the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio: somebody has connected."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 -- it is TCP
         self._transport = transport
-        self._everybody.add(self)
+        self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio: it is gone, and so is all that it had."""
+        """Cleans up: the channels end, and exclusive queues are deleted."""
         del exc
-        self._everybody.discard(self)
+        self._connections.discard(self)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         for channel in self._channels.values():
@@ -72,11 +71,10 @@ class MemoryConnection(asyncio.Protocol):
         self._broker.connection_ended(self)
 
     def cut(self) -> None:
-        """As when the client's machine loses its power."""
+        """Drops the connection, as if the client's machine lost power."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio: some more bytes."""
         self._buffer += data
         while True:
             used, frame = decode_frame(self._buffer)
@@ -86,7 +84,7 @@ class MemoryConnection(asyncio.Protocol):
             self._frame(frame)
 
     def send(self, number: int, method: Any, properties: BasicProperties | None = None, body: bytes = b"") -> None:
-        """A method, and its message."""
+        """Sends a method and, if given, its message."""
         frames: list[Any] = [Method(number, method)]
         if properties is not None:
             frames.append(Header(number, len(body), properties))

@@ -1,4 +1,4 @@
-"""A queue: its messages in order, those that are out with consumers, and who is served next."""
+"""A queue: its messages in order, the unacknowledged ones, and which consumer is served next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Message:
-    """One in a queue."""
+    """A message in a queue."""
 
     place: int
     """Its place in the queue, which it keeps when it is returned."""
@@ -27,57 +27,56 @@ class Message:
 
 
 class Consumer(Protocol):
-    """Somebody who takes messages."""
+    """A consumer of a queue."""
 
     tag: str
     exclusive: bool
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be given another one."""
+        """Whether the prefetch allows another message."""
 
     def deliver(self, queue: MemoryQueue, message: Message) -> None:
-        """One more."""
+        """Delivers a message."""
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """The queue was deleted."""
 
 
 @attrs.define(eq=False)
 class MemoryQueue:
-    """Called on the broker's thread only."""
+    """A queue. Called on the broker's thread only."""
 
     name: str
     arguments: dict[str, Any]
     durable: bool
     auto_delete: bool
     owner: object
-    """The connection that has it for itself, or None."""
+    """The connection that declared it exclusive, or None."""
     dead_letter: Callable[[MemoryQueue, Message, str], None]
     ready: list[Message] = attrs.field(factory=list)
     consumers: list[Consumer] = attrs.field(factory=list)
     out: int = 0
-    """Those that a consumer has and has not settled."""
+    """The number of unacknowledged messages."""
     _places: int = 0
 
     @property
     def is_empty(self) -> bool:
-        """Nothing lies in it, and nothing is out."""
+        """Whether there is no message, unacknowledged ones included."""
         return not self.ready and not self.out
 
     @property
     def is_quorum(self) -> bool:
-        """They count how often a message was returned."""
+        """Whether it is a quorum queue, which counts how often a message was returned."""
         return self.arguments.get("x-queue-type") == "quorum"
 
     def push(self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> None:
-        """One more, behind the others."""
         self._places += 1
         self.ready.append(Message(self._places, exchange, routing_key, properties, body))
         self.serve()
 
     def give_back(self, messages: Iterable[Message], *, then_serve: bool = True) -> None:
-        """To where they were."""
+        """Returns messages to their places."""
         for message in messages:
             message.redelivered = True
             message.returns += 1
@@ -90,7 +89,7 @@ class MemoryQueue:
             self.serve()
 
     def serve(self) -> None:
-        """Gives what is ready to whoever has room."""
+        """Delivers ready messages to consumers with room."""
         while self.ready:
             consumer = self._next()
             if consumer is None:
@@ -101,13 +100,13 @@ class MemoryQueue:
         if self.arguments.get("x-single-active-consumer"):
             return next((it for it in self.consumers[:1] if it.has_room), None)
         free = next((it for it in self.consumers if it.has_room), None)
-        if free is not None:  # each in turn
+        if free is not None:  # in turn
             self.consumers.remove(free)
             self.consumers.append(free)
         return free
 
     def properties_of(self, message: Message) -> BasicProperties:
-        """As it is delivered: quorum queues say how often it was returned."""
+        """The properties as delivered: quorum queues add how often the message was returned."""
         if not self.is_quorum or not message.returns:
             return message.properties
         counted = BasicProperties()

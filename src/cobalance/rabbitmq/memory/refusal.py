@@ -1,8 +1,8 @@
-"""What RabbitMQ answers to what cannot be: a code, and words that clients read."""
+"""RabbitMQ's error replies: a code, and a text that clients parse."""
 
 
 class Refusal(Exception):
-    """Ends the channel on which it was asked."""
+    """Closes the channel of the refused request."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -10,17 +10,16 @@ class Refusal(Exception):
 
 
 def missing(kind: str, name: str) -> Refusal:
-    """There is no such queue or exchange."""
     return Refusal(404, f"NOT_FOUND - no {kind} '{name}' in vhost '/'")
 
 
 def not_implemented(what: str) -> Refusal:
-    """Only a real RabbitMQ does that."""
+    """Only a real RabbitMQ supports this."""
     return Refusal(540, f"NOT_IMPLEMENTED - memory:// has no {what}: test that with a RabbitMQ")
 
 
 def inequivalent(argument: str, queue: str, received: object, current: object) -> Refusal:
-    """It exists, declared otherwise."""
+    """The queue exists with another declaration."""
     return Refusal(
         406,
         f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue '{queue}' in vhost '/': received {_words(received)} but current is "

@@ -1,4 +1,4 @@
-"""The broker of one name: its thread, its port, and the ways in for tests."""
+"""The broker behind one name: its thread, its port, and access for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _brokers_lock = threading.Lock()
 
 
 class MemoryRabbitMQ:
-    """Listens on a free port of this machine, for as long as the process lives."""
+    """Listens on a free local port until the process ends."""
 
     def __init__(self) -> None:
         self.broker = Broker()
@@ -32,7 +32,7 @@ class MemoryRabbitMQ:
 
     @classmethod
     def named(cls, name: str) -> MemoryRabbitMQ:
-        """The one of that name in this process, which is made when it is first named."""
+        """The broker with this name in this process; it is created on first use."""
         with _brokers_lock:
             if name not in _brokers:
                 _brokers[name] = cls()
@@ -40,11 +40,11 @@ class MemoryRabbitMQ:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The AMQP URL it listens on."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
     def call(self, do: Callable[[Broker], T]) -> T:
-        """Looks at the broker, or changes it, between two methods of its clients. Any thread."""
+        """Inspects or changes the broker between two methods of its clients. Any thread."""
         done: Future[T] = Future()
 
         def run() -> None:
@@ -57,7 +57,7 @@ class MemoryRabbitMQ:
         return done.result()
 
     def shut_out(self, name: str) -> None:
-        """Ends the connections of that name without a farewell, and lets none of them in again."""
+        """Drops the connections with this name without closing them, and refuses new ones."""
 
         def shut_out(broker: Broker) -> None:
             broker.shut_out.add(name)
@@ -67,7 +67,7 @@ class MemoryRabbitMQ:
         self.call(shut_out)
 
     def let_in(self, name: str) -> None:
-        """Undoes that."""
+        """Undoes `shut_out`."""
         self.call(lambda broker: broker.shut_out.discard(name))
 
     def _run(self, listening: Future[int]) -> None:

@@ -1,1 +1,1 @@
-"""Topics, queues and messages as values: nothing here talks to a broker."""
+"""Topics, queues and messages as values; nothing here talks to a broker."""

@@ -1,21 +1,22 @@
-"""Messages of one partition, handed to the handler together."""
+"""Batches: several messages of one partition, handed to the handler together."""
 
 import attrs
 
 from cobalance.settings import between
 
 MOST_MESSAGES = 65_535
-"""No more are sent ahead."""
+"""The highest prefetch that AMQP allows."""
 
 MOST_WAIT_MS = 60_000
 
 
 @attrs.frozen
 class Batch:
-    """The handler gets a list of messages of one partition, oldest first: `most` of them, or fewer when no more came within the time.
+    """Hands the handler a list of messages of one partition, oldest first.
 
-    The list is acknowledged as a whole when the handler returns. When it failed as often as retries allow, its messages are handed
-    over one at a time, still as lists, so that only the one that fails is given up.
+    A list has `most` messages, or fewer if no more arrive within `within_ms`. It is acknowledged as a whole when the
+    handler returns. Once it has failed as often as the retries allow, its messages are handed over one at a time, still
+    as lists, so that only the failing one is given up.
     """
 
     most: int = attrs.field(default=100, validator=between(1, MOST_MESSAGES))

@@ -1,6 +1,6 @@
-"""What a publisher is given, as the bytes that AMQP sends: made on the caller's thread, so that what AMQP cannot hold is the caller's error.
+"""Encodes messages for AMQP on the caller's thread, so that the caller gets the error for what AMQP cannot hold.
 
-The message is then what it was when it was given, whatever becomes of the caller's headers.
+Later changes to the caller's headers do not affect the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Body = bytes | bytearray | memoryview | str
 MAX_NAME_BYTES = 255
 
 _DEPTH = 8
-"""Further down a value is not looked for: headers that hold themselves have no bottom."""
+"""How deep to search for the offending value: headers that contain themselves have no bottom."""
 
 _HOLDS = (
     "AMQP holds text, bytes, True and False, whole numbers of 64 bits, Decimals of up to nine digits, datetimes since 1970, None, and "
@@ -27,23 +27,23 @@ _HOLDS = (
 
 
 class Encoded(BasicProperties):
-    """Properties that pika sends as the bytes they are."""
+    """Properties that are already encoded; pika sends the bytes as they are."""
 
     def __init__(self, properties: BasicProperties) -> None:
         self._bytes = b"".join(properties.encode())
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self._bytes)
 
     def encode(self) -> list[bytes]:
-        """Pika puts something in front."""
+        """Called by pika, which adds the frame header."""
         return [self._bytes]
 
 
 def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | None) -> Encoded:
-    """The properties with these headers; raises UsageError for headers that AMQP cannot hold."""
+    """Encodes the properties with these headers; raises UsageError for headers that AMQP cannot hold."""
     if headers is not None and not isinstance(headers, Mapping):
         raise UsageError(f"the headers are an object of type {type(headers).__name__}: give a dictionary. {_HOLDS}.")
     properties.headers = dict(headers) if headers else None
@@ -51,16 +51,16 @@ def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | 
         return Encoded(properties)
     except Exception:  # noqa: BLE001 -- pika raises whatever its encoding trips over, RecursionError included
         unfit = _unfit("headers", properties.headers, _DEPTH)
-    raise UsageError(f"the {unfit}. {_HOLDS}.")  # Outside, since what pika says may quote the value.
+    raise UsageError(f"the {unfit}. {_HOLDS}.")  # Outside the except block: pika's message may quote the value.
 
 
 def encode_body(body: Body) -> bytes:
-    """Raises UsageError unless it is bytes of any kind or text."""
+    """Encodes a body; raises UsageError unless it is bytes-like or text."""
     return bytes(body) if isinstance(body, bytearray | memoryview) else encode_text("body", body)
 
 
 def encode_text(what: str, text: bytes | str) -> bytes:
-    """Raises UsageError unless it is bytes or text."""
+    """Encodes text as UTF-8; raises UsageError unless it is bytes or text."""
     encoded = text if isinstance(text, bytes) else _utf8(text)
     if encoded is None:
         raise UsageError(
@@ -70,18 +70,18 @@ def encode_text(what: str, text: bytes | str) -> bytes:
 
 
 def _unfit(path: str, value: Any, depth: int) -> str:
-    """Where the first value is that cannot be encoded, and what it is."""
+    """Describes the first value that cannot be encoded, and where it is."""
     if isinstance(value, dict) and (unfit_name := _unfit_name(path, value)):
         return unfit_name
     places = _places(value) if depth else ()
     at = next((at for at in places if not _fits(value[at])), None)
-    if at is None:  # It is the value itself, or how deep it goes.
+    if at is None:  # The value itself does not fit, or it is nested too deeply.
         return f"{path} is an object of type {type(value).__name__} that AMQP cannot hold"
     return _unfit(f"{path}[{at!r}]", value[at], depth - 1)
 
 
 def _places(value: Any) -> Iterable[Any]:
-    """What a list or a dictionary is indexed with."""
+    """The keys or indexes of a dictionary or list."""
     return value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
 
 

@@ -1,4 +1,4 @@
-"""What became of a message, for whoever looks; and failures at which nobody has looked, so that they are not lost in silence."""
+"""The outcomes of published messages, and a count of failures that nobody has checked."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from cobalance.errors import PublishFailed, ServerError
 
 
 class Outcome(Future[int]):
-    """The partition once the broker has the message for good; PublishFailed otherwise. Nobody can cancel it: the message may have been
-    sent.
+    """A future for the partition number, set once the broker has the message for good; PublishFailed otherwise.
+
+    It cannot be cancelled: the message may already have been sent.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.set_running_or_notify_cancel()
         self.unseen: Failures | None = None
-        """Where its failure is counted until somebody looks at it."""
+        """Counts this failure until someone looks at the outcome."""
         self.period = 0
 
     def result(self, timeout: float | None = None) -> int:
@@ -39,7 +40,7 @@ class Outcome(Future[int]):
 
 
 class Failures:
-    """Counts the failed messages at whose outcome nobody has looked; keeps none of them, since there may be many."""
+    """Counts failed messages whose outcome nobody has checked. It does not keep them: there may be many."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,20 +48,20 @@ class Failures:
         self._last: ServerError | None = None
 
     def add(self, outcome: Outcome, error: ServerError) -> None:
-        """It is about to be set."""
+        """Counts a failure; call this before setting it on the outcome."""
         with self._lock:
             self._count += 1
             self._last, outcome.unseen, outcome.period = error, self, self._period
 
     def remove(self, outcome: Outcome) -> None:
-        """Somebody has looked."""
+        """The outcome has been checked."""
         with self._lock:
             if outcome.unseen is not None and outcome.period == self._period:
                 self._count -= 1
             outcome.unseen = None
 
     def take(self) -> PublishFailed | None:
-        """What is to be said of them, once."""
+        """Returns one error for all unchecked failures, and starts counting again."""
         with self._lock:
             count, last, self._count, self._last = self._count, self._last, 0, None
             self._period += 1

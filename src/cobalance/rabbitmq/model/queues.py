@@ -1,4 +1,4 @@
-"""A queue as it was declared, and the broker-side guard that this gives it."""
+"""A queue as it was declared, and the guard at the broker that follows from the declaration."""
 
 import enum
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ Argument = str | int | bool
 
 
 class Guard(enum.Enum):
-    """What keeps two processes from consuming one queue at a time, should all else fail."""
+    """What prevents two processes from consuming one queue at the same time if everything else fails."""
 
     EXCLUSIVE = "exclusive"
-    """The consumer is exclusive: RabbitMQ refuses every other one. Classic queues only; others ignore the wish in silence."""
+    """The consumer is exclusive: RabbitMQ refuses any other. Classic queues only; others silently ignore the flag."""
     SINGLE_ACTIVE = "single active consumer"
-    """The queue serves one consumer at a time and keeps the others waiting; it must have been declared so."""
+    """The queue serves one consumer at a time and keeps the others waiting; it must have been declared that way."""
     NONE = "none"
     """Two consumers would share the messages."""
 
@@ -25,27 +25,27 @@ def _copy(arguments: Mapping[str, Argument]) -> dict[str, Argument]:
 
 @attrs.frozen
 class Queue:
-    """A queue's name and the declaration that RabbitMQ must find equivalent to its own before a guard counts as proven."""
+    """A queue's name and declaration. A guard only counts as proven once RabbitMQ accepts the declaration."""
 
     name: str
     arguments: Mapping[str, Argument] = attrs.field(factory=dict, converter=_copy)
-    """x-arguments; without an x-queue-type the queue is taken to be a classic one."""
+    """The x-arguments; without an x-queue-type, the queue is taken to be classic."""
     durable: bool = True
     auto_delete: bool = False
 
     @property
     def kind(self) -> str:
-        """classic, quorum or stream."""
+        """``"classic"``, ``"quorum"`` or ``"stream"``."""
         return str(self.arguments.get("x-queue-type", "classic"))
 
     @property
     def guard(self) -> Guard:
-        """The guard that a consumer of this queue has, given that the declaration is true."""
+        """The guard that a consumer of this queue has, provided that the declaration is correct."""
         if self.arguments.get("x-single-active-consumer") is True:
             return Guard.SINGLE_ACTIVE
         return Guard.EXCLUSIVE if self.kind == "classic" else Guard.NONE
 
     @property
     def declaration(self) -> dict[str, Argument]:
-        """The x-arguments to declare with: the type is always spelled out, since a virtual host may have a default of its own."""
+        """The x-arguments to declare with; the type is explicit, since a virtual host may set another default."""
         return {"x-queue-type": self.kind, **self.arguments}

@@ -28,23 +28,26 @@ def _positive(_: object, attribute: attrs.Attribute[int | None], value: int | No
 
 @attrs.frozen(kw_only=True)
 class Retention:
-    """RabbitMQ drops the oldest segment of a stream when it is too old, or the stream too long; without limits it keeps everything."""
+    """How long a stream keeps messages, by age and size. Without limits it keeps everything.
+
+    RabbitMQ drops the oldest segment when it is too old or the stream is too large.
+    """
 
     max_age: str | None = attrs.field(default=None, validator=_valid_age)
-    """``7D``, ``12h``, ``30m`` …"""
+    """Such as ``7D``, ``12h`` or ``30m``."""
     max_bytes: int | None = attrs.field(default=None, validator=_positive)
     segment_bytes: int | None = attrs.field(default=None, validator=_positive)
-    """Size of a segment, the unit that is dropped; the newest one never is. RabbitMQ's own is 500 MB."""
+    """Size of a segment, the unit that is dropped; the newest one never is. RabbitMQ's default is 500 MB."""
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """The x-arguments."""
+        """The x-arguments for the declaration."""
         limits = {AGE: self.max_age, BYTES: self.max_bytes, SEGMENT: self.segment_bytes}
         return {name: value for name, value in limits.items() if value is not None}
 
     @classmethod
     def read(cls, arguments: Mapping[str, Argument]) -> Self:
-        """From a stream's x-arguments."""
+        """Reads the limits from a stream's x-arguments."""
         age, size, segment = (arguments.get(name) for name in (AGE, BYTES, SEGMENT))
         return cls(
             max_age=None if age is None else str(age),

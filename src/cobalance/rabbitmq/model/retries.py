@@ -1,4 +1,7 @@
-"""How often, and how soon, a message whose handler failed is tried again: by this member, since given back it would come out of order."""
+"""How often and how soon a failed message is tried again.
+
+The same member retries it: if it were returned to the queue, it would come out of order.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,28 @@ MOST_DELAY_MS = 3_600_000
 
 @attrs.frozen
 class Retries:
-    """Tries beyond the first one, and the pauses before them: each `factor` times the one before, up to a limit.
+    """Retries after the first try, and the pauses between them: each is `factor` times the previous one, up to a limit.
 
-    A pause ends at once when the partition is asked back, and the message goes to the next holder.
+    A pause ends at once when the partition is revoked; the next holder then gets the message.
 
-    ``mode="in_place"``: the whole partition waits. ``mode="park"``: the message waits by itself, unacknowledged, and what is behind it goes
-    on; with ``key``, what has the same key waits behind it, so that order holds within each key. When the partition is asked back, or the process
-    dies, exactly what waits comes again, in its order. Up to ``prefetch`` messages of a partition wait so, and then the partition does. The
-    pauses must be shorter than RabbitMQ's ``consumer_timeout``. Not for streams and batches.
+    ``mode="in_place"``: the whole partition waits. ``mode="park"``: only the failed message waits, unacknowledged,
+    while later ones are processed; with ``key``, messages with the same key wait behind it, so that order holds within
+    each key. If the partition is revoked or the process dies, exactly the waiting messages are redelivered, in order.
+    Up to ``prefetch`` messages of a partition can wait; beyond that, the partition does. The pauses must be shorter
+    than RabbitMQ's ``consumer_timeout``. Not available for streams and batches.
     """
 
     most: int = attrs.field(default=3, validator=between(0, 1_000_000_000))
-    """0: a message that fails once is given up."""
+    """With 0, a message is given up the first time it fails."""
     first_ms: int = attrs.field(default=100, validator=between(0, MOST_DELAY_MS), kw_only=True)
     last_ms: int = attrs.field(default=5_000, validator=between(0, MOST_DELAY_MS), kw_only=True)
-    """No pause is longer."""
+    """The longest pause."""
     factor: float = attrs.field(default=2.0, validator=number_between(1, 1_000), kw_only=True)
     mode: Mode = attrs.field(default="in_place", kw_only=True)
     key: Callable[[Delivery], Hashable] | None = attrs.field(default=None, kw_only=True)
-    """What order matters within, such as ``lambda delivery: delivery.headers["customer"]``. Without it, parking gives order up."""
+    """Order holds among messages with the same key, e.g. ``lambda delivery: delivery.headers["customer"]``. Without a
+    key, parking gives up order.
+    """
 
     def __attrs_post_init__(self) -> None:
         if self.last_ms < self.first_ms:
@@ -50,14 +56,14 @@ class Retries:
 
     @property
     def parks(self) -> bool:
-        """Whether a message waits by itself."""
+        """Whether a failed message waits on its own."""
         return self.mode == "park"
 
     def key_of(self, delivery: Delivery) -> Hashable:
-        """Messages with the same wait for each other.
+        """Returns the key; messages with the same key wait for each other.
 
         Raises:
-            UsageError: the program's function has failed.
+            UsageError: the user's key function failed.
         """
         if self.key is None:
             return delivery.delivery_tag
@@ -69,7 +75,7 @@ class Retries:
         return key
 
     def delay_ms(self, failures: int) -> float:
-        """The pause after the so-manieth failure, counted from 1."""
+        """Returns the pause after the given failure, counted from 1."""
         try:
             return min(self.first_ms * self.factor ** (failures - 1), self.last_ms)
         except OverflowError:

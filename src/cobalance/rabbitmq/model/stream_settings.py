@@ -1,4 +1,4 @@
-"""Where a group begins in a stream, when its offsets are committed, and whether RabbitMQ guards it: the user's choices."""
+"""Settings for streams: where a group starts, when it commits offsets, and whether RabbitMQ guards the stream."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from cobalance.settings import between, flag, number_between
 
 Place = Literal["first", "last", "next"]
 Start = Place | int | datetime
-"""Where reading begins.
+"""Where reading starts.
 
-``"first"``: the oldest message there is. ``"last"``: RabbitMQ's, the chunk in which the last message lies, so a few before it may
-come, too. ``"next"``: what is published from now on (Kafka's *latest*). A number: the message with that offset, or the nearest
-there is. A time, with a time zone: the chunk that RabbitMQ wrote then, or next; a few messages from before may come, too.
+``"first"``: the oldest message. ``"last"``: as RabbitMQ defines it, the chunk that holds the last message, so a few
+earlier messages may come, too. ``"next"``: only what is published from now on (Kafka's *latest*). A number: the message
+with that offset, or the nearest one. A time with a time zone: the chunk that RabbitMQ wrote at that time, or the next
+one; a few earlier messages may come, too.
 """
 
 UnknownOffset = Literal["stop", "first"]
 
 
 def check_start(value: object) -> None:
-    """Raises UsageError unless it is a start."""
+    """Raises UsageError unless the value is a valid start."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(f"The time {value} to start at has no time zone: give one, e.g. datetime.now(UTC).")
@@ -44,36 +45,44 @@ def _valid_policy(_: object, __: object, value: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class StreamSettings:
-    """How a consumer group treats streams. All members should agree; each goes by its own.
+    """How a consumer group reads streams. All members should use the same settings; each follows its own.
 
-    The committed offset is that of the last message processed without a gap before it: whoever comes next begins at committed + 1.
-    It is kept in Redis, under the tenure's fencing token, and never falls but by ``cobalance group reset-offsets``.
+    The committed offset is that of the last message processed with no gap before it; the next holder starts at
+    committed + 1. It is kept in Redis under the tenure's fencing token, and only ``cobalance group reset-offsets``
+    lowers it.
     """
 
     start: Start = attrs.field(default="first", validator=_valid_start)
-    """Where a partition begins in which the group has never committed anything. What that means is looked up and committed once, so
-    that no later holder decides it anew."""
+    """Where to start in a partition without any committed offset. It is resolved to an offset and committed once, so
+    that later holders do not resolve it again.
+    """
 
     on_unknown_offset: UnknownOffset | None = attrs.field(default=None, validator=_valid_policy)
-    """What to do when no offset is known though there may have been one: Redis has lost data since the group began to read, which RabbitMQ
-    remembers (an exchange ``cobalance.read.…`` for each stream that a group reads; without the permission to declare it, only
-    ``cobalance group create`` says that a group is new; it goes with the stream, if the user may write to that, and with
-    ``cobalance group delete``), or a stream of the group was removed for more than a week, after which
-    its offset is forgotten; and when messages that were not read are gone from the stream.
-    ``"stop"`` halts the partition (OffsetUnknown) until an operator has said where to go on, ``"first"`` goes on at the oldest message
-    there is. Not given, it is ``"first"`` if that is where to start, else ``"stop"``."""
+    """What to do when the offset is unknown although one may have existed.
+
+    That is the case when Redis has lost data since the group began to read, or when the stream was removed from the
+    group for more than a week, after which its offset is forgotten; and when unread messages are gone from the stream.
+    RabbitMQ remembers that the group has read: an exchange ``cobalance.read.…`` for each stream that a group reads. It
+    is removed with the stream, if the user may write to the stream, and by ``cobalance group delete``. Without the
+    permission to declare it, only ``cobalance group create`` shows that a group is new.
+
+    ``"stop"`` halts the partition (OffsetUnknown) until an operator chooses where to continue; ``"first"`` continues at
+    the oldest message. The default is ``"first"`` if ``start`` is, else ``"stop"``.
+    """
 
     commit_every: int = attrs.field(default=500, validator=between(1, 1_000_000_000))
-    """A commit is sent when so many more messages are processed …"""
+    """Commit after this many processed messages …"""
 
     commit_interval_ms: float = attrs.field(default=1_000.0, validator=number_between(0.1, 86_400_000))
-    """… or so long after the first of them; and always with the release."""
+    """… or this long after the first of them, whichever comes first; and always on release."""
 
     lock: bool = attrs.field(default=False, validator=flag)
-    """Holds the exclusive queue ``lock.<stream>`` while consuming. RabbitMQ gives that to one connection at a time, so the stream counts
-    as guarded: who is cut off from Redis alone goes on. It takes the permission to configure queues of that name."""
+    """Hold the exclusive queue ``lock.<stream>`` while consuming. RabbitMQ grants it to one connection at a time, so
+    the stream counts as guarded: a member that is cut off from Redis alone goes on. Needs the permission to configure
+    queues of that name.
+    """
 
     @property
     def stops_on_unknown_offset(self) -> bool:
-        """The policy, with its default."""
+        """The policy, with its default resolved."""
         return (self.on_unknown_offset or ("first" if self.start == "first" else "stop")) == "stop"

@@ -1,4 +1,4 @@
-"""A topic: N partition queues behind one exchange, and where each key goes."""
+"""A topic: N partition queues behind one exchange, and the mapping from keys to partitions."""
 
 import re
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.retention import Retention
 
 MAX_PARTITIONS = 2_000
-"""One channel a partition, and RabbitMQ grants 2,047 channels a connection."""
+"""Each partition needs a channel, and RabbitMQ allows 2,047 channels per connection."""
 
 QueueType = Literal["classic", "quorum", "stream"]
 
@@ -24,7 +24,7 @@ def _valid_name(_: object, __: object, value: str) -> None:
 
 
 def _valid_partitions(_: object, __: object, value: int) -> None:
-    if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:  # a bool is no number here
+    if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:  # a bool is not a number here
         raise UsageError(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {value!r}.")
 
 
@@ -35,27 +35,31 @@ def _valid_queue_type(_: object, __: object, value: str) -> None:
 
 @attrs.frozen
 class Topic:
-    """A direct exchange and its partition queues `name-0` … `name-(N-1)`, all durable; the routing key is the partition's number.
+    """A direct exchange and its partition queues `name-0` … `name-(N-1)`, all durable.
 
-    Choose four to eight times as many partitions as processes are expected: growing a topic (`grow_topic`) moves almost every key,
-    and pauses the topic until what it held before is processed.
-    Messages that a handler rejects, and on quorum queues those delivered `delivery_limit` times in vain, go to the queue
-    `name.dead`.
+    The routing key is the partition number.
+
+    Choose four to eight times as many partitions as you expect processes: growing a topic (`grow_topic`) moves almost
+    every key, and pauses the topic until everything it held before is processed.
+
+    Messages that a handler rejects go to the queue `name.dead`; so do, on quorum queues, those delivered
+    `delivery_limit` times without success.
     """
 
     name: str = attrs.field(validator=_valid_name)
     partitions: int = attrs.field(validator=_valid_partitions)
     queue_type: QueueType = attrs.field(default="classic", validator=_valid_queue_type)
-    """classic: one node, fastest. quorum: replicated; guarded by a single active consumer. stream: replicated, and read by offsets as often
-    as anybody likes; nothing is dead-lettered."""
+    """classic: one node, fastest. quorum: replicated; guarded by a single active consumer. stream: replicated, can be
+    read by offset any number of times; nothing is dead-lettered.
+    """
     delivery_limit: int = 20
-    """Quorum queues only: how often a message is tried before it is dead-lettered."""
+    """Quorum queues only: how often a message is delivered before it is dead-lettered."""
     dead_letter: bool = True
-    """Without it, messages cannot be rejected."""
+    """Whether there is a dead-letter queue. Without one, messages cannot be rejected."""
     retention: Retention = attrs.field(factory=Retention)
     """Streams only: how long messages are kept."""
     layout: int = attrs.field(default=1, kw_only=True)
-    """1 when it was created, one more each time it was grown. Leave it out: it is read from RabbitMQ."""
+    """1 when created, one more each time the topic was grown. Leave it out: it is read from RabbitMQ."""
 
     def __attrs_post_init__(self) -> None:
         if self.retention.arguments and self.queue_type != "stream":
@@ -65,45 +69,45 @@ class Topic:
 
     @property
     def prefix(self) -> str:
-        """What the names of the layout's queues begin with."""
+        """The prefix of the layout's queue names."""
         return self.name if self.layout == 1 else self.marker
 
     def for_group(self, group: str) -> "Topic":
-        """What this group has of the topic, if ``create_topic(…, group=…)`` has made it queues of its own: all messages once more."""
+        """Returns the group's own copy of the topic, if ``create_topic(…, group=…)`` made it: it gets every message."""
         return attrs.evolve(self, name=f"{self.name}@{validate_name('group', group)}", layout=1)
 
     @property
     def marker(self) -> str:
-        """The exchange that exists from the moment on at which the layout is complete and open. Nothing is published to it."""
+        """The exchange that marks the layout as complete and open by existing. Nothing is published to it."""
         return f"{self.name}.v{self.layout}"
 
     @property
     def size_marker(self) -> str:
-        """The exchange that says how many partitions the layout was opened with."""
+        """The exchange whose name records the number of partitions that the layout was opened with."""
         return f"{self.marker}.{self.partitions}"
 
     @property
     def queues(self) -> tuple[Queue, ...]:
-        """The partition queues, in order."""
+        """The partition queues, by partition number."""
         return tuple(Queue(name, self._arguments()) for name in self.queue_names)
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """The names of the partition queues, in order."""
+        """The names of the partition queues, by partition number."""
         return tuple(f"{self.prefix}-{partition}" for partition in range(self.partitions))
 
     @property
     def dead_letter_queue(self) -> Queue | None:
-        """Where rejected messages end up; None when they are dropped."""
+        """The queue for rejected messages; None if they are dropped."""
         dead_letters = self.dead_letter and self.queue_type != "stream"
         return Queue(f"{self.name}.dead", {"x-queue-type": self.queue_type}) if dead_letters else None
 
     def routing_key(self, partition: int) -> str:
-        """What a message for this partition is published with."""
+        """Returns the routing key for a partition."""
         return str(partition) if self.layout == 1 else f"v{self.layout}.{partition}"
 
     def partition_of(self, key: bytes | str) -> int:
-        """The partition of a key; see `cobalance.rabbitmq.model.hashing`."""
+        """Returns the partition of a key; see `cobalance.rabbitmq.model.hashing`."""
         return partition_of(key, self.partitions)
 
     def _arguments(self) -> dict[str, Argument]:
@@ -113,6 +117,6 @@ class Topic:
         if self.queue_type == "quorum":
             arguments |= {"x-single-active-consumer": True, "x-delivery-limit": self.delivery_limit}
         if self.dead_letter:
-            # The default exchange leads to the queue of that name: one thing less to declare, bind and lose.
+            # The default exchange routes to the queue by name: one thing less to declare, bind and lose.
             arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{self.name}.dead"}
         return arguments

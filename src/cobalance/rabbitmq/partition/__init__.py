@@ -1,1 +1,1 @@
-"""Consuming one queue for one tenure."""
+"""Consuming one queue during one tenure."""

@@ -1,4 +1,4 @@
-"""When the messages of one tenure came, as far as they are not acknowledged: to a tenth of a second, at next to no cost a message."""
+"""Arrival times of a tenure's unacknowledged messages, to a tenth of a second, at almost no cost."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ STEP_MS = 100
 
 
 class Arrivals:
-    """Messages count 1, 2, 3 … in the order in which they come and are acknowledged. Not thread-safe."""
+    """Messages are numbered 1, 2, 3 … in order of arrival and acknowledgement. Not thread-safe."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, int]] = deque()
-        """The first message of each step, and when it came."""
+        """The first message of each step, and when it arrived."""
 
     def note(self, number: int, acknowledged: int, now: int) -> None:
-        """This message came."""
+        """Records an arrival."""
         if self._marks and now - self._marks[-1][1] < STEP_MS:
             return
         self._marks.append((number, now))
         self._forget(acknowledged)
 
     def since(self, acknowledged: int) -> int | None:
-        """When the first message came that is not acknowledged."""
+        """When the first unacknowledged message arrived."""
         self._forget(acknowledged)
         return self._marks[0][1] if self._marks else None
 

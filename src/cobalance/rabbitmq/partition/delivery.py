@@ -1,4 +1,4 @@
-"""One message as a handler sees it."""
+"""A message as a handler sees it."""
 
 from collections.abc import Mapping
 from typing import Any, Self, cast
@@ -11,12 +11,12 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 
 ROUTING_KEY, EXCHANGE = "x-cobalance-routing-key", "x-cobalance-exchange"
-"""What a message was published with; headers of dead letters, and of those that were sent back to their queue."""
+"""Headers that keep the original routing key and exchange of dead letters and of messages sent back to their queue."""
 
 
 @attrs.frozen
 class Tenure:
-    """One process's hold on one queue: it ends when the queue moves on, and its token never comes back."""
+    """One process's hold on one queue. It ends when the queue moves; its token is never used again."""
 
     queue: str
     token: int
@@ -29,11 +29,11 @@ class Delivery:
 
     tenure: Tenure
     method: Basic.Deliver = attrs.field(repr=False)
-    """pika's own view of the delivery, for callbacks written for pika."""
+    """pika's own method frame, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
     _drafts: Drafts = attrs.field(factory=Drafts, repr=False)
-    """Replies of its consumer, until they are sent."""
+    """Replies, until its consumer sends them."""
 
     @classmethod
     def fake(
@@ -47,8 +47,10 @@ class Delivery:
         redelivered: bool = False,
         **properties: Any,
     ) -> Self:
-        """One for tests of handlers, without a server: as it would come out of a topic (one partition, unless it is given) into which it was
-        published with this key. The other properties are pika's, such as ``message_id``.
+        """Builds a delivery for tests of handlers, without a server.
+
+        It looks as if published with this key to a topic, which has one partition unless `topic` is given. Other
+        properties are pika's, such as ``message_id``.
         """
         topic = topic or Topic("fake", 1)
         partition = topic.partition_of(key)
@@ -57,23 +59,25 @@ class Delivery:
         return cls(Tenure(topic.queue_names[partition], token), method, made, encode_body(body))
 
     def reply(self, body: Body, headers: Mapping[str, Any] | None = None, *, content_type: str | None = None) -> None:
-        """Answers a request: to the queue that its ``reply_to`` names, with its ``correlation_id`` (or message id, if it has none).
+        """Answers a request, in the queue named by its ``reply_to``.
 
-        The reply is sent when the handler is through, or the message is acknowledged by hand; the request is acknowledged once RabbitMQ
-        has confirmed the reply. So a request that comes again may be answered again, but none goes unanswered. A handler that fails sends
-        nothing, and of several replies the last one is sent. If the queue is gone, nobody waits any more: that is logged, and the request
-        is acknowledged.
+        The reply has the request's ``correlation_id``, or its message id, if it has none.
 
-        What another thread or task is to answer later takes ``ack="manual"``: there it replies first, and acknowledges then.
+        The reply is sent when the handler returns, or the message is acknowledged manually; the request is acknowledged
+        once RabbitMQ has confirmed the reply. So a redelivered request may be answered again, but none goes unanswered.
+        A handler that fails sends nothing; of several replies only the last is sent. If the queue is gone, no one waits
+        for the answer: that is logged, and the request is acknowledged.
+
+        To answer later from another thread or task, use ``ack="manual"``: reply there first, then acknowledge.
 
         Raises:
-            UsageError: the message has no ``reply_to``, or the reply is nothing that AMQP can hold; or it comes too late, since the
-                handler has returned, or the message was acknowledged or taken away.
+            UsageError: the message has no ``reply_to``, AMQP cannot hold the reply, or it is too late: the handler has
+                returned, or the message was acknowledged or taken away.
         """
         self._drafts.put(self.delivery_tag, Reply.make(self.properties, body, headers, content_type))
 
     def forget_reply(self) -> None:
-        """Its handler has failed."""
+        """Drops the reply of a handler that has failed."""
         self._drafts.take(self.delivery_tag)
 
     @property
@@ -83,7 +87,7 @@ class Delivery:
 
     @property
     def token(self) -> int:
-        """The fencing token to write next to every side effect, so that a late holder's writes can be told."""
+        """The fencing token. Store it with every side effect, so that a late holder's writes can be recognized."""
         return self.tenure.token
 
     @property
@@ -93,12 +97,12 @@ class Delivery:
 
     @property
     def redelivered(self) -> bool:
-        """The broker has handed it out before; whether a handler saw it then is unknown."""
+        """Whether the broker has delivered it before; a handler may or may not have seen it then."""
         return bool(self.method.redelivered)
 
     @property
     def earlier_tries(self) -> int | None:
-        """How often a quorum queue has delivered it in vain before; None on queues that do not count."""
+        """How often a quorum queue has delivered it without success; None for queues that do not count."""
         return cast("int | None", self.headers.get("x-delivery-count"))
 
     @property
@@ -113,11 +117,11 @@ class Delivery:
 
     @property
     def offset(self) -> int | None:
-        """The message's place in its stream; None in a queue. Offsets rise, though not every number is that of a message."""
+        """The message's offset in its stream; None in a queue. Offsets rise, but may have gaps."""
         offset = self.headers.get("x-stream-offset")
         return None if offset is None else int(offset)
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The message's headers; empty when it has none."""
+        """The message's headers; empty if it has none."""
         return self.properties.headers or {}

@@ -1,4 +1,4 @@
-"""Room for a bounded number of unfinished messages, in one partition and in the whole process."""
+"""Bounds the number of unfinished messages, per partition and per process."""
 
 import threading
 from collections import deque
@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 
 class Room:
-    """So many messages at a time. Who finds too little room waits in line, first come, first served. Any thread."""
+    """A bounded number of messages at a time. Waiters are served first come, first served. Any thread."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -16,7 +16,7 @@ class Room:
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     def enter(self, count: int) -> Future[None]:
-        """Done when there is room for so many more."""
+        """Returns a future that is done when there is room for `count` more."""
         turn: Future[None] = Future()
         with self._lock:
             self._waiting.append((count, turn))
@@ -24,15 +24,15 @@ class Room:
         return turn
 
     def leave(self, count: int) -> None:
-        """So many are finished."""
+        """Frees the room of `count` finished messages."""
         with self._lock:
             self._free += count
         self._let_in()
 
     def give_up(self, count: int, turn: Future[None]) -> None:
-        """Stops waiting; room that came in the meantime is given back."""
+        """Stops waiting; room granted in the meantime is returned."""
         if turn.cancel():
-            self._let_in()  # It may have kept smaller ones waiting behind it.
+            self._let_in()  # It may have held up smaller requests behind it.
         else:
             self.leave(count)
 
@@ -49,7 +49,7 @@ class Room:
 
 
 class Share:
-    """What one tenure occupies of its partition's room and of the process's. The event loop enters, any thread leaves."""
+    """A tenure's share of its partition's room and of the process's. The event loop enters; any thread leaves."""
 
     def __init__(self, per_partition: int | None, process: Room | None) -> None:
         self._rooms = [*([Room(per_partition)] if per_partition else []), *([process] if process else [])]
@@ -58,11 +58,10 @@ class Share:
 
     @property
     def limited(self) -> bool:
-        """Whether there is any limit."""
         return bool(self._rooms)
 
     def turns(self, count: int) -> "list[Turn]":
-        """Turns to be waited for one after the other, before so many messages are handed to a handler."""
+        """The turns to wait for, one after the other, before this many messages are handed to a handler."""
         return [Turn(room, count) for room in self._rooms]
 
     def entered(self, count: int) -> None:
@@ -71,7 +70,7 @@ class Share:
             self._occupied += count
 
     def leave(self, count: int | None = None) -> None:
-        """So many messages are finished, or all that there are: what is left of a lost channel comes again."""
+        """Frees the room of `count` messages, or of all: what is left of a lost channel is redelivered."""
         with self._lock:
             count = self._occupied if count is None else min(count, self._occupied)
             self._occupied -= count
@@ -80,7 +79,7 @@ class Share:
 
 
 class Turn:
-    """A place in the line of one room."""
+    """A place in the queue for one room."""
 
     def __init__(self, room: Room, count: int) -> None:
         self._room, self._count = room, count
@@ -93,11 +92,11 @@ class Turn:
 
     @property
     def has_come(self) -> bool:
-        """There is room."""
+        """Whether there is room."""
         return self._future is not None and self._future.done()
 
     def give_up(self) -> None:
-        """Stops waiting, or gives back the room."""
+        """Stops waiting, or returns the room."""
         if self._future is not None:
             self._room.give_up(self._count, self._future)
             self._future = None

@@ -1,4 +1,4 @@
-"""Consuming one queue for one tenure: from the grant to the CloseOk that lets the next holder in.
+"""Consumes one queue during one tenure: from the grant to the CloseOk that lets the next holder in.
 
     IDLE ──start──▶ OPENING ──consume-ok──▶ CONSUMING ──close──▶ CLOSING ──close-ok──▶ ENDED
                      │   ▲                                           ▲
@@ -6,8 +6,8 @@
                      ▼   │                                           │
                     WAITING ─────────────── close ───────────────────┘
 
-A channel that the broker closed, a consumer that it cancelled or a lost connection leads to ENDED from every state. A consumer is
-made for one tenure and never used again.
+A channel closed by the broker, a cancelled consumer or a lost connection leads to ENDED from every state. A consumer
+serves one tenure and is never reused.
 """
 
 import enum
@@ -38,38 +38,39 @@ LAST_RETRY_MS = 1_000.0
 
 
 class State(enum.Enum):
-    """Where a tenure stands with the broker."""
+    """The state of a tenure at the broker."""
 
     IDLE = "idle"
     """Not started."""
     OPENING = "opening"
-    """The channel, the proof of the guard and the subscription are under way."""
+    """The channel, the proof of the guard and the subscription are in progress."""
     WAITING = "waiting for the broker"
-    """Another consumer holds the queue exclusively; tried again with growing pauses until it lets go or the tenure is closed."""
+    """Another consumer holds the queue exclusively; retried at growing intervals until it is free or we close."""
     CONSUMING = "consuming"
-    """Subscribed. On a single-active-consumer queue that does not mean that messages flow: an older consumer may be the active one."""
+    """Subscribed. With a single active consumer, messages need not flow: an older one may be active."""
     CLOSING = "closing"
-    """Channel.Close is on its way; no ack leaves any more."""
+    """Channel.Close has been sent; no more acks are sent."""
     ENDED = "ended"
-    """The channel is gone, and with it every unacknowledged message, back to the queue."""
+    """The channel is gone, and every unacknowledged message is back in the queue."""
 
 
 @attrs.frozen
 class Event:
-    """What happened to a tenure at the broker, told on the I/O thread."""
+    """A change of a tenure at the broker, reported on the I/O thread."""
 
     state: State
-    """WAITING, CONSUMING, or ENDED without our having asked for it."""
+    """WAITING, CONSUMING, or an ENDED that we did not ask for."""
     error: CobalanceError | None = None
-    """Why, unless it is CONSUMING."""
+    """The reason, unless it is CONSUMING."""
 
 
 class PartitionConsumer:
-    """One queue for one tenure, on its own channel. Every public method may be called from any thread.
+    """One queue for one tenure, on its own channel. Public methods may be called from any thread.
 
-    `on_ready()` is called when messages or the right to take them arrive, once after each empty `take`; it runs on the I/O thread
-    (or in `resume`) and must not block. `on_event` tells of WAITING, CONSUMING and an end that nobody asked for. Acks leave when
-    `ack_every` messages are finished, or `ack_interval_ms` later, and always before the channel is closed.
+    `on_ready()` is called when messages or the right to take them arrive, once after each empty `take`; it runs on the
+    I/O thread (or in `resume`) and must not block. `on_event` reports WAITING, CONSUMING and an unrequested end. Acks
+    are sent when `ack_every` messages are finished, or after `ack_interval_ms`, and always before the channel is
+    closed.
     """
 
     def __init__(
@@ -97,23 +98,21 @@ class PartitionConsumer:
         self.closed: Future[Progress] = Future()
         """Done when the tenure has ended: with its progress if CloseOk came, else with the error that ended it."""
         for promise in (self.drained, self.closed):
-            promise.set_running_or_notify_cancel()  # A waiter that gives up must not cancel it for the others.
+            promise.set_running_or_notify_cancel()  # A waiter that gives up must not cancel it for others.
         self._connection, self._on_ready, self._on_event = connection, on_ready, on_event
-        # An ack that waits for more messages than the broker will send would wait for its timer each time.
+        # An ack that waits for more messages than the broker will send would always wait for its timer.
         self._prefetch, self._ack_interval_ms = prefetch, ack_interval_ms
         self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
         self._acks_ahead_at_close = acks_ahead_at_close
-        self._lock = threading.Lock()  # Guards the tracker and the flags below; never held while calling out.
+        self._lock = threading.Lock()  # guards the tracker and the flags below; never held while calling out
         self._drafts = Drafts(self._lock, self._may_answer)
         self._buffer: deque[Delivery] = deque()
         self._arrivals = Arrivals()
         self._armed = False
-        self._halting: CobalanceError | None = (
-            None  # Nothing more is taken; it ends with this once all that came before is finished.
-        )
+        self._halting: CobalanceError | None = None  # takes no more, and ends with this once all before it is finished
         self._paused = False
         self._draining = False
-        self._told_drained = False
+        self._reported_drained = False
         self._flush_due = False
         self._ticking = False
         self._retry_ms = FIRST_RETRY_MS
@@ -121,13 +120,13 @@ class PartitionConsumer:
 
     @property
     def progress(self) -> Progress:
-        """Messages handed out, and messages that the broker has been told about."""
+        """Messages handed out and acknowledged."""
         with self._lock:
             return self._acks.progress
 
     @property
     def in_flight(self) -> InFlight:
-        """Messages that RabbitMQ has sent, and of whose end it has not been told."""
+        """Messages that RabbitMQ has sent and that are not acknowledged, and the age of the oldest."""
         with self._lock:
             acknowledged = self._acks.progress.committed
             messages = self._acks.delivered + len(self._buffer) - acknowledged
@@ -150,12 +149,12 @@ class PartitionConsumer:
             self._end(channel_lost(self.queue.name, "the connection to RabbitMQ is gone"))
 
     def take(self, most: int = 1_000_000) -> list[Delivery]:
-        """The next messages, oldest first; none when there are none, or while paused, drained or ended.
+        """Returns the next messages, oldest first; none if there are none, or while paused, drained or ended.
 
-        Nothing taken means that `on_ready` will be called when there is something.
+        After an empty result, `on_ready` is called when there is something.
         """
         with self._lock:
-            self._armed = True  # Before looking: what arrives from here on either is seen now or calls `on_ready`.
+            self._armed = True  # Before looking: what arrives from here on is either seen now or calls `on_ready`.
             count = 0 if self._paused else min(most, len(self._buffer))
             if count:
                 self._armed = False
@@ -166,7 +165,7 @@ class PartitionConsumer:
         return taken
 
     def give_back(self, count: int) -> None:
-        """The last `count` messages that were taken have not been begun, and will not be: the close returns them to the queue."""
+        """The last `count` messages taken were not begun and will not be: the close returns them to the queue."""
         with self._lock:
             self._draining = True
             self._buffer.clear()
@@ -174,7 +173,10 @@ class PartitionConsumer:
         self._report_drained()
 
     def done(self, delivery: Delivery) -> Reply | None:
-        """The message was processed: acknowledge it, together with its elders; unless a reply to it is to be sent before, which is returned."""
+        """Marks the message as processed, or returns the reply that has to be sent first.
+
+        It is acknowledged together with older ones.
+        """
         replies: list[Reply] = []
 
         def settle(tag: int) -> bool:
@@ -189,23 +191,23 @@ class PartitionConsumer:
         return replies[0] if replies else None
 
     def reject(self, delivery: Delivery) -> None:
-        """RabbitMQ's own, unconfirmed: the queue's dead-letter target gets the message, or nobody where there is none."""
+        """Uses RabbitMQ's unconfirmed reject: the message is dead-lettered, or dropped if there is no target."""
         self._settle(delivery, self._acks.reject)
 
     def leave(self, delivery: Delivery) -> None:
-        """The message is being sent to the dead letters, and not settled before `gone` or `keep`."""
+        """The message is being sent to the dead letters, and is settled by `gone` or `keep`."""
         self._settle(delivery, self._acks.leave)
 
     def gone(self, delivery: Delivery) -> None:
-        """The dead letters have it: acknowledge it."""
+        """The dead letters have the message: acknowledge it."""
         self._settle(delivery, self._acks.gone)
 
     def keep(self, delivery: Delivery) -> None:
-        """They could not be sent it: it comes again after the close, and what is behind it, too."""
+        """The dead letters do not have it: it is redelivered after the close, with everything behind it."""
         self._settle(delivery, self._acks.keep)
 
     def put_back(self, delivery: Delivery) -> None:
-        """The message is to be tried again by whoever is next: it comes again after the close."""
+        """Has the message redelivered after the close, for the next holder to retry."""
         self.leave(delivery)
         self.keep(delivery)
 
@@ -214,19 +216,18 @@ class PartitionConsumer:
         self._connection.submit(self._flush)
 
     def pause(self) -> None:
-        """`take` returns nothing until `resume`. The subscription stays; at most `prefetch` messages wait here."""
+        """Makes `take` return nothing until `resume`. The subscription stays; at most `prefetch` messages wait here."""
         self._paused = True
 
     def resume(self) -> None:
-        """Undoes `pause`."""
         self._paused = False
         self._on_ready()
 
     def drain(self, *, finish_buffer: bool = False) -> Future[None]:
         """Stops dispatch: only what was taken, and with `finish_buffer` what has arrived, is still to be finished.
 
-        Acks are held back from here until the close, or each would bring messages that only go back again with a higher
-        delivery count.
+        Acks are held back from here until the close: each would bring more messages, which would only be returned with
+        a higher delivery count.
         """
         with self._lock:
             first, self._draining = not self._draining, True
@@ -238,10 +239,11 @@ class PartitionConsumer:
         return self.drained
 
     def release(self) -> Future[Progress]:
-        """Drains unless that was begun before, then flushes the acks, closes the channel and nothing but the channel.
+        """Drains, if not begun already, then flushes the acks and closes the channel and nothing but the channel.
 
-        Done when CloseOk has come: whatever was acked is settled at the broker, everything else is back in its place in the
-        queue, and the next holder may come. Fails with ChannelLost when the channel ended otherwise: which acks arrived is then unknown.
+        The result is done on CloseOk: whatever was acked is settled at the broker, everything else is back in its place
+        in the queue, and the next holder may come. Fails with ChannelLost if the channel ended otherwise: which acks
+        arrived is then unknown.
         """
         if not self._draining:
             self.drain()
@@ -249,7 +251,7 @@ class PartitionConsumer:
         return self.closed
 
     def abort(self) -> Future[Progress]:
-        """The same without waiting for anyone: what is unfinished goes back to the queue, though a handler may still be at it."""
+        """Releases without waiting: unfinished messages return to the queue, even while a handler processes one."""
         with self._lock:
             self._draining = True
             self._buffer.clear()
@@ -272,14 +274,14 @@ class PartitionConsumer:
             self._connection.submit(self._stop_when_idle)
 
     def _may_answer(self, tag: int) -> bool:
-        """Nothing of what we let go. Of a channel that was lost a handler may be running, whose message comes again, to be answered then."""
+        """Not after a release. After a lost channel a handler may still run, but its message is redelivered anyway."""
         let_go = self.closed.done() and self.closed.exception() is None
         return self._acks.is_open(tag) and not let_go
 
     def _report_drained(self) -> None:
         with self._lock:
-            now = self._draining and self._acks.idle and not self._buffer and not self._told_drained
-            self._told_drained = self._told_drained or now
+            now = self._draining and self._acks.idle and not self._buffer and not self._reported_drained
+            self._reported_drained = self._reported_drained or now
         if now:
             self.drained.set_result(None)
 
@@ -300,10 +302,10 @@ class PartitionConsumer:
 
     @contained
     def _prove_and_subscribe(self, channel: Channel) -> None:
-        """Declares the queue twice without awaiting an answer: a failed one closes the channel, so ConsumeOk is the proof.
+        """Declares the queue twice without awaiting an answer; a failure closes the channel, so ConsumeOk is the proof.
 
-        The passive declaration fails when the queue is missing (the other one would create it); the full one fails when
-        any argument differs from what is said to be there, the single active consumer included. This costs no round trip.
+        The passive declaration fails if the queue is missing (the other would create it); the full one fails if any
+        argument differs from what is expected, the single active consumer included. This costs no round trip.
         """
         queue = self.queue
         channel.add_on_cancel_callback(self._cancelled)
@@ -330,7 +332,7 @@ class PartitionConsumer:
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         delivery = Delivery(self.tenure, method, properties, body, self._drafts)
-        with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is.
+        with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is empty.
             if self._draining or self._halting is not None:
                 return
             if isinstance(properties, Unreadable):
@@ -340,7 +342,7 @@ class PartitionConsumer:
                 self._arrivals.note(
                     self._acks.delivered + len(self._buffer), self._acks.progress.committed, monotonic_ms()
                 )
-        if self._armed:  # Not at once: what pika has read already comes first, so that the burst crosses over as one.
+        if self._armed:  # not at once: what pika has read already comes first, so that a burst crosses over as one
             self._armed = False
             self._connection.call_later(0, self._ready)
         if not self._ticking:
@@ -353,7 +355,7 @@ class PartitionConsumer:
 
     @contained
     def _stop_when_idle(self) -> None:
-        """Once what came before it is finished."""
+        """Stops once everything before it is finished."""
         with self._lock:
             now = self._acks.idle and not self._buffer and not self._draining
         if now and self._halting is not None:
@@ -412,7 +414,7 @@ class PartitionConsumer:
         self._give_up(channel_lost(self.queue.name, "RabbitMQ cancelled the consumer; was the queue deleted?"))
 
     def broken(self, error: Exception) -> None:
-        """A method of it, or what it has called, has raised this on the I/O thread."""
+        """One of its methods, or a function called by it, has raised this error on the I/O thread."""
         self._give_up(failure_of(error, self.queue.name))
 
     def _give_up(self, error: CobalanceError) -> None:
@@ -428,7 +430,7 @@ class PartitionConsumer:
         self._end(channel_lost(self.queue.name, reason))
 
     def _end(self, error: CobalanceError | None) -> None:
-        """Once; where there is no connection, by whichever thread finds out first."""
+        """Runs once; without a connection, on whichever thread notices first."""
         with self._lock:
             if self.state is State.ENDED:
                 return

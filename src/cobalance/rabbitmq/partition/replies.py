@@ -1,4 +1,4 @@
-"""Answers to requests: kept until their request is processed, sent on the connection that consumes, confirmed before it is acknowledged."""
+"""Replies to requests: kept until the request is processed, sent on its connection, confirmed before its ack."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 DIRECT = "amq.rabbitmq.reply-to."
-"""Begins the names of RabbitMQ's direct reply-to, which are no queues: RabbitMQ returns what must be routed to a queue."""
+"""Prefix of RabbitMQ's direct reply-to names, which are not queues: RabbitMQ returns mandatory messages to them."""
 
 
 @attrs.frozen(eq=False)
 class Reply:
-    """Made on the handler's thread, so that what AMQP cannot hold is the handler's error."""
+    """A reply, encoded on the handler's thread, so that the handler gets the error for what AMQP cannot hold."""
 
     to: str
     mark: str
@@ -43,7 +43,7 @@ class Reply:
     def make(
         cls, request: BasicProperties, body: Body, headers: Mapping[str, Any] | None, content_type: str | None
     ) -> Reply:
-        """Raises UsageError where nobody asks for one, and for what AMQP cannot hold."""
+        """Raises UsageError if the request has no ``reply_to``, and for what AMQP cannot hold."""
         if not request.reply_to:
             raise UsageError(
                 "the message has no reply_to, so nobody waits for a reply to it: publish requests with reply_to=QUEUE"
@@ -59,8 +59,9 @@ class Reply:
 
 
 class Drafts:
-    """Replies to the requests of one consumer that are not settled, by delivery tag; none is kept beyond that. `takes` says whether one
-    can still be sent, and is asked under the lock, with which the consumer settles.
+    """Replies to one consumer's unsettled requests, by delivery tag.
+
+    `takes` says whether a reply can still be sent; it is called under the lock under which the consumer settles.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Drafts:
         self._replies: dict[int, Reply] = {}
 
     def put(self, tag: int, reply: Reply) -> None:
-        """In place of an earlier one. Any thread."""
+        """Stores a reply, replacing an earlier one. Any thread."""
         with self._lock:
             if not self._takes(tag):
                 raise UsageError(
@@ -80,23 +81,23 @@ class Drafts:
             self._replies[tag] = reply
 
     def take(self, tag: int) -> Reply | None:
-        """What is to be sent; it is not kept any longer."""
+        """Removes and returns the reply to send."""
         return self._replies.pop(tag, None)
 
 
 class Replies:
-    """Of one member. Only `send` is for any thread."""
+    """Sends the replies of one member. Only `send` may be called from any thread."""
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
         self._channel: Channel | None = None
-        self._waiting: deque[Reply] = deque()  # for the channel to be opened
+        self._waiting: deque[Reply] = deque()  # until the channel is open
         self._number = 0
         self._unconfirmed: dict[int, Reply] = {}
         self._returned: set[str] = set()
 
     def send(self, reply: Reply) -> Future[bool]:
-        """Done when RabbitMQ has confirmed it; fails with PublishFailed when it may not have it."""
+        """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it."""
         reply.sent.set_running_or_notify_cancel()
         if not self._connection.submit(lambda: self._send(reply)):
             _fail(reply, "the connection is gone")
@@ -151,7 +152,7 @@ class Replies:
             reply.sent.set_result(routed)
 
     def _lost(self, reason: str) -> None:
-        """The connection, or the channel alone."""
+        """The connection, or only the channel, was lost."""
         self._connection.remove_end_listener(self._lost)
         self._channel = None
         failed = [*self._unconfirmed.values(), *self._waiting]

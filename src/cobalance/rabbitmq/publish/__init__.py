@@ -1,1 +1,1 @@
-"""Publishing: routed, encoded, confirmed."""
+"""Publishing: routing, encoding and confirms."""

@@ -1,4 +1,4 @@
-"""The publishing half of a connection: one channel in confirm mode, made again when it was lost."""
+"""The publishing side of a connection: one channel in confirm mode, reopened when it is lost."""
 
 import atexit
 import logging
@@ -24,16 +24,16 @@ from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
-"""Between attempts to bring a lost connection back."""
+"""Pauses between attempts to restore a lost connection."""
 
 NO_ANSWER = "no answer in time"
 
 FRAME_OVERHEAD = 20
-"""What a frame with a message's properties holds besides them, in bytes."""
+"""Bytes in a properties frame besides the properties."""
 
 
 class Outlet:
-    """Sends messages and settles their outcomes; what `Publisher` and `AsyncPublisher` have in common."""
+    """Sends messages and settles their outcomes; shared by `Publisher` and `AsyncPublisher`."""
 
     def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
         self.window, self.failures = Window(window), Failures()
@@ -41,15 +41,13 @@ class Outlet:
         self._topic = topic if isinstance(topic, Topic) else None
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
-        self._closing = threading.Event()  # Ends the attempts that are under way.
+        self._closing = threading.Event()  # ends attempts in progress
         self._was_open, self._closed, self._process = False, False, 0
-        self._lock = (
-            threading.Lock()
-        )  # Guards what follows and what messages say of themselves; never held while calling out.
+        self._lock = threading.Lock()  # guards the fields below and the messages' state; never held while calling out
         self._quiet = threading.Condition(self._lock)
         self._unsettled = self._settled = 0
         self._most_body = 0
-        """The largest body that RabbitMQ takes, once it has said so."""
+        """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
         self._channel: Channel | None = None
         self._confirms = Confirms()
@@ -60,14 +58,14 @@ class Outlet:
 
     @property
     def topic(self) -> Topic:
-        """As it is known; raises UsageError when only its name is, yet."""
+        """The topic as known so far; raises UsageError while only its name is known."""
         if self._topic is None:
             raise UsageError(f"topic {self._asked_for!r} is looked up when its publisher is entered")
         return self._topic
 
     @property
     def is_copy(self) -> bool:
-        """Whether a fork has made it, of one that is connected: a copy has no I/O thread, and its connection is the original's."""
+        """Whether a fork copied a connected publisher: it has no I/O thread, and the connection is the original's."""
         return self._process not in {0, os.getpid()}
 
     def _check_usable(self) -> None:
@@ -83,20 +81,20 @@ class Outlet:
 
     @property
     def ready(self) -> bool:
-        """Connected, as far as we know."""
+        """Whether it is connected, as far as we know."""
         self._check_usable()
         return self._reopening or (self._channel is not None and self._channel.is_open)
 
     def enter(self, timeout_ms: int) -> None:
-        """As `open`; and if it was closed, it is not any more."""
+        """Opens the publisher, again if it was closed."""
         self._closed = False
         self.open(timeout_ms)
 
     def open(self, timeout_ms: int) -> None:
-        """Connects unless connected; raises why it cannot, in which case nothing was sent. Blocks.
+        """Connects if necessary; raises if it cannot, in which case nothing was sent. Blocks.
 
-        The first connection is tried for once, so that a wrong URL shows at once; one that was lost is tried for, with growing
-        pauses, until time is up.
+        The first connection is tried once, so that a wrong URL shows at once; a lost one is retried at growing
+        intervals until the timeout.
         """
         self._timeout_ms = timeout_ms
         give_up_at = time.monotonic() + timeout_ms / 1000
@@ -145,8 +143,11 @@ class Outlet:
         return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
 
     def check(self, message: Message) -> None:
-        """Raises UsageError for a partition that is none, and for headers that RabbitMQ would end the connection for; PublishFailed for a body
-        that is known to be too large.
+        """Checks a message before it is sent.
+
+        Raises:
+            UsageError: the partition does not exist, or RabbitMQ would close the connection over the headers.
+            PublishFailed: the body is known to be too large.
         """
         partition = message.route(self.topic)
         if partition >= self.topic.partitions:
@@ -164,7 +165,7 @@ class Outlet:
             raise refused(message, _too_large(message, self._most_body))
 
     def send(self, message: Message) -> Future[int]:
-        """Sends the message after those sent before it; never blocks. Takes the place in the window that the caller holds."""
+        """Sends the message after those sent before it, in the caller's place in the window; never blocks."""
         message.partition = message.route(self.topic)
         with self._lock:
             self._unsettled += 1
@@ -173,7 +174,7 @@ class Outlet:
         return message.outcome
 
     def withdraw(self, message: Message) -> None:
-        """Settles the message at the end of the caller's patience, if it has not been settled yet; any thread, whatever the I/O thread does."""
+        """Settles the message when its time is up, unless it is settled; any thread, even if the I/O thread hangs."""
         with self._lock:
             if message.settled:
                 return
@@ -181,13 +182,13 @@ class Outlet:
         self._finish(message, self._why_late(message))
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
-        """Waits until everything sent is settled; False when time is up. Blocks."""
+        """Waits until everything sent is settled; False on timeout. Blocks."""
         self._check_process()
         with self._quiet:
             return self._quiet.wait_for(lambda: not self._unsettled, timeout_ms / 1000)
 
     def close(self) -> None:
-        """Closes the connection; what is unconfirmed then stays unknown. Blocks."""
+        """Closes the connection; the outcome of unconfirmed messages stays unknown. Blocks."""
         if self.is_copy:
             return
         atexit.unregister(self._end_with_program)
@@ -199,11 +200,14 @@ class Outlet:
             self._was_open, self._process = False, 0
 
     def _end_with_program(self) -> None:
-        """Nobody has closed it. The I/O thread would end in mid-sentence, and nobody would hear of it. What else ends may still publish."""
+        """Runs at exit if the publisher was not closed.
+
+        The I/O thread would otherwise end in the middle of its work, unnoticed. Other exit handlers may still publish.
+        """
         if self.is_copy:
             return
         with self._quiet:
-            # A thread that goes on publishing does not keep the program from ending.
+            # A thread that keeps publishing does not keep the program from ending.
             enough = self._settled + self._unsettled
             self._quiet.wait_for(lambda: not self._unsettled or self._settled >= enough, self._timeout_ms / 1000)
             lost = self._unsettled
@@ -241,13 +245,13 @@ class Outlet:
             channel.confirm_delivery(self._confirmed, ready)
 
         self._connection.add_end_listener(ended)
-        if opened.done():  # The connection is gone already.
+        if opened.done():  # The connection is already gone.
             return
         channel = self._connection.open_channel(confirm)
         channel.add_on_close_callback(lambda _, error: closed(error))
 
     def _open_behind(self, size: int, most: int) -> None:
-        """Another channel, behind a message that was too large: of what was sent later RabbitMQ has taken nothing, and it is sent again."""
+        """Opens another channel after a message was too large, and sends again what was not taken after it."""
         self._reopening, self._looking, self._most_body = True, False, most
         sent = self._confirms.abandon()
         place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
@@ -273,11 +277,11 @@ class Outlet:
 
     def _publish(self, channel: Channel, message: Message) -> None:
         partition = message.route(self.topic)
-        with self._lock:  # Its owner withdraws it on another thread.
+        with self._lock:  # Its owner may withdraw it on another thread.
             if message.settled:
                 return
             message.partition, message.written = partition, True
-        self._confirms.sent(message)  # First, since a failure ends the connection, which settles whatever was sent.
+        self._confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
         routing_key = self.topic.routing_key(partition)
         channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
 
@@ -303,7 +307,7 @@ class Outlet:
         self._look_for_layout()
 
     def _look_for_layout(self) -> None:
-        """Once nothing is under way any more, so that what came back is sent again behind all that was taken."""
+        """Runs once nothing is in flight, so that returned messages are sent again after all that were accepted."""
         if not self._returned_messages or self._confirms.outstanding or self._looking:
             return
         self._looking = True
@@ -321,7 +325,7 @@ class Outlet:
 
     def _go_on(self, found: Topic | None, channel: Channel | None) -> None:
         if channel is not self._channel:
-            return  # What came back was settled when the channel was lost.
+            return  # Returned messages were settled when the channel was lost.
         self._looking = False
         returned = self._returned_messages.take()
         if found is None:

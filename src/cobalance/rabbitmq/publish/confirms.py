@@ -1,4 +1,4 @@
-"""Messages on their way to the broker: room for a bounded number, and what became of each."""
+"""Messages in flight to the broker: a bounded window, and the outcome of each."""
 
 import threading
 from collections import deque
@@ -19,28 +19,28 @@ class Message:
     """One message, from `publish` to its confirm."""
 
     route: Callable[[Topic], int] = attrs.field(repr=False)
-    """Its partition, in whichever layout the topic has."""
+    """Its partition in a given layout of the topic."""
     mark: str
-    """No other message has it, so that we can tell which one the broker returns."""
+    """Unique; identifies the message if the broker returns it."""
     id: str
-    """What consumers are told, to know a repeated message by."""
+    """The message id, by which consumers can recognize a duplicate."""
     body: bytes = attrs.field(repr=False)
     properties: Encoded = attrs.field(repr=False)
     outcome: Outcome = attrs.field(factory=Outcome, repr=False)
     watched: bool = True
-    """Its publisher's call waits for it, and tells of its failure."""
+    """Whether the publisher's call waits for it and reports its failure."""
     partition: int = -1
-    """Where it belongs in the layout that was known last."""
+    """Its partition in the layout known last."""
     number: int = 0
-    """Its place among the messages that its channel has sent."""
+    """Its sequence number on its channel."""
     written: bool = False
-    """Handed to the connection: from here on only the broker can say."""
+    """Handed to the connection: from here on only the broker knows the outcome."""
     settled: bool = False
-    """Its outcome is decided, and nothing decides otherwise."""
+    """The outcome is decided."""
 
 
 class Window:
-    """Room for so many messages at a time. Whoever finds none is given the place of one that leaves, first come, first served."""
+    """A bounded number of messages at a time. Waiters get places as they become free, first come, first served."""
 
     def __init__(self, size: int) -> None:
         self._free = size
@@ -48,7 +48,7 @@ class Window:
         self._waiting: deque[Future[None]] = deque()
 
     def enter(self) -> Future[None]:
-        """Done when there is room."""
+        """Returns a future that is done when there is room."""
         turn: Future[None] = Future()
         with self._lock:
             if self._free:
@@ -59,7 +59,7 @@ class Window:
         return turn
 
     def leave(self) -> None:
-        """Gives the place to the next in line, if any has the patience still."""
+        """Passes the place to the next waiter that is still waiting."""
         with self._lock:
             turn = next((turn for turn in self._in_line() if turn.set_running_or_notify_cancel()), None)
             if turn is None:
@@ -68,7 +68,7 @@ class Window:
             turn.set_result(None)
 
     def give_up(self, turn: Future[None]) -> None:
-        """Stops waiting; a place that came in the meantime goes to the next."""
+        """Stops waiting; a place granted in the meantime goes to the next waiter."""
         if not turn.cancel():
             self.leave()
 
@@ -78,7 +78,7 @@ class Window:
 
 
 class Confirms:
-    """What one channel has sent and the broker has not confirmed yet, by sequence number. I/O thread only."""
+    """What one channel has sent and the broker has not confirmed, by sequence number. I/O thread only."""
 
     def __init__(self) -> None:
         self._sent = 0
@@ -86,28 +86,27 @@ class Confirms:
         self._returned: dict[str, str] = {}
 
     def sent(self, message: Message) -> None:
-        """The message was handed to the channel as its next one."""
+        """Records a message as the next one handed to the channel."""
         self._sent += 1
         message.number = self._sent
         self._open[self._sent] = message
 
     def returned(self, mark: str, why: str) -> None:
-        """The broker could not route the message; its confirm, which means nothing then, is still to come."""
+        """The broker could not route the message. Its confirm is still to come and means nothing then."""
         self._returned[mark] = why
 
     def settle(self, tag: int, *, multiple: bool, settle: Callable[[Message, str | None], None]) -> None:
-        """Reports the messages of one confirm, in order: each with None, or with why it was returned."""
+        """Reports the messages of one confirm, in order: each with None, or with the reason it was returned."""
         for number in list(takewhile(tag.__ge__, self._open)) if multiple else [tag]:
             message = self._open.pop(number)
             settle(message, self._returned.pop(message.mark, None))
 
     @property
     def outstanding(self) -> bool:
-        """Whether anything is unconfirmed."""
         return bool(self._open)
 
     def abandon(self) -> list[Message]:
-        """Everything unconfirmed, in order; nothing is left."""
+        """Removes and returns everything unconfirmed, in order."""
         messages, self._open = list(self._open.values()), {}
         return messages
 

@@ -1,4 +1,4 @@
-"""Messages as publishers make them: routed, stamped, and with everything in it checked and encoded."""
+"""Builds messages for publishers: routed, stamped, checked and encoded."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Key = bytes | str | None
 FIRST_YEAR = 1970
 MAX_PRIORITY = 255
 MAX_EXPIRATION_MS = 2**32 - 1
-"""RabbitMQ ends the channel of who publishes with more."""
+"""RabbitMQ closes the publisher's channel over anything larger."""
 
 
 class Properties(TypedDict, total=False):
-    """What AMQP knows of a message besides its headers; None is as good as not given."""
+    """AMQP's message properties besides headers; None counts as not given."""
 
     message_id: str | None
-    """By default one that no other message has."""
+    """Unique by default."""
     content_type: str | None
     content_encoding: str | None
     correlation_id: str | None
@@ -39,17 +39,17 @@ class Properties(TypedDict, total=False):
     type: str | None
     app_id: str | None
     user_id: str | None
-    """RabbitMQ vouches for it: only that of the connection."""
+    """RabbitMQ validates it: only the connection's own user is accepted."""
     priority: int | None
-    """0 to 255; for queues that are declared with `x-max-priority`."""
+    """0 to 255; for queues declared with `x-max-priority`."""
     expiration_ms: int | None
-    """How long the message may lie in its queue."""
+    """How long the message may stay in its queue."""
     timestamp: datetime | None
-    """With a time zone. By default now."""
+    """With a time zone; now by default."""
 
 
 class Envelopes:
-    """Makes the messages of one publisher."""
+    """Builds the messages of one publisher."""
 
     def __init__(self, url: str) -> None:
         self._user = user_name(url)
@@ -65,7 +65,7 @@ class Envelopes:
         persistent: bool,
         properties: Properties,
     ) -> Message:
-        """Raises UsageError for what AMQP cannot hold."""
+        """Builds a message; raises UsageError for what AMQP cannot hold."""
         number = next(self._numbers)
         mark = f"{self._origin}-{number}"
         own = self._checked(properties) if properties else {}
@@ -73,7 +73,7 @@ class Envelopes:
             **{"delivery_mode": 2 if persistent else 1, "timestamp": int(time.time()), "message_id": mark, **own}
         )
         if "message_id" in own:
-            made.cluster_id = mark  # AMQP's own use of it is long gone; RabbitMQ hands it through.
+            made.cluster_id = mark  # AMQP no longer uses this field; RabbitMQ passes it through.
         route = _route(key, partition, number)
         return Message(route, mark, own.get("message_id", mark), encode_body(body), encode_properties(made, headers))
 
@@ -91,7 +91,7 @@ class Envelopes:
 
 
 def _route(key: Key, partition: int | None, number: int) -> Callable[[Topic], int]:
-    """Where the message belongs, in any layout of its topic."""
+    """The message's partition, in any layout of its topic."""
     encoded = None if key is None else encode_text("key", key)
     if partition is not None:
         check_integer("partition", partition, most=MAX_PARTITIONS - 1)
@@ -132,4 +132,4 @@ CHECKED: dict[str, Callable[[str, Any], tuple[str, Any]]] = {
     "expiration_ms": _expiration,
     "timestamp": _timestamp,
 }
-"""Property → what makes of its value AMQP's name and value; the others are text."""
+"""Property → function to AMQP's name and value; all others are text."""

@@ -1,4 +1,7 @@
-"""Withdraws messages whose time is up. All have the same time, so one thread watches the oldest: a timer for each costs more than sending it."""
+"""Withdraws messages that have timed out.
+
+All have the same timeout, so one thread watches the oldest: a timer for each would cost more than sending it.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,16 @@ if TYPE_CHECKING:
 
 
 class Overdue:
-    """Of one publisher. `withdraw` is called on a thread that lives as long as there is anything to watch."""
+    """The timeouts of one publisher. `withdraw` is called on a thread that lives while messages are watched."""
 
     def __init__(self, timeout_ms: int, withdraw: Callable[[Message], None]) -> None:
         self._timeout_s, self._withdraw = timeout_ms / 1000, withdraw
         self._lock = threading.Lock()
-        self._sent: deque[tuple[float, weakref.ref[Message]]] = (
-            deque()
-        )  # Those that are settled need not stay for this.
+        self._sent: deque[tuple[float, weakref.ref[Message]]] = deque()  # weak: settled messages need not be kept
         self._running = False
 
     def watch(self, message: Message) -> None:
-        """It was sent just now. Any thread."""
+        """Watches a message that was just sent. Any thread."""
         sent = time.monotonic() + self._timeout_s, weakref.ref(message)
         with self._lock:
             while self._sent and self._sent[0][1]() is None:
@@ -38,7 +39,7 @@ class Overdue:
 
     def _run(self) -> None:
         while (sleep_s := self._next_s()) is not None:
-            time.sleep(sleep_s)  # What is sent meanwhile has more time than this.
+            time.sleep(sleep_s)  # anything sent meanwhile has more time than this
             for message in self._take_overdue():
                 self._withdraw(message)
 

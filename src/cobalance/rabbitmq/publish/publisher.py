@@ -1,4 +1,4 @@
-"""Publishing keyed messages to a topic, each confirmed by the broker."""
+"""Publishes keyed messages to a topic, each confirmed by the broker."""
 
 import logging
 from concurrent.futures import Future
@@ -27,7 +27,7 @@ Unseen = Literal["raise", "log"]
 
 
 class _Publishing:
-    """What both publishers begin with."""
+    """What both publishers have in common."""
 
     def __init__(
         self,
@@ -47,8 +47,10 @@ class _Publishing:
 
     @property
     def topic(self) -> Topic:
-        """The topic as it is known: while it is grown, publishing goes on, and this changes. Of one that was given by its name, which
-        is looked up at first when the publisher is entered, it tells the partitions alone.
+        """The topic as known so far; it changes when the topic is grown, while publishing goes on.
+
+        If the topic was given by name, it is looked up when the publisher is entered, and only its partitions are
+        known.
         """
         return self._outlet.topic
 
@@ -56,16 +58,16 @@ class _Publishing:
 class Publisher(_Publishing):
     """Publishes from any number of threads, over one connection, in the order of the calls.
 
-    The topic may be given by its name. At most `window` messages are under way at a time; `publish` waits for room. A lost connection
-    fails what is unconfirmed and is made again by the next call, which tries for it up to its timeout. A broker that blocks publishers
-    makes calls wait, up to their timeout.
+    The topic may be given by name. At most `window` messages are in flight at a time; `publish` waits for room. When a
+    connection is lost, unconfirmed messages fail; the next call reconnects, trying up to its timeout. While the broker
+    blocks publishers, calls wait, up to their timeout.
 
-    Leaving it, or `flush`, raises when messages have failed at whose futures nobody has looked;
-    with `unseen_failures="log"` they are logged instead. It does not outlive a fork: each process makes its own.
+    Leaving the ``with``, and `flush`, raise if messages have failed whose futures nobody has checked; with
+    `unseen_failures="log"` they are logged instead. A publisher does not survive a fork: each process needs its own.
 
-    Without a `with`, it connects at the first call, and `close` ends it. One that nobody closes is ended with the program, which waits
-    up to the timeout for what is under way, and logs what is lost, as an error. One that was closed refuses to publish, until it is
-    entered again.
+    Without a ``with``, it connects on the first call, and `close` ends it. If it is not closed, it ends with the
+    program, which waits up to the timeout for messages in flight and logs any losses as an error. A closed publisher
+    refuses to publish until it is entered again.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Publisher(_Publishing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(self._unseen_failures if error is None else "log")  # It is not to hide another error.
+        self._close(self._unseen_failures if error is None else "log")  # does not hide another error
 
     def publish(
         self,
@@ -106,12 +108,15 @@ class Publisher(_Publishing):
     ) -> Future[int]:
         """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
 
-        Without a key (None) it goes to any partition, with `partition` to that one. What else AMQP knows of a message, such as
-        `message_id`, `content_type` or `reply_to`, is in `Properties`.
+        Without a key (None) it goes to any partition; with `partition`, to that one. `Properties` lists AMQP's other
+        properties of a message, such as `message_id`, `content_type` or `reply_to`.
 
-        The future's result is the partition; it cannot be cancelled. PublishFailed, raised here or by the future, says whether the
-        broker may have the message (`outcome` "unknown") or does not (`outcome` "not_executed"). UsageError names what AMQP cannot
-        hold.
+        The future's result is the partition; it cannot be cancelled.
+
+        Raises:
+            PublishFailed: raised here or by the future. The broker may have the message (`outcome` "unknown") or does
+                not ("not_executed").
+            UsageError: AMQP cannot hold the message.
         """
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
@@ -128,17 +133,17 @@ class Publisher(_Publishing):
         return outcome
 
     def flush(self) -> bool:
-        """Waits until the outcome of everything published is known; False when the timeout comes first.
+        """Waits until the outcome of everything published is known; False on timeout.
 
-        Raises PublishFailed, or logs it, as `unseen_failures` says, when messages have failed that nobody waited for, and at whose
-        futures nobody has looked.
+        Raises PublishFailed, or logs it, as `unseen_failures` says, if messages have failed that no call waited for and
+        whose futures nobody has checked.
         """
         is_quiet = self._outlet.wait_until_quiet(self._timeout_ms)
-        self._tell_unseen(self._unseen_failures)
+        self._report_unseen(self._unseen_failures)
         return is_quiet
 
     def close(self) -> None:
-        """Waits for what is under way, closes the connection, and tells of failures as `flush` does."""
+        """Waits for messages in flight, closes the connection, and reports failures as `flush` does."""
         self._close(self._unseen_failures)
 
     def _close(self, unseen: Unseen) -> None:
@@ -146,9 +151,9 @@ class Publisher(_Publishing):
             return
         self._outlet.wait_until_quiet(self._timeout_ms)
         self._outlet.close()
-        self._tell_unseen(unseen)
+        self._report_unseen(unseen)
 
-    def _tell_unseen(self, how: Unseen) -> None:
+    def _report_unseen(self, how: Unseen) -> None:
         failure = self._outlet.failures.take()
         if failure is not None and how == "raise":
             raise failure
@@ -171,9 +176,11 @@ class Publisher(_Publishing):
 
 
 class AsyncPublisher(_Publishing):
-    """The same for asyncio and trio: `async with AsyncPublisher(url, topic) as publisher: await publisher.publish(key, body)`.
+    """Publishes from asyncio or trio.
 
-    Publish from several tasks at once to have several messages under way; those of one task keep their order.
+    Use it as `async with AsyncPublisher(url, topic) as publisher: await publisher.publish(key, body)`.
+
+    Publish from several tasks to have several messages in flight; those of one task keep their order.
     """
 
     _crossing: Crossing | None = None
@@ -197,9 +204,9 @@ class AsyncPublisher(_Publishing):
         persistent: bool = True,
         **properties: Unpack[Properties],
     ) -> int:
-        """Sends a message to its key's partition and returns the partition once the broker has the message for good.
+        """Sends a message to its key's partition; returns the partition once the broker has the message for good.
 
-        Arguments and errors are those of `Publisher.publish`. When cancelled, the message is not sent if it was not sent yet.
+        Arguments and errors are those of `Publisher.publish`. If cancelled before the message was sent, it is not sent.
         """
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
@@ -213,11 +220,11 @@ class AsyncPublisher(_Publishing):
         try:
             return await self._here().result_of(outcome)
         finally:
-            if not outcome.done():  # Cancelled.
+            if not outcome.done():  # cancelled
                 self._outlet.withdraw(message)
 
     async def aclose(self) -> None:
-        """Waits for what is under way, then closes the connection."""
+        """Waits for messages in flight, then closes the connection."""
         with anyio.CancelScope(shield=True):
             await in_thread(partial(self._outlet.wait_until_quiet, self._timeout_ms))
             await in_thread(self._outlet.close)
@@ -226,7 +233,7 @@ class AsyncPublisher(_Publishing):
         await in_thread(partial(self._outlet.open, self._timeout_ms))
 
     def _here(self) -> Crossing:
-        """To the event loop that this is called in."""
+        """The crossing to the current event loop."""
         crossing = self._crossing
         if crossing is None or not crossing.loop.is_current():
             crossing = self._crossing = Crossing()

@@ -1,4 +1,4 @@
-"""Where a publisher's messages go that came back because no queue takes them: mostly the topic is being grown."""
+"""Handles messages that were returned because no queue took them: usually the topic is being grown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ LOOK_EVERY_S = 0.05
 
 
 def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[], bool]) -> Topic | None:
-    """The layout that has followed this one, once it is open. None when none is being made, or it is wanted or waited for no more.
+    """Waits for the layout that follows this one to open, and returns it.
 
-    Blocks; raises what keeps RabbitMQ from being asked.
+    None if none is being made, the messages are no longer wanted, or the timeout has passed.
+
+    Blocks; raises if RabbitMQ cannot be asked.
     """
     give_up_at = time.monotonic() + timeout_ms / 1000
     with connected(url, timeout_ms) as admin:
@@ -35,7 +37,7 @@ def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[]
 
 
 class Returned:
-    """Messages that came back, until it is known where to they go. I/O thread only."""
+    """Returned messages, kept until it is known where they go. I/O thread only."""
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[Message, str]] = {}
@@ -44,16 +46,16 @@ class Returned:
         return bool(self._messages)
 
     def add(self, message: Message, why: str) -> None:
-        """It is not in any queue, for this reason."""
+        """Adds a message that is in no queue, and the reason."""
         message.written = False
         self._messages[message.number] = (message, why)
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody still waits for one; any thread."""
+        """Whether any of the messages is still waited for. Any thread."""
         return any(not message.settled for message, _ in list(self._messages.values()))
 
     def take(self) -> list[tuple[Message, str]]:
-        """All of them, in the order in which they were sent; nothing is left."""
+        """Removes and returns all of them, in the order in which they were sent."""
         messages, self._messages = self._messages, {}
         return [messages[number] for number in sorted(messages)]

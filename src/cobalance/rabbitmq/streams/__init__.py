@@ -1,1 +1,1 @@
-"""Consuming one stream for one tenure, and where it begins and ends."""
+"""Consuming one stream during one tenure, and finding its first and last offsets."""

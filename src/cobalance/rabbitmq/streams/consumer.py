@@ -1,13 +1,13 @@
-"""Consuming one stream for one tenure: the same life as a queue's consumer, but by offsets.
+"""Consumes one stream during one tenure: the same states as a queue's consumer, but by offset.
 
-RabbitMQ forgets nothing of a stream: acks only give credit for more, nothing is requeued or dead-lettered, and any number may
-read. Where this consumer stands is therefore its own affair: ``position``, the offset of the last message that is processed
-without a gap before it.
+A stream keeps its messages: acks only give credit for more, nothing is requeued or dead-lettered, and there may be any
+number of readers. So this consumer keeps track of its own ``position``, the offset of the last message processed with
+no gap before it.
 
-It asks for the message at its position again and drops it. That this one still comes is the proof that the stream is the
-one that was read before, and that nothing behind it was lost; a stream that was made anew would otherwise be waited on in
-silence, until it had grown past the old offset, and everything before that would be skipped. Where the message does not come, the
-stream's leader is asked how much it has: in a cluster, the node that we are connected to may only lag behind.
+It asks for the message at its position again and drops it. Receiving that message proves that this is the stream that
+was read before, and that nothing behind it was lost; otherwise the consumer of a recreated stream would wait silently
+until the stream had grown past the old offset, and skip everything before that. If the message does not come, the
+stream's leader is asked how much it has: in a cluster, the node that we are connected to may merely lag.
 """
 
 import logging
@@ -31,20 +31,22 @@ from cobalance.rabbitmq.wire.lock_queue import LockQueue
 from cobalance.rabbitmq.wire.pika_internals import Unreadable
 
 SUSPICIOUS_MS = 1_000.0
-"""The message at the position comes within milliseconds. When nothing has come for so long, the stream is asked what it has."""
+"""The message at the position normally comes within milliseconds; after this long, the stream is examined."""
 
 DOUBT_MS = 5_000.0
-"""Between two such questions, as long as that proves nothing."""
+"""Pause between such checks while they prove nothing."""
 
 PROOFS = 2
-"""What RabbitMQ counts of a stream is up to five seconds old, so it has to say twice that the stream is too short."""
+"""RabbitMQ's count of a stream is up to five seconds old, so it must show twice that the stream is too short."""
 
 log = logging.getLogger("cobalance.rabbitmq")
 
 
 class StreamConsumer(PartitionConsumer):
-    """One stream for one tenure. ``after`` is the offset of the last message processed; ``on_gap(first)`` is told, on the I/O thread,
-    when messages that were not read are gone and `first` is the oldest left, and says whether to go on with it.
+    """One stream for one tenure. ``after`` is the offset of the last message processed.
+
+    ``on_gap(first)`` is called on the I/O thread when unread messages are gone and `first` is the oldest left; it
+    returns whether to continue there.
     """
 
     def __init__(
@@ -61,19 +63,19 @@ class StreamConsumer(PartitionConsumer):
         self.consume_arguments = {OFFSET_HEADER: max(after, 0)}
         self._after, self._on_gap = after, on_gap
         self._position = after
-        self._arrived: deque[int] = deque()  # Offsets of the messages behind the position, in the order of their tags.
-        self._counted = 0  # Messages at or before the position.
-        self._heard: int | None = None  # The offset that came last.
+        self._arrived: deque[int] = deque()  # offsets of the messages behind the position, in order of their tags
+        self._counted = 0  # messages at or before the position
+        self._heard: int | None = None  # the last offset that arrived
         self._found_short = 0
-        self._told_of_lag = False
+        self._warned_of_lag = False
         self._passed_over = 0
         self._lock_queue = LockQueue(connection, queue.name) if lock else None
         self._locking = False
-        self._ending: tuple[CobalanceError | None] | None = None  # As soon as the lock is decided upon, and free again.
+        self._ending: tuple[CobalanceError | None] | None = None  # set while the end waits for the lock
 
     @property
     def position(self) -> int:
-        """The offset of the last message that is processed without a gap before it; ``after`` at first."""
+        """The offset of the last message processed with no gap before it; ``after`` at first."""
         with self._lock:
             while self._counted < self._acks.settled:
                 self._position = max(self._position, self._arrived.popleft())
@@ -82,11 +84,11 @@ class StreamConsumer(PartitionConsumer):
 
     @property
     def brought(self) -> int:
-        """How many messages were handed out; those that were passed over, which every channel brings anew, are none."""
+        """Number of messages handed out, without those passed over, which every channel brings again."""
         return self.progress.delivered - self._passed_over
 
     def done_up_to(self, offset: int) -> int:
-        """Everything handed out with this offset or a lower one was processed; how many messages that settles."""
+        """Marks everything handed out up to this offset as processed; returns how many messages that settles."""
         with self._lock:
             behind = sum(1 for arrived in self._arrived if arrived <= offset)
             count = self._acks.done_up_to(self._counted + behind)
@@ -96,7 +98,7 @@ class StreamConsumer(PartitionConsumer):
         return count
 
     def reject(self, delivery: Delivery) -> None:
-        """A stream keeps its messages, and RabbitMQ would end the whole connection."""
+        """Raises UsageError: a stream keeps its messages, and RabbitMQ would close the whole connection."""
         raise UsageError(
             f"{delivery.queue!r} is a stream, which cannot dead-letter messages: store it elsewhere, then acknowledge it"
         )
@@ -165,15 +167,17 @@ class StreamConsumer(PartitionConsumer):
             super()._message(channel, method, properties, body)
 
     def _is_gap(self, last: int | None, offset: int) -> bool:
-        """Whether messages between the last offset and this one are gone. The retention drops whole segments, and RabbitMQ goes on
-        with the oldest one left. A segment begins with an offset that no message has.
+        """Whether messages between the last offset and this one are gone.
+
+        Retention drops whole segments, and RabbitMQ continues with the oldest message left. A segment begins with an
+        offset that no message has.
         """
         if last is not None:
             return offset > last + 2
         return self._after != BEFORE_FIRST and offset > self._after + 1
 
     def _meet_unreadable(self, channel: Channel, method: Basic.Deliver, properties: Unreadable, body: bytes) -> None:
-        """Its offset is not known, either. Somebody who has gone on behind such a message meets it at the position."""
+        """The offset is unreadable, too. A consumer that continued behind the message meets it at the position."""
         if method.delivery_tag == 1 and self._after != BEFORE_FIRST:
             with self._lock:
                 self._arrived.append(self._after)
@@ -182,16 +186,16 @@ class StreamConsumer(PartitionConsumer):
             super()._message(channel, method, properties, body)
 
     def _pass_over(self) -> None:
-        """Processed already. These come before all others, so that nothing is handed out yet."""
+        """The message was processed before. These come before all others, so nothing has been handed out yet."""
         with self._lock:
             self._acks.deliver(1)
             self._acks.done(self._acks.delivered)
             self._passed_over += 1
-        self._flush()  # or a prefetch of one would be used up
+        self._flush()  # otherwise it would use up a prefetch of one
 
     @contained
     def _doubt(self) -> None:
-        """Nothing at the position, nor behind it: perhaps the stream ends before."""
+        """Nothing came at the position or behind it: the stream may end before."""
         if self.state is State.CONSUMING and self._heard is None:
             first_offset(self._connection, self.queue.name).add_done_callback(
                 lambda found: self._connection.submit(
@@ -210,16 +214,16 @@ class StreamConsumer(PartitionConsumer):
 
     @contained
     def _compare(self, first: int, found: Any) -> None:
-        """With how many messages the leader has, whichever node we are connected to; 0 if it cannot be asked, or is new to them."""
+        """Compares with the leader's message count, from any node; 0 if the leader cannot be asked or is new."""
         if self.state is not State.CONSUMING or self._heard is not None:
             return
         count = found.method.message_count
         lags = first + count > self._after
-        if lags and not self._told_of_lag:
+        if lags and not self._warned_of_lag:
             log.warning(
                 "stream %s: this RabbitMQ node has not got offset %d yet; waiting", self.queue.name, self._after
             )
-        self._told_of_lag = self._told_of_lag or lags
+        self._warned_of_lag = self._warned_of_lag or lags
         self._found_short += bool(count) and not lags
         if self._found_short == PROOFS:
             self._give_up(_shorter(self.queue.name, self._after))
@@ -227,7 +231,7 @@ class StreamConsumer(PartitionConsumer):
             self._connection.call_later(DOUBT_MS, self._doubt)
 
     def _end(self, error: CobalanceError | None) -> None:
-        """Once the lock is free, since the next holder of the tenure may come as soon as this one has ended."""
+        """Ends once the lock is free, since the tenure's next holder may come as soon as this one has ended."""
         lock = self._lock_queue
         if lock is None or not self._connection.is_open or not (lock.held or self._locking or self._ending):
             super()._end(error)

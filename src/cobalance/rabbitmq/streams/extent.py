@@ -1,4 +1,4 @@
-"""From where to where streams reach, for the command line: many of them, asked at once."""
+"""First and last offsets of many streams, read concurrently, for the command line."""
 
 from __future__ import annotations
 
@@ -14,41 +14,40 @@ from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 AT_ONCE = 100
-"""Questions under way at a time, each on a channel of its own."""
+"""Concurrent probes, each on a channel of its own."""
 
 Question = Callable[[BrokerConnection, str], Future[int | None]]
 
 
 @attrs.frozen
 class Extent:
-    """The messages that a stream has; an empty one has none."""
+    """The offsets of a stream's first and last message; None if it is empty."""
 
     first: int | None
     last: int | None
 
     @property
     def begin(self) -> int:
-        """Where reading from the beginning begins."""
+        """The offset at which reading from the beginning starts."""
         return 0 if self.first is None else self.first
 
     @property
     def end(self) -> int:
-        """The offset that the next message will have, or at least not be below."""
+        """The offset that the next message will have, or a lower bound of it."""
         return 0 if self.last is None else self.last + 1
 
     def nearest(self, offset: int) -> int:
-        """The same, or the end it lies beyond."""
+        """The offset, limited to the range of the stream."""
         return min(max(offset, self.begin), self.end)
 
 
 def streams_among(amqp_url: str, names: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, bool]:
-    """Whether each queue is a stream; those that do not exist are left out."""
+    """Whether each queue is a stream; queues that do not exist are left out."""
     with connected(amqp_url, timeout_ms) as admin:
         return {name: admin.kind(name) == "stream" for name in names if admin.exists(name)}
 
 
 def read_extents(amqp_url: str, streams: Iterable[str]) -> dict[str, Extent]:
-    """Each stream's messages, at about this moment."""
     names = list(streams)
     with _asking(amqp_url) as ask:
         first, last = ask(first_offset, names), ask(last_offset, names)
@@ -56,13 +55,13 @@ def read_extents(amqp_url: str, streams: Iterable[str]) -> dict[str, Extent]:
 
 
 def read_ends(amqp_url: str, streams: Iterable[str]) -> dict[str, int | None]:
-    """The offset of each stream's last message; None when it is empty."""
+    """The offset of each stream's last message; None if it is empty."""
     with _asking(amqp_url) as ask:
         return dict(ask(last_offset, list(streams)))
 
 
 def read_offsets_at(amqp_url: str, streams: Iterable[str], time: datetime) -> dict[str, int | None]:
-    """See :func:`cobalance.rabbitmq.streams.probe.offset_at`, for each."""
+    """See :func:`cobalance.rabbitmq.streams.probe.offset_at`, for each stream."""
     with _asking(amqp_url) as ask:
         return dict(ask(lambda connection, stream: offset_at(connection, stream, time), list(streams)))
 

@@ -1,4 +1,4 @@
-"""Asks a stream where it begins and ends. AMQP has no such question, so a consumer of its own looks at what is delivered first."""
+"""Finds a stream's first and last offsets by consuming: AMQP cannot be asked for them."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,41 +15,43 @@ from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 OFFSET_HEADER = "x-stream-offset"
 
 SILENCE_MS = 2_000.0
-"""A stream that has delivered nothing for so long is taken to have nothing there. It takes milliseconds otherwise."""
+"""If a stream delivers nothing for this long, there is nothing there. Delivery normally takes milliseconds."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 WINDOW = 500
-"""Messages sent ahead while the end of a chunk is looked for."""
+"""The prefetch while looking for the end of a chunk."""
 
 
 def first_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
-    """The offset of the oldest message; None when the stream is empty."""
+    """The offset of the oldest message; None if the stream is empty."""
     return _begin(_Probe(connection, stream, "first", window=1))
 
 
 def last_chunk(connection: BrokerConnection, stream: str) -> Future[int | None]:
-    """The offset of the first message of the last chunk; None when the stream is empty."""
+    """The offset of the first message of the last chunk; None if the stream is empty."""
     return _begin(_Probe(connection, stream, "last", window=1))
 
 
 def offset_at(connection: BrokerConnection, stream: str, time: datetime) -> Future[int | None]:
-    """The offset of the first message of the chunk written at this time, or next; None when nothing was written since. RabbitMQ
-    takes whole seconds, none before 1970.
+    """The offset of the first message of the chunk written at this time, or next; None if nothing was written since.
+
+    RabbitMQ takes whole seconds, none before 1970.
     """
     return _begin(_Probe(connection, stream, max(time, EPOCH), window=1))
 
 
 def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
-    """The offset of the last message; None when the stream is empty.
+    """The offset of the last message; None if the stream is empty.
 
-    It reads the last chunk to its end, which is where a question asked behind the acks is answered before anything else is delivered.
+    Reads the last chunk to its end, which is reached when a request sent behind the acks is answered before anything
+    else is delivered.
     """
     return _begin(_Probe(connection, stream, "last", window=WINDOW))
 
 
 def offset_of(stream: str, method: Basic.Deliver, properties: BasicProperties) -> int:
-    """A delivered message's offset. Raises MessageUnreadable."""
+    """A delivered message's offset; raises MessageUnreadable."""
     if isinstance(properties, Unreadable):
         raise unreadable(stream, method, properties)
     return int((properties.headers or {})[OFFSET_HEADER])
@@ -62,7 +64,7 @@ def _begin(probe: "_Probe") -> Future[int | None]:
 
 
 class _Probe:
-    """One question, on its own channel. All methods run on the I/O thread."""
+    """One probe, on its own channel. All methods run on the I/O thread."""
 
     def __init__(self, connection: BrokerConnection, stream: str, spec: str | datetime, *, window: int) -> None:
         self.connection = connection
@@ -76,7 +78,7 @@ class _Probe:
     @contained
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
-        if self.found.done():  # it has just ended
+        if self.found.done():  # the connection has just ended
             return
         self._channel = self.connection.open_channel(self._subscribe)
         self._channel.add_on_close_callback(self._closed)
@@ -131,15 +133,15 @@ class _Probe:
             self._end(lambda: self.found.set_result(offset))
 
     def broken(self, error: Exception) -> None:
-        """One of its methods has raised this."""
+        """A method has raised this error."""
         self._fail(failure_of(error, self._stream))
 
     def _fail(self, error: Exception) -> None:
         if not self.found.done():
             self._end(lambda: self.found.set_exception(error))
 
-    def _end(self, tell: Callable[[], None]) -> None:
-        tell()
+    def _end(self, settle: Callable[[], None]) -> None:
+        settle()
         self.connection.remove_end_listener(self.lost)
         if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
             bare_close(self._channel)

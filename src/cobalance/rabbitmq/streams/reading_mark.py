@@ -1,8 +1,8 @@
-"""What RabbitMQ knows of a group that has begun to read a stream: an exchange into which nobody publishes, and which outlives Redis's data.
+"""Marks in RabbitMQ that a group has begun to read a stream: an exchange, which survives the loss of Redis's data.
 
-A committed offset that is missing in Redis was never there, or was lost. Where the mark is missing, too, the group is new to the stream. It is
-made before the first offset is committed, so whoever has read anything has left it. It goes with the stream, to which it is bound, and with the
-group, when that is deleted.
+If a committed offset is missing in Redis, either there never was one, or it was lost. If the mark is missing, too, the
+group is new to the stream: the mark is made before the first offset is committed. It is deleted with the stream, to
+which it is bound, and with the group.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from cobalance.rabbitmq.wire.pika_internals import bare_close
 THERE_OTHERWISE = 406
 
 REFUSED = frozenset({403, 404, THERE_OTHERWISE})
-"""Not allowed, not there, there as something else."""
+"""Not allowed, does not exist, exists with other arguments."""
 
 
 def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
@@ -31,19 +31,19 @@ def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[b
 
 
 def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
-    """From now on it may have. False when the user may not configure exchanges of that name."""
+    """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
     return _begin(_Declaration(connection, group, stream, passive=False))
 
 
 def forget(url: str, group: str, streams: Iterable[str]) -> None:
-    """Of a group that is no more. Blocks."""
+    """Removes the marks of a deleted group. Blocks."""
     with connected(url) as admin:
         for stream in streams:
             admin.delete_exchange(mark_name(group, stream))
 
 
 def mark_name(group: str, stream: str) -> str:
-    """The exchange's name. Its arguments say in words what it is for."""
+    """The exchange's name. Its arguments name the group and the stream in clear text."""
     return f"cobalance.read.{hashlib.sha256(f'{group} {stream}'.encode()).hexdigest()[:32]}"
 
 
@@ -66,7 +66,7 @@ class _Declaration:
     @contained
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
-        if not self.answer.done():  # else it has just ended
+        if not self.answer.done():  # otherwise the connection has just ended
             self.connection.open_channel(self._declare).add_on_close_callback(self._closed)
 
     @contained
@@ -74,7 +74,7 @@ class _Declaration:
         self.broken(channel_lost(self._stream, reason))
 
     def broken(self, error: Exception) -> None:
-        """One of its methods has raised this, or the channel was lost."""
+        """A method has raised this error, or the channel was lost."""
         if not self.answer.done():
             self.connection.remove_end_listener(self.lost)
             self.answer.set_exception(failure_of(error, self._stream))
@@ -93,7 +93,7 @@ class _Declaration:
 
     @contained
     def _bind(self, channel: Channel) -> None:
-        """If the user may write to the stream; the mark counts in any case."""
+        """Binds the mark to the stream if the user may; the mark counts in any case."""
         self._declared, name = True, mark_name(self._group, self._stream)
         channel.queue_bind(self._stream, name, routing_key="", callback=lambda _: self._found(channel))
 

@@ -1,4 +1,4 @@
-"""From where to begin, in the user's words, to the offset before it: what is committed, so that every holder begins there."""
+"""Resolves a start to the offset before it, which is committed, so that every holder starts there."""
 
 from datetime import datetime
 
@@ -8,11 +8,11 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
 
 BEFORE_FIRST = -1
-"""The committed offset of a stream of which nothing was processed."""
+"""The committed offset of a stream of which nothing has been processed."""
 
 
 async def offset_before(connection: BrokerConnection, stream: str, start: Start) -> int:
-    """The offset after which reading begins. Behind the end of the stream there is nothing to begin at, so it is the last there is.
+    """The offset after which reading starts; at most that of the last message.
 
     Raises:
         ChannelLost: RabbitMQ was lost before it answered.
@@ -24,7 +24,7 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
         return BEFORE_FIRST if found is None else found - 1
     end = await result_of(
         last_offset(connection, stream)
-    )  # before the time is looked up, or what comes in between were skipped
+    )  # before looking up the time: messages published in between would be skipped
     if end is None:
         return BEFORE_FIRST
     if isinstance(start, datetime):

@@ -1,1 +1,1 @@
-"""Topics and queues on a broker: made, checked, found, grown and deleted."""
+"""Topics and queues on a broker: creating, checking, finding, growing and deleting them."""

@@ -1,4 +1,4 @@
-"""A short-lived blocking connection for setting things up and looking at them; see `broker` for what is done with it."""
+"""A short-lived blocking connection for setup and inspection; see `broker` for what it is used for."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from cobalance.rabbitmq.wire.pika_log import our_connection
 DIRECT = ExchangeType("direct")
 
 LOOK_AHEAD = 8
-"""AMQP cannot list queues: when one is missing, so many numbers further are looked at before the topic is taken to end there."""
+"""AMQP cannot list queues: if a number is missing, this many more are checked before the topic is taken to end."""
 
 MAX_ATTEMPTS = 40
-"""Reading a queue's declaration takes one attempt for each thing that differs from the default; RabbitMQ knows fewer arguments."""
+"""Reading a declaration takes one attempt per argument that differs from the default; RabbitMQ knows fewer."""
 
 FAREWELL_S = 1.0
-"""How long a farewell's answer is waited for at most, since nothing hangs on it."""
+"""How long to wait for the answer to a close; nothing depends on it."""
 
 LOCK_PATIENCE_S = 20.0
-"""How long somebody else's change of a topic is waited for."""
+"""How long to wait for another process to finish changing a topic."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen
 class QueueState:
-    """What a queue has at one moment."""
+    """The contents of a queue at one moment."""
 
     ready: int
-    """Messages for the next consumer, without those sent ahead to the present one."""
+    """Messages for the next consumer, not counting those prefetched by the current one."""
     consumers: int
 
 
 @contextmanager
 def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
-    """A connection for the length of a ``with``; raises why there cannot be one, or not any more.
+    """A connection for the length of a ``with``; raises if it cannot be made or is lost.
 
-    The timeout is that of connecting, and then of each answer: a server that accepts connections and says nothing keeps nobody.
+    The timeout applies to connecting and then to each answer, so a server that accepts connections and says nothing
+    blocks no one.
     """
     with our_connection():
         yield from _connected(url, timeout_ms)
@@ -71,22 +72,22 @@ def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
     finally:
         if connection.is_open:
             connection.patience_s = min(connection.patience_s, FAREWELL_S)
-            with suppress(pika_errors.AMQPError):  # a farewell that is not heard takes nothing back of what was said
+            with suppress(pika_errors.AMQPError):  # an unanswered close does not undo anything
                 connection.close()
 
 
 class Admin:
-    """A blocking connection; each call has its own channel, since RabbitMQ answers a failed one by closing its channel."""
+    """A blocking connection. Each call uses its own channel, since RabbitMQ closes the channel of a failed one."""
 
     def __init__(self, connection: pika.BlockingConnection, place: str) -> None:
         self.place, self._connection = place, connection
 
     @contextmanager
     def changing(self, topic: str) -> Iterator[None]:
-        """Nobody else changes the topic meanwhile: RabbitMQ lets one connection have a queue for itself, and frees it with the connection.
+        """Locks the topic against other changes, by an exclusive queue, which is deleted with its connection.
 
         Raises:
-            TopicInUse: somebody else goes on changing it.
+            TopicInUse: another process keeps changing it.
         """
         lock, give_up_at = f"{topic}.changing", time.monotonic() + LOCK_PATIENCE_S
         while not self._take(lock):
@@ -108,7 +109,7 @@ class Admin:
         return True
 
     def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
-        """Whatever it is, on a channel of its own; a refusal is about this queue."""
+        """Runs `use` on a channel of its own; a refusal is reported as being about this queue."""
         channel = self._connection.channel()
         try:
             result = use(channel)
@@ -118,33 +119,32 @@ class Admin:
         return result
 
     def declare(self, queue: Queue) -> None:
-        """Creates the queue unless it is there; raises QueueMismatch when it is another."""
+        """Creates the queue if it does not exist; raises QueueMismatch if it differs."""
         self.call(queue.name, lambda c: self._declare(c, queue))
 
     def verify(self, queue: Queue) -> None:
-        """Raises QueueMissing or QueueMismatch."""
-        self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # The other one would create it.
+        """Raises QueueMissing or QueueMismatch unless the queue exists as described."""
+        self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # Declaring alone would create it.
         self.declare(queue)
 
     def bind(self, queue: Queue, exchange: str, routing_key: str) -> None:
-        """Harmless when it is bound already."""
+        """Does nothing if it is already bound."""
         self.call(queue.name, lambda c: c.queue_bind(queue.name, exchange, routing_key))
 
     def delete(self, queue: str) -> None:
-        """With all that is in it. Harmless when there is none."""
+        """Deletes the queue and its messages; does nothing if it does not exist."""
         self.call(queue, lambda c: c.queue_delete(queue))
 
     def exists(self, queue: str) -> bool:
-        """Whether there is such a queue."""
         return self.ready(queue) is not None
 
     def ready(self, queue: str) -> int | None:
-        """How many messages are ready; None when there is no such queue."""
+        """Number of ready messages; None if the queue does not exist."""
         state = self.state(queue)
         return None if state is None else state.ready
 
     def state(self, queue: str) -> QueueState | None:
-        """What is in a queue, and how many consume it; None when there is no such queue."""
+        """Ready messages and number of consumers; None if the queue does not exist."""
         channel = self._connection.channel()
         try:
             found = channel.queue_declare(queue, passive=True).method
@@ -156,7 +156,7 @@ class Admin:
         return QueueState(found.message_count or 0, found.consumer_count or 0)
 
     def delete_unused(self, queue: str) -> bool:
-        """Deletes a queue unless it has messages or consumers."""
+        """Deletes a queue unless it has messages or consumers; returns whether it did."""
         channel = self._connection.channel()
         try:
             channel.queue_delete(queue, if_unused=True, if_empty=True)
@@ -168,7 +168,6 @@ class Admin:
         return True
 
     def has_exchange(self, name: str) -> bool:
-        """Whether there is such an exchange."""
         try:
             self.require_exchange(name)
         except TopicMissing:
@@ -176,19 +175,22 @@ class Admin:
         return True
 
     def declare_exchange(self, name: str, arguments: Mapping[str, Argument]) -> None:
-        """Creates a direct, durable exchange unless it is there."""
+        """Creates a durable direct exchange if it does not exist."""
         self.call(name, lambda c: c.exchange_declare(name, DIRECT, durable=True, arguments=dict(arguments)))
 
     def delete_exchange(self, name: str) -> None:
-        """Harmless when there is none."""
+        """Does nothing if the exchange does not exist."""
         self.call(name, lambda c: c.exchange_delete(name))
 
     def unbind(self, queue: Queue, exchange: str, routing_key: str) -> None:
-        """Harmless when it is not bound, or not there."""
+        """Does nothing if the queue is not bound or does not exist."""
         self.call(queue.name, lambda c: c.queue_unbind(queue.name, exchange, routing_key))
 
     def learn(self, name: str) -> Queue:
-        """AMQP has no way to ask for a queue's arguments, but a declaration that differs is refused with the first difference named."""
+        """Finds out a queue's declaration.
+
+        AMQP cannot be asked for it, but it refuses a declaration that differs, and names the first difference.
+        """
         self.call(name, lambda c: c.queue_declare(name, passive=True))
         queue = Queue(name, {"x-queue-type": "classic"})
         for _ in range(MAX_ATTEMPTS):
@@ -202,7 +204,10 @@ class Admin:
         raise QueueMismatch(f"The arguments of queue {name!r} at {self.place} could not be read.")
 
     def partitions(self, topic: str) -> int:
-        """How many queues of this name and a number there are. One that is missing among others would else make keys go astray without a word."""
+        """Counts the queues named by this topic and a number.
+
+        Raises QueueMissing if one is missing in between: keys would silently go to the wrong partition.
+        """
         found = list(self.partition_numbers(topic))
         missing = next((n for n, number in enumerate(found) if n != number), None)
         if missing is not None:
@@ -225,7 +230,7 @@ class Admin:
                 return
 
     def require_exchange(self, name: str) -> None:
-        """Raises TopicMissing."""
+        """Raises TopicMissing unless the exchange exists."""
         channel = self._connection.channel()
         try:
             channel.exchange_declare(name, DIRECT, passive=True)
@@ -238,7 +243,7 @@ class Admin:
         channel.close()
 
     def refuse_more_partitions(self, topic: Topic) -> None:
-        """Raises TopicMismatch."""
+        """Raises TopicMismatch if the topic has more partitions than expected."""
         beyond = f"{topic.prefix}-{topic.partitions}"
         if self.exists(beyond):
             raise TopicMismatch(
@@ -246,7 +251,7 @@ class Admin:
             )
 
     def refuse_in_use(self, queue: str) -> None:
-        """Raises TopicInUse while there are messages or consumers."""
+        """Raises TopicInUse if the queue has messages or consumers."""
         if not self.exists(queue):
             return
         found = self.call(queue, lambda c: c.queue_declare(queue, passive=True)).method
@@ -257,13 +262,13 @@ class Admin:
             )
 
     def kind(self, name: str) -> str:
-        """classic, quorum or stream, of a queue that exists: RabbitMQ compares the type before anything else but durability."""
+        """The type of an existing queue: classic, quorum or stream. RabbitMQ compares it first, after durability."""
         refusal = self._refusal(Queue(name, {"x-queue-type": "classic"}))
         found = None if refusal is None else difference(refusal)
         return str(found.current) if found is not None and found.argument == "x-queue-type" else "classic"
 
     def _refusal(self, queue: Queue) -> str | None:
-        """Why RabbitMQ refuses the declaration, in its own words; None when it is equivalent to the queue's."""
+        """RabbitMQ's own words for refusing the declaration; None if it is equivalent to the queue's."""
         channel = self._connection.channel()
         try:
             self._declare(channel, queue)
@@ -291,7 +296,7 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
 
 def _connect(url: str, timeout_ms: int) -> tuple[PatientConnection, str]:
     where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
-    parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ takes no messages
+    parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ blocks publishers
     try:
         return PatientConnection(parameters, timeout_ms / 1000), where
     except Exception as error:  # noqa: BLE001 -- whatever pika stumbles over when a server resets connections

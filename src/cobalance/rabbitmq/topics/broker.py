@@ -1,4 +1,4 @@
-"""Creating, checking, reading and deleting topics and queues: short blocking calls, for set-up and for the CLI."""
+"""Creates, checks, reads and deletes topics and queues: short blocking calls, for setup and the CLI."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -14,19 +14,22 @@ from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, sets_marker
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
-"""An exchange that bears it is a topic, or a layout of one. RabbitMQ keeps arguments that it does not know, and the management API
-shows them."""
+"""Marks an exchange as a topic, or as a layout of one. RabbitMQ keeps arguments that it does not know, and the
+management API shows them.
+"""
 
 LAYOUT_ARGUMENT = "x-cobalance-layout"
-"""An exchange that bears it besides is the marker of a layout."""
+"""Marks an exchange, in addition, as the marker of a layout."""
 
 
 def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
-    """Declares the topic's exchange, queues and bindings. What exists already must be the same, and is then left as it is; a topic
-    that was grown meanwhile is. Returns the topic as it is.
+    """Declares the topic's exchange, queues and bindings. Returns the topic as it is on the broker.
 
-    With a `group`, also a queue set of its own, which gets all messages from then on beside the topic's own queues; returns that set,
-    which is consumed as a topic, and is `topic.for_group(group)`. A topic with sets cannot be grown.
+    What already exists must match and is left as it is; a topic that has been grown since matches.
+
+    With a `group`, also creates a queue set for it, which receives every message from then on, as the topic's own
+    queues do. Returns that set, which is consumed like a topic and equals `topic.for_group(group)`. A topic with queue
+    sets cannot be grown.
     """
     _check_kinds(url, topic)
     if group is None:
@@ -52,14 +55,14 @@ def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
 
 def _create_topic(url: str, topic: Topic) -> Topic:
     with connected(url) as admin:
-        if admin.has_exchange(topic.marker):  # Complete: binding it again would bring back a layout that was closed.
+        if admin.has_exchange(topic.marker):  # Complete. Binding again would reopen a layout that was closed.
             try:
                 current = verify(admin, topic)
                 if current.dead_letter_queue:
                     admin.verify(current.dead_letter_queue)
                 return current
             except (QueueMissing, TopicMissing):
-                pass  # It was complete; what is missing is made again.
+                pass  # Something has been deleted since; it is created again.
         with admin.changing(topic.name):
             current = current_layout(admin, topic)
             admin.refuse_more_partitions(current)
@@ -69,7 +72,7 @@ def _create_topic(url: str, topic: Topic) -> Topic:
 
 
 def open_layout(admin: Admin, topic: Topic) -> None:
-    """Declares and binds a layout's queues, and then its marker: whoever sees that can rely on the rest."""
+    """Declares and binds a layout's queues, then its marker: once the marker exists, the rest does."""
     if topic.dead_letter_queue:
         admin.declare(topic.dead_letter_queue)
     for queue in topic.queues:
@@ -81,9 +84,9 @@ def open_layout(admin: Admin, topic: Topic) -> None:
 
 
 def current_layout(admin: Admin, topic: Topic) -> Topic:
-    """The newest layout that is open, with as many partitions as it has; the topic itself unless it was grown since.
+    """Returns the newest open layout with its actual number of partitions; the topic itself unless it has been grown.
 
-    A program may go on saying how many partitions the topic was created with.
+    So a program can keep stating the number of partitions that the topic was created with.
     """
     newest = newest_layout(admin, topic.name)
     if newest <= topic.layout:
@@ -99,8 +102,10 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
 
 
 def _refuse_other_size(admin: Admin, topic: Topic) -> None:
-    """Raises TopicMismatch where the layout was opened with another number of partitions: its publishers and consumers would disagree
-    about where a key goes, and what is in the queues that only one of them knows would never be processed.
+    """Raises TopicMismatch if the layout was opened with another number of partitions.
+
+    Its publishers and consumers would disagree on where a key goes, and queues that only one of them knows would never
+    be processed.
     """
     if not admin.has_exchange(topic.marker) or admin.has_exchange(topic.size_marker):
         return
@@ -111,8 +116,10 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
 
 
 def _count(admin: Admin, layout: Topic) -> int:
-    """How many partitions a layout has. A grown one has a marker that says whether that is how many it was opened with: were its last
-    queue gone, keys would else be spread over the others.
+    """Counts the partitions of a layout.
+
+    The marker of a grown layout records how many it was opened with. Without that check, losing the last queue would
+    spread keys over the remaining ones.
     """
     partitions = admin.partitions(layout.prefix)
     if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
@@ -126,7 +133,7 @@ def _count(admin: Admin, layout: Topic) -> int:
 
 
 def newest_layout(admin: Admin, name: str) -> int:
-    """The number of the newest layout that is open."""
+    """The number of the newest open layout."""
     layout = 1
     while admin.has_exchange(f"{name}.v{layout + 1}"):
         layout += 1
@@ -134,8 +141,10 @@ def newest_layout(admin: Admin, name: str) -> int:
 
 
 def verify_topic(url: str, topic: Topic) -> Topic:
-    """Raises TopicMissing, QueueMissing, QueueMismatch or TopicMismatch unless the broker has exactly this topic, or has grown it.
-    Returns the topic as it is.
+    """Checks that the broker has exactly this topic, or has grown it. Returns the topic as it is.
+
+    Raises:
+        TopicMissing, QueueMissing, QueueMismatch, TopicMismatch: it does not.
     """
     _check_kinds(url, topic)
     with connected(url) as admin:
@@ -153,10 +162,12 @@ def verify(admin: Admin, topic: Topic) -> Topic:
 
 
 def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
-    """Raises TopicMissing, QueueMissing or TopicMismatch unless a topic of that name and size is there, or was and has been grown.
-    Returns the topic as it is.
+    """Checks that a topic with this name and size exists, or did and has been grown. Returns the topic as it is.
 
-    What a publisher needs to know; unlike `verify_topic` it takes no permission to configure queues.
+    This is what a publisher needs to know; unlike `verify_topic` it needs no permission to configure queues.
+
+    Raises:
+        TopicMissing, QueueMissing, TopicMismatch: there is no such topic.
     """
     with connected(url, timeout_ms) as admin:
         admin.require_exchange(topic.name)
@@ -168,7 +179,7 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
 
 
 def read_topic(url: str, name: str) -> Topic:
-    """The topic as the broker has it; raises TopicMissing."""
+    """Reads a topic from the broker; raises TopicMissing."""
     with connected(url) as admin:
         return read(admin, name)
 
@@ -188,8 +199,9 @@ def read(admin: Admin, name: str) -> Topic:
 
 
 def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
-    """The topic's partitions and layout, which are what a publisher needs to know; raises TopicMissing. Unlike `read_topic` it takes no
-    permission to configure queues, and does not learn their type.
+    """Reads a topic's partitions and layout, which is what a publisher needs; raises TopicMissing.
+
+    Unlike `read_topic` it needs no permission to configure queues, and does not learn their type.
     """
     with connected(url, timeout_ms) as admin:
         return _find(admin, name)
@@ -207,8 +219,10 @@ def _find(admin: Admin, name: str) -> Topic:
 
 
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:
-    """Deletes exchange, partition queues of every layout and dead-letter queue; raises TopicInUse, having deleted nothing, if messages
-    or consumers would be lost and `force` is not given.
+    """Deletes a topic's exchange, the partition queues of every layout and the dead-letter queue.
+
+    Raises:
+        TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted.
     """
     with connected(url) as admin:
         admin.require_exchange(name)
@@ -228,20 +242,21 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
 
 
 def learn_queue(url: str, name: str) -> Queue:
-    """An existing queue's declaration, so that its guard can be told and proven; raises QueueMissing."""
+    """Reads an existing queue's declaration, from which its guard follows; raises QueueMissing."""
     with connected(url) as admin:
         return admin.learn(name)
 
 
 def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, QueueState | None]:
-    """What each queue has, and how many consumers; None for a queue that does not exist."""
+    """Ready messages and number of consumers of each queue; None for a queue that does not exist."""
     with connected(url, timeout_ms) as admin:
         return {queue: admin.state(queue) for queue in queues}
 
 
 def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:
-    """How many messages each queue has for the next consumer, without those sent ahead to the present one; None for a queue that
-    does not exist.
+    """Number of messages ready for the next consumer in each queue; None for a queue that does not exist.
+
+    Messages prefetched by the current consumer are not counted.
     """
     with connected(url, timeout_ms) as admin:
         return {queue: admin.ready(queue) for queue in queues}

@@ -1,24 +1,26 @@
-"""Growing a topic: more partitions, and still every key's messages in order, whatever publishers and consumers do meanwhile.
+"""Growing a topic: adding partitions under load while every key's messages stay in order.
 
-A topic has layouts. Layout 1 has the queues `orders-0…`; growing makes layout 2, with queues `orders.v2-0…`, at the same exchange
-under other routing keys. Almost every key has another partition there, so nothing of layout 2 may be processed before everything of
-layout 1 is. That takes three steps, in this order:
+A topic has layouts. Layout 1 has the queues `orders-0…`; growing creates layout 2, with queues `orders.v2-0…`, at the
+same exchange under other routing keys. Almost every key moves to another partition, so nothing in layout 2 may be
+processed before everything in layout 1 is. That takes three steps, in this order:
 
-1. *Close*: the bindings of layout 1 are removed. From here on its queues only become emptier. A publisher that does not know yet
-   publishes with `mandatory`, so its message comes back; it waits until everything it has under way is settled, reads the layout
-   again, and sends what came back, in its old order, ahead of anything newer.
-2. *Open*: layout 2 is bound, and then its marker, the exchange `orders.v2`, is declared. Publishers take the newest layout that has
-   a marker, so nobody publishes to half a layout, and nobody to layout 2 while layout 1 takes anything.
-3. *Drain*: the member that is elected to look (`discovery`) sees the marker. It declares the queues of layout 2 as resources only
-   when those of layout 1 are empty, nobody in the group holds one of them any more, and they have no consumer, whose unacknowledged
-   messages would come back (`layouts`). So what a key had in layout 1 is processed and acknowledged before layout 2 is consumed at all.
+1. *Close*: remove the bindings of layout 1. From here on its queues only get emptier. A publisher that does not know
+   yet publishes with `mandatory`, so its message is returned; it waits until everything in flight is settled, reads the
+   layout again, and sends what was returned, in the old order, ahead of anything newer.
+2. *Open*: bind layout 2, then declare its marker, the exchange `orders.v2`. Publishers use the newest layout that has a
+   marker, so no one publishes to half a layout, and no one to layout 2 while layout 1 still accepts messages.
+3. *Drain*: the member elected to look for queues (`discovery`) sees the marker. It declares the queues of layout 2 as
+   resources only when those of layout 1 are empty, no member of the group holds one of them, and they have no consumer
+   whose unacknowledged messages would be requeued (`layouts`). So a key's messages in layout 1 are processed and
+   acknowledged before layout 2 is consumed at all.
 
-A growth that was interrupted goes on when it is asked for again; until then publishers wait, and fail with PublishFailed (nothing
-was sent) when their patience ends. Two growths exclude each other. Streams cannot be grown: they never become empty.
+An interrupted growth continues when it is requested again; until then publishers wait, and fail with PublishFailed
+(nothing was sent) when they time out. Two growths exclude each other. Streams cannot be grown: they never become empty.
 
-Assumptions. Publishers use this library, or publish with `mandatory` and handle what comes back in the same way. Nobody binds the
-queues of an old layout again. RabbitMQ brings a message that it has routed into its queue within `layouts.SETTLE_MS`: one that came
-later would not be lost, but processed later than its successors in the new layout. One consumer group consumes the topic.
+Assumptions. Publishers use this library, or publish with `mandatory` and handle returned messages in the same way. No
+one binds the queues of an old layout again. RabbitMQ puts a message that it has routed into its queue within
+`layouts.SETTLE_MS`: a later one would not be lost, but processed after its successors in the new layout. Only one
+consumer group consumes the topic.
 """
 
 from collections.abc import Iterator
@@ -33,7 +35,9 @@ from cobalance.rabbitmq.topics.queue_sets import refuse_sets
 
 
 def grow_topic(url: str, name: str, partitions: int) -> Topic:
-    """Gives a topic more partitions, in order; returns it as it is then. Asking for the number it has changes nothing.
+    """Adds partitions to a topic, keeping order; returns the topic as it is then.
+
+    Asking for the current number changes nothing.
 
     Raises:
         TopicMissing: there is no such topic.
@@ -57,22 +61,23 @@ def grow_topic(url: str, name: str, partitions: int) -> Topic:
 
 
 def close_layout(admin: Admin, topic: Topic) -> None:
-    """From here on nothing gets into the layout's queues."""
+    """Removes the bindings: no message enters the layout's queues from here on."""
     for partition, queue in enumerate(topic.queues):
         admin.unbind(queue, topic.name, topic.routing_key(partition))
 
 
 def is_being_grown(admin: Admin, topic: Topic) -> bool:
-    """Whether a newer layout is being made; its first queue exists before the old one is closed."""
+    """Whether a newer layout is being made; its first queue exists before the old layout is closed."""
     return admin.exists(attrs.evolve(topic, layout=topic.layout + 1).queue_names[0])
 
 
 def prune_topic(url: str, name: str) -> dict[str, bool]:
-    """Deletes the queues of old layouts, as far as they have neither messages nor consumers; for when the new layout is consumed.
-    Queue → whether it is gone.
+    """Deletes the queues of old layouts that have neither messages nor consumers; returns queue → whether it is gone.
 
-    Each layout is taken down from its end, and no further than to the first queue that is in use: queues are found by counting, and
-    one with messages must not be hidden behind a gap.
+    Call it once the new layout is consumed.
+
+    Each layout is taken down from its end, and only to the first queue that is in use: queues are found by counting,
+    and a gap must not hide one with messages.
     """
     with connected(url) as admin, admin.changing(Topic(name, 1).name):
         old = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name))]
@@ -97,7 +102,7 @@ class PartitionState:
 
 
 def describe_topic(url: str, name: str) -> tuple[Topic, list[PartitionState], int | None]:
-    """The topic, the queues of all its layouts as far as they exist, and how many dead letters there are (None: it keeps none)."""
+    """Returns the topic, the existing queues of all its layouts, and the number of dead letters, or None."""
     with connected(url) as admin:
         topic = read(admin, name)
         rows = []

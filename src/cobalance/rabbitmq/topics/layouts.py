@@ -1,10 +1,11 @@
-"""Which queues of a topic that was grown are to be consumed now. The protocol is told in `growth`; this is its third step.
+"""Which queues of a grown topic to consume now. `growth` describes the protocol; this is its third step.
 
-    closed layouts hold messages, or somebody works on one    their queues, as long as they are needed
-    nothing is ready in them, and nobody is busy with one      none: whoever still holds one finishes, acknowledges and lets go
-    nobody holds one, and none has a consumer or a message     the newest layout's, for good
+    closed layouts hold messages, or a member is busy with one  their queues, as long as they are needed
+    nothing is ready in them, and no member is busy with one    none: a holder finishes, acknowledges and releases
+    no one holds one, and none has a consumer or a message      the newest layout's, for good
 
-What is looked at is in RabbitMQ and in the group, so that any member of the subscription may be its head at any moment.
+The decision uses only the state of RabbitMQ and of the group, so any member of the subscription may be its head at any
+time.
 """
 
 from __future__ import annotations
@@ -28,42 +29,40 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 SETTLE_MS = 2_000
-"""How long after a layout was seen to be closed a message may still be on its way, inside RabbitMQ, to one of its queues."""
+"""How long after a layout was seen closed a message may still be on its way to its queues, inside RabbitMQ."""
 
 SOON_MS = 200
 """How soon to look again while a layout is being emptied."""
 
 BUSY = "1"
-"""The rank of a resource whose holder was in the middle of something when it was last heard of."""
+"""The rank of a resource whose holder was busy when it was last heard of."""
 
 
 @attrs.frozen
 class Look:
-    """What a source has found: the resources to declare, None to leave them as they are; and when to look again."""
+    """What a source has found: the resources to declare (None: leave them as they are), and when to look again."""
 
     resources: tuple[str, ...] | None
     again_in_ms: int | None = None
-    """None: whenever the group looks."""
+    """None: at the group's usual interval."""
 
 
 class LayoutSource:
-    """Looks at the layouts of one topic."""
-
     def __init__(self, topic: Topic, url: str) -> None:
         self._topic, self._url = topic, url
         self._newest_since = time.monotonic()
 
     @property
     def is_grown(self) -> bool:
-        """Whether there is more than one layout, as far as is known."""
+        """Whether more than one layout is known."""
         return self._topic.layout > 1
 
     def owns(self, name: str) -> bool:
-        """Whether it is a queue of one of the topic's layouts."""
+        """Whether this is a queue of one of the topic's layouts."""
         return re.fullmatch(rf"{re.escape(self._topic.name)}(\.v\d+)?-\d+", name) is not None
 
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
-        """What to consume now, given the group's resources. Blocks; raises what keeps RabbitMQ from being asked."""
+        """What to consume now, given the group's resources. Blocks; raises if RabbitMQ cannot be asked."""
         with connected(self._url) as admin:
             topic = current_layout(admin, self._topic)
             if topic.layout > self._topic.layout:
@@ -79,7 +78,10 @@ class LayoutSource:
 def decide(
     newest: tuple[str, ...], old: Mapping[str, QueueState], listed: Mapping[str, ResourceRow], *, settled: bool
 ) -> tuple[str, ...]:
-    """The resources to declare. `listed` was read before `old`: who is not in it any more holds nothing, whatever comes after."""
+    """The resources to declare.
+
+    `listed` was read before `old`, so a queue no longer listed has no holder, whatever happens later.
+    """
     backlog = {name for name, state in old.items() if state.ready}
     if any(name in listed and not listed[name].removing for name in newest):
         if backlog:

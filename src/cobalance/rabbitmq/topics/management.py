@@ -1,4 +1,4 @@
-"""What only RabbitMQ's management API can tell: AMQP itself cannot list anything."""
+"""What only RabbitMQ's management API can tell, since AMQP cannot list anything."""
 
 import base64
 import http.client
@@ -22,7 +22,7 @@ DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
 _Reader = Callable[[str, int, bytes], Any]
 
 PAGE = 500
-"""How many queues are asked for at a time."""
+"""Queues per request."""
 
 
 @attrs.frozen
@@ -34,10 +34,11 @@ class ListedTopic:
 
 
 def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000) -> list[ListedTopic]:
-    """The topics of the AMQP URL's virtual host, by name.
+    """Lists the topics of the AMQP URL's virtual host, by name.
 
-    Without a management URL (http://user:password@host:15672) the AMQP URL's user and password are used, at each of its hosts until
-    one answers; with TLS where it says amqps. A topic is an exchange that `create_topic` marked as one.
+    Without a management URL (http://user:password@host:15672), the AMQP URL's user and password are used at each of its
+    hosts until one answers; over TLS if the AMQP URL says amqps. A topic is an exchange marked as one by
+    `create_topic`.
     """
     exchanges = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms)
     layouts: dict[str, list[tuple[int, int]]] = {}
@@ -52,7 +53,7 @@ def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms:
 def bound_queues(
     amqp_url: str, exchange: str, management_url: str | None = None, *, timeout_ms: int = 5_000
 ) -> set[str]:
-    """The queues bound to an exchange; raises TopicMissing when there is no such exchange."""
+    """The queues bound to an exchange; raises TopicMissing if the exchange does not exist."""
     path = f"/api/exchanges/{_vhost(amqp_url)}/{quote(exchange, safe='')}"
     bindings = _get(amqp_url, management_url, f"{path}/bindings/source", timeout_ms)
     if not bindings:
@@ -63,13 +64,13 @@ def bound_queues(
 def unacknowledged_counts(
     amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
 ) -> dict[str, int]:
-    """Queue → its messages that some consumer has and has not acknowledged, as of some seconds ago, where RabbitMQ has counted."""
+    """Queue → number of unacknowledged messages, some seconds old; queues not counted yet are left out."""
     found = _queues(amqp_url, management_url, "messages_unacknowledged", timeout_ms)
     return {it["name"]: it["messages_unacknowledged"] for it in found if "messages_unacknowledged" in it}
 
 
 def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 10_000) -> dict[str, int]:
-    """Queue → its messages, those that are being processed included, as of some seconds ago; 1 where RabbitMQ has not counted yet."""
+    """Queue → number of messages, unacknowledged ones included, some seconds old; 1 where not counted yet."""
     return {it["name"]: it.get("messages", 1) for it in _queues(amqp_url, management_url, "messages", timeout_ms)}
 
 
@@ -85,7 +86,7 @@ def _queues(amqp_url: str, management_url: str | None, column: str, timeout_ms: 
 def connection_names(
     amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
 ) -> list[tuple[str, str]]:
-    """RabbitMQ's own name of each connection to the virtual host, and the one that its client gave it, or nothing."""
+    """RabbitMQ's own name of each connection to the virtual host, and the name given by its client, or ""."""
     path = f"/api/vhosts/{_vhost(amqp_url)}/connections?columns=name,user_provided_name"
     return [(it["name"], it.get("user_provided_name", "")) for it in _get(amqp_url, management_url, path, timeout_ms)]
 
@@ -93,7 +94,7 @@ def connection_names(
 def close_connection(
     amqp_url: str, management_url: str | None, name: str, reason: str, *, timeout_ms: int = 5_000
 ) -> None:
-    """Has RabbitMQ close a connection, given by RabbitMQ's own name of it; of no effect when there is none any more."""
+    """Has RabbitMQ close a connection, given by RabbitMQ's own name; does nothing if it is gone."""
     path = f"/api/connections/{quote(name, safe='')}"
 
     def check(place: str, status: int, body: bytes) -> None:
@@ -124,7 +125,7 @@ def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, 
 
 
 def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: _Reader) -> Any:
-    """What `read` makes of the answer of the management URL, or of the first host of the AMQP URL whose answer it does not refuse."""
+    """Returns what `read` makes of the answer of the management URL, or of the first AMQP host that it accepts."""
     api = _split(management_url or "")
     if is_memory(amqp_url) and not api.hostname:
         raise UsageError("memory:// has no management API, so nothing can be listed there: name queues and topics")
@@ -134,14 +135,14 @@ def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_m
 
 
 def _beside(amqp: SplitResult, api: SplitResult) -> tuple[SplitResult, SplitResult]:
-    """The same with a management API where RabbitMQ has it by default: with TLS, and by the same authority, where AMQP has it."""
+    """Both URLs, the second at RabbitMQ's default management port; with AMQP's TLS and authority, if it has them."""
     if api.scheme or amqp.scheme != "amqps":
         return amqp, api
     return amqp, api._replace(scheme="https", query=api.query or amqp.query)
 
 
 def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: int) -> tuple[str, int, bytes]:
-    """Where it was asked, the status of the answer (0 when there was none) and the answer."""
+    """Returns the address, the status (0 if there was no answer) and the body."""
     host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORTS[api.scheme or "http"]
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
@@ -160,7 +161,7 @@ def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: in
 
 
 def _split(url: str) -> SplitResult:
-    with suppress(ValueError):  # its words may quote what was meant as a part of the password
+    with suppress(ValueError):  # the error may quote a part of the password
         parts = urlsplit(url)
         is_sound = parts.port != 0 and not re.search(r"[\x00-\x20\x7f]", parts.netloc)
         if is_sound and parts.scheme in {"", "http", "https"}:

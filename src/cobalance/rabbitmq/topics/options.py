@@ -1,4 +1,4 @@
-"""What options of consumers and publishers may be. Each bound is RabbitMQ's, or so far out that beyond it is a mistake."""
+"""Valid options of consumers and publishers. The bounds are RabbitMQ's, or beyond any sensible value."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Check = Callable[[str, object], None]
 
 DAY_MS = 86_400_000
 SHORT = 65_535
-"""What AMQP has two bytes for."""
+"""The maximum of AMQP's two-byte fields."""
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raises UsageError for the first that cannot work; those it does not know are not its concern."""
+    """Raises UsageError for the first invalid option; unknown names are ignored."""
     for name, value in options.items():
         if name in CHECKS:
             CHECKS[name](name, value)
 
 
 def checked_source(source: Any) -> Any:
-    """What a consumer group may consume: a topic's name, or a list. Raises UsageError for anything else."""
+    """Normalizes what a consumer group consumes to a topic's name or a list; raises UsageError for anything else."""
     if isinstance(source, str):
         return source
     if isinstance(source, Topic | BoundQueues | MatchingQueues):
@@ -94,7 +94,7 @@ def _management_url(name: str, value: object) -> None:
 
 
 CHECKS: dict[str, Check] = {
-    "prefetch": _count(1, SHORT),  # 0 would be without limit
+    "prefetch": _count(1, SHORT),  # 0 would mean unlimited
     "ack_every": _count(1, 1_000_000_000),
     "ack_interval_ms": partial(check_number, least=0.1, most=DAY_MS),
     "refresh_ms": _count(1, DAY_MS),

@@ -1,9 +1,10 @@
-"""Whether another group works the same queues: then each of their messages goes to one of the two.
+"""Detects another group working the same queues, which would split their messages between the two groups.
 
-Whoever enters a group puts its name to its queues, in a hash that all groups of a Redis share, and finds the name that was there; and again now
-and then to what it holds, so that the group that was first hears of it, and queues found later are looked at. Another
-group is believed to be at work while it has a live member and the queue is among its resources; what is left of a group without members
-keeps nobody. A group in another Redis, under another key prefix or of an older version is not seen.
+On entering its group, a member writes the group's name to each of its queues in a hash that all groups of one Redis
+share, and reads the name that was there before. It repeats that now and then for the queues it holds, so that the group
+that was first notices, too, and queues found later are covered. Another group counts as active while it has a live
+member and the queue is among its resources; the remains of a group without members do not. A group in another Redis,
+under another key prefix or of an older version is not detected.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log = logging.getLogger("cobalance.rabbitmq")
 A_CALL = 200
 
 LOOK_EVERY = 6
-"""As rarely as that, compared with looking for queues."""
+"""How much rarer than looking for queues."""
 
 MOST_NAMED = 3
 
@@ -50,21 +51,21 @@ return before
 
 
 class OtherGroups:
-    """Warns of each once. `broker` tells RabbitMQs apart that use one Redis."""
+    """Warns of each such group once. `broker` tells apart several RabbitMQs that use one Redis."""
 
     def __init__(self, ours: Coordinator, broker: str) -> None:
         self._ours, self._broker = ours, broker
-        self._told: set[str] = set()
+        self._warned_of: set[str] = set()
 
     def warn(self, queues: Sequence[str]) -> None:
-        """Of those that work some of these. Says nothing where Redis does not let us look. Blocks."""
+        """Warns of groups that work any of these queues. Silent if Redis does not let us look. Blocks."""
         with suppress(CobalanceError):
-            for other, names in find_others(self._ours, self._broker, queues, self._told).items():
+            for other, names in find_others(self._ours, self._broker, queues, self._warned_of).items():
                 log.warning("group %s: %s", self._ours.group, _in_words(self._ours.group, other, names))
-                self._told.add(other)
+                self._warned_of.add(other)
 
     async def watch(self, held: Callable[[], Sequence[str]], pause_ms: int) -> None:
-        """Looks again and again."""
+        """Checks the held queues at intervals, until cancelled."""
         while True:
             await anyio.sleep(pause_ms / 1000)
             queues = held()
@@ -75,7 +76,7 @@ class OtherGroups:
 def find_others(
     ours: Coordinator, broker: str, queues: Sequence[str], besides: Collection[str] = ()
 ) -> dict[str, list[str]]:
-    """Other group → the queues that it works, too."""
+    """Other group → the queues that it also works."""
     found: dict[str, list[str]] = {}
     for queue, other in _sign(ours, broker, queues):
         if other not in {None, ours.group, *besides}:

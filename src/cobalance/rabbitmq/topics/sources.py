@@ -1,4 +1,4 @@
-"""Queues that somebody else declares: found through the management API, since AMQP cannot list anything."""
+"""Queues declared by others, found through the management API, since AMQP cannot list anything."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 @attrs.frozen
 class BoundQueues:
-    """The queues that are bound to an exchange, such as a consistent-hash or a modulus-hash one.
+    """The queues bound to an exchange, such as a consistent-hash or a modulus-hash one.
 
-    One that is unbound is consumed until it is empty, and then given up. Which key's messages go where while bindings change is the
-    exchange's affair: their order is not kept (`grow_topic` keeps it).
+    A queue that is unbound is consumed until it is empty, then given up. The exchange decides where a key's messages go
+    while bindings change, so their order is not kept (`grow_topic` keeps it).
     """
 
     exchange: str
 
     def among(self, names: Iterable[str], amqp_url: str, management_url: str | None) -> set[str]:
-        """Those of the names that are bound to it."""
+        """Those of the names that are bound to the exchange."""
         return set(names) & bound_queues(amqp_url, self.exchange, management_url)
 
     def __str__(self) -> str:
@@ -63,19 +63,21 @@ class MatchingQueues:
 
 
 class ManagedSource:
-    """Looks for queues. What is missing once may be there again a moment later, so it must be missing twice to be removed; and what has
-    messages is consumed until it is empty. The management API counts them late, so RabbitMQ itself is asked before a queue is let go,
-    and again afterwards: its holder may have given some back.
+    """Finds queues through the management API.
+
+    A missing queue may be back a moment later, so it must be missing twice to be removed; and one that has messages is
+    consumed until it is empty. The API's counts lag, so RabbitMQ itself is asked before a queue is let go, and again
+    afterwards: its holder may have returned some messages.
     """
 
     def __init__(self, wanted: BoundQueues | MatchingQueues, amqp_url: str, management_url: str | None) -> None:
         self._wanted, self._amqp_url, self._management_url = wanted, amqp_url, management_url
         self._missing: set[str] = set()
         self._let_go: set[str] = set()
-        self._told: set[str] = set()
+        self._warned_of: set[str] = set()
 
     def find(self) -> set[str]:
-        """Those that are there now. Blocks; raises what keeps the management API from being asked."""
+        """The matching queues that exist now. Blocks; raises if the management API cannot be asked."""
         return self._nameable(self._wanted.among(self._counts(), self._amqp_url, self._management_url))
 
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
@@ -104,7 +106,7 @@ class ManagedSource:
                 validate_name("queue", name)
             except UsageError as error:
                 unnameable.add(name)
-                if name not in self._told:
+                if name not in self._warned_of:
                     log.warning("a queue is left out. %s", error)
-        self._told |= unnameable
+        self._warned_of |= unnameable
         return names - unnameable

@@ -1,1 +1,1 @@
-"""Connections to RabbitMQ: addresses, TLS, one thread a connection, and what pika reports, as errors."""
+"""Connections to RabbitMQ: addresses, TLS, one thread per connection, and pika's failures as our errors."""

@@ -1,7 +1,9 @@
-"""How many channels RabbitMQ lets one connection have: ``channel_max``, which it says, and a user's ``max-channels``, which it does not.
+"""How many channels one connection may have.
 
-A user who opens one too many loses the whole connection, and would lose the next one in the same way. So the limit is learned from the
-first loss: as many as were open then.
+RabbitMQ has two limits: ``channel_max``, which it announces, and a user's ``max-channels``, which it does not.
+
+A user who opens one channel too many loses the whole connection, and would lose the next one in the same way. So the
+limit is learned from the first loss: it is the number of channels that were open then.
 """
 
 from __future__ import annotations
@@ -13,40 +15,38 @@ from cobalance.errors import ChannelLimitReached
 log = logging.getLogger("cobalance.rabbitmq")
 
 SPARE = 1
-"""Not for consumers: questions about streams, and their locks, take a channel for a moment."""
+"""Not used for consumers: stream queries and stream locks need a channel for a moment."""
 
 
 class ChannelLimit:
-    """Of one connection after another to the same place. I/O thread only."""
+    """The limit across successive connections to one place. I/O thread only."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._most: int | None = None
         self._open = self._peak = 0
-        self._told = False
+        self._logged = False
 
     def connected(self, channel_max: int) -> None:
-        """A new connection; 0 is no limit."""
+        """A new connection is open; a `channel_max` of 0 means no limit."""
         self._open = self._peak = 0
         if channel_max:
             self._most = min(channel_max, self._most or channel_max)
 
     def opened(self) -> None:
-        """One more is open."""
         self._open += 1
         self._peak = max(self._peak, self._open)
 
     def closed(self) -> None:
-        """One less."""
         self._open -= 1
 
     def lost(self, reason: str) -> None:
-        """The connection has ended."""
+        """The connection has ended; if it was for too many channels, learn the limit."""
         if "maximum allowed user limit" in reason and self._peak:
             self._most = self._peak
 
     def check(self, asked_for: int, place: str) -> None:
-        """Raises ChannelLimitReached where so many channels leave none to spare."""
+        """Raises ChannelLimitReached if that many channels would leave none to spare."""
         if self._most is None or asked_for + SPARE <= self._most:
             return
         error = ChannelLimitReached(
@@ -54,7 +54,7 @@ class ChannelLimit:
             "cannot be consumed here. Raise channel_max in rabbitmq.conf, or the user's max-channels (rabbitmqctl set_user_limits), or run "
             "more members."
         )
-        if not self._told:
+        if not self._logged:
             log.error("%s: %s", self._name, error)
-        self._told = True
+        self._logged = True
         raise error

@@ -1,16 +1,16 @@
-"""What a partition's worker does when its channel has ended and nobody asked for it.
+"""How a partition's worker reacts when its channel ends unexpectedly.
 
-=============================  =======================================================================================================
-the channel, the consumer      subscribe again under the same tenure, once the old handler has returned; at growing intervals when
-or the connection is gone      that does not bring a single message
-the queue is gone, which had   give the partition up, so that the journal says what happened ("queue_missing"); whoever is given it
-been consumed                  next waits for the queue
-no channel is left for it      give the partition up, to somebody who may have one; if nobody has, it waits in growing pauses
-the queue is not there yet     keep the partition and look again, at growing intervals: nobody else could do better
-the queue is another one, has  halt the partition: an operator must look at it, and no member need fail over it again
-no guard, or an unreadable
-message
-=============================  =======================================================================================================
+=============================  =======================================================================================
+channel, consumer or           subscribe again in the same tenure once the old handler has returned; at growing
+connection lost                intervals if that brings no message
+queue deleted after it         give the partition up, so that the journal records why ("queue_missing"); the next
+was consumed                   holder waits for the queue
+no channel left for it         give the partition up to a member that may have one; if none has, it waits at growing
+                               intervals
+queue not there yet            keep the partition and check again at growing intervals: no other member could do better
+queue differs, has no guard,   halt the partition: an operator must look at it, and no other member should fail on it
+or an unreadable message
+=============================  =======================================================================================
 """
 
 import logging
@@ -26,53 +26,55 @@ FIRST_MS, LAST_MS = 50, 5_000
 
 @attrs.frozen
 class Verdict:
-    """Try again after a pause, or give the tenure up for a reason."""
+    """Try again after a pause, or give up the tenure for a reason."""
 
     pause_ms: int = 0
     give_up: str | None = None
 
 
 class Losses:
-    """The losses of one tenure, one after the other: judged by its worker, told by whoever learns of them first."""
+    """The channel losses of one tenure. Its worker judges each; whichever part notices it first logs it."""
 
     def __init__(self, group: str, queue: str) -> None:
         self._group, self._queue = group, queue
         self._in_vain = 0
         self._has_consumed = False
         self._missing = False
-        self._told: CobalanceError | None = None
-        self._told_waiting = False
+        self._logged: CobalanceError | None = None
+        self._logged_waiting = False
 
     def wait_for_others(self) -> None:
-        """Logs, once, that RabbitMQ has not let go of another consumer: it is mostly a member that died or froze a moment ago."""
-        if not self._told_waiting:
+        """Logs once that another consumer still holds the queue: mostly a member that died or froze a moment ago."""
+        if not self._logged_waiting:
             log.warning(
                 "group %s: another connection still has queue %s for itself; it is consumed here as soon as that one lets go. If that "
                 "lasts, somebody outside of the group consumes it: rabbitmqctl list_consumers",
                 *(self._group, self._queue),
             )
-        self._told_waiting = True
+        self._logged_waiting = True
 
     def tell(self, error: CobalanceError, *, connected: bool) -> None:
-        """Logs a lost channel, once, as soon as it is known: the running handler may go on for long before it is judged."""
-        if error is self._told or not isinstance(error, ChannelLost):
+        """Logs a lost channel once, as soon as it is known: the handler may run for long before the loss is judged."""
+        if error is self._logged or not isinstance(error, ChannelLost):
             return
-        self._told = error
-        if connected:  # else the loss of the connection has been told already
+        self._logged = error
+        if connected:  # otherwise the loss of the connection has been logged
             log.warning("group %s: %s", self._group, error)
 
     def judge(self, error: CobalanceError, *, consumed: bool, delivered: int, connected: bool) -> Verdict:
-        """`consumed`: the subscription had come about; `delivered`: how many messages it brought.
+        """Decides what to do after a loss.
+
+        `consumed`: the subscription was established; `delivered`: how many messages it brought.
 
         Raises:
-            CobalanceError: it again, when no waiting and nobody else could help.
+            CobalanceError: the same error, if neither waiting nor another member can help.
         """
         self._has_consumed = self._has_consumed or consumed
         self._in_vain = 0 if delivered else self._in_vain + 1
         self.tell(error, connected=connected)
         if isinstance(error, ChannelLost):
             return Verdict(self._pause_ms())
-        if isinstance(error, ChannelLimitReached):  # which is told once for all of them
+        if isinstance(error, ChannelLimitReached):  # logged once for all queues
             return Verdict(give_up="channel_limit")
         if isinstance(error, QueueMissing):
             return self._missed(error)
@@ -95,7 +97,7 @@ class Losses:
         return Verdict(self._pause_ms())
 
     def _pause_ms(self) -> int:
-        """None the first time: a channel that is gone once is mostly back at once."""
+        """No pause the first time: a lost channel usually comes back at once."""
         return (
             0 if self._in_vain <= 1 and not self._missing else int(min(FIRST_MS * 2 ** min(self._in_vain, 20), LAST_MS))
         )

@@ -1,8 +1,8 @@
-"""One AMQP connection on one daemon thread, so that AMQP heartbeats go out whatever the handlers do.
+"""One AMQP connection on its own daemon thread, so that heartbeats go out whatever the handlers do.
 
-pika is not thread-safe. Everything that touches it runs on the I/O thread: `submit` brings a function there from any thread, and
-callbacks are called there. A lost connection is reported and stays lost until `connect` is called again, because what has to
-happen first, rejoining the group, is not this file's to know.
+pika is not thread-safe: everything that touches it runs on the I/O thread. `submit` runs a function there from any
+thread, and callbacks are called there. A lost connection is reported and stays lost until `connect` is called again,
+because the member must rejoin its group first, and this module knows nothing of groups.
 """
 
 import logging
@@ -31,16 +31,16 @@ logger = logging.getLogger(__name__)
 Job = Callable[[], object]
 
 SILENT_HEARTBEATS = 2
-"""So many without a byte mean that the peer or the way to it is gone (AMQP 0.9.1, 4.2.7)."""
+"""This many heartbeats without a byte mean that the peer or the network is gone (AMQP 0.9.1, 4.2.7)."""
 
 
 class BrokerConnection:
-    """A connection to RabbitMQ that can be lost, and made again.
+    """A connection to RabbitMQ that can be lost and made again.
 
-    `name` shows in RabbitMQ's list of connections ("group/member"). `heartbeat_s` applies unless the URL has a heartbeat of its
-    own; the broker gives up a silent client after two to three of them. `on_lost(reason)`, `on_blocked(blocked)` and
-    `on_proven(proven)` run on the I/O thread; the first not after `close`. Whether the connection is proven is only looked after when
-    somebody wants to be told.
+    `name` is shown in RabbitMQ's list of connections ("group/member"). `heartbeat_s` applies unless the URL sets one;
+    the broker closes a silent connection after two to three heartbeats. `on_lost(reason)`, `on_blocked(blocked)` and
+    `on_proven(proven)` run on the I/O thread; `on_lost` is not called after `close`. The connection is only probed if
+    `on_proven` is given.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class BrokerConnection:
         self.name = name
         self.place = place(url)
         self.blocked = False
-        """The broker, short of memory or disk, has stopped reading what we send."""
+        """The broker is short of memory or disk and has stopped reading from us."""
         self.server_version = ""
-        """Which RabbitMQ answered last, such as "4.0.5"."""
+        """The RabbitMQ version of the last connection, such as "4.0.5"."""
         self.cluster = ""
-        """The name of its cluster, by which RabbitMQs can be told apart."""
+        """The name of its cluster, which tells brokers apart."""
         self.frame_max = 0
-        """The largest frame that it takes, in bytes; 0 when it has not said."""
+        """The largest frame it accepts, in bytes; 0 if unknown."""
         self._url, self._heartbeat_s = url, heartbeat_s
         self._on_lost, self._on_blocked, self._on_proven = on_lost, on_blocked, on_proven
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class BrokerConnection:
 
     @property
     def is_open(self) -> bool:
-        """Connected, as far as we know. Not any more for those who are told of the connection's end."""
+        """Whether the connection is open, as far as we know. Already False when the end listeners run."""
         pika = self._pika
         return self._loop is not None and (pika is None or not pika.is_closed)
 
@@ -94,13 +94,15 @@ class BrokerConnection:
         return proof is not None and proof.holds
 
     def connect(self, timeout_ms: int = 10_000) -> None:
-        """Connects to one of the URL's hosts, or raises what is wrong: Unreachable, AuthenticationRefused, VirtualHostMissing,
-        NotRabbitMQ. Blocks, for at most the timeout a host.
+        """Connects to one of the URL's hosts. Blocks, for at most the timeout per host.
+
+        Raises:
+            Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ: what is wrong.
         """
         if self.is_open:
             raise RuntimeError(f"{self!r} is in use")
         if self._thread is not None:
-            self._thread.join()  # the last connection's, which is just ending
+            self._thread.join()  # the thread of the last connection, which is just ending
         self._closing, self.blocked = False, False
         first_that_works(self._url, lambda url: self._connect(url, timeout_ms))
 
@@ -118,10 +120,12 @@ class BrokerConnection:
             raise failure
 
     def submit(self, job: Job) -> bool:
-        """Runs a function on the I/O thread soon, in order; from any thread. False, and it never runs, when not connected.
+        """Runs a function on the I/O thread soon, in order; from any thread.
 
-        A burst of submissions costs one wake-up. A job that was accepted always runs, at the latest when the connection has just
-        been lost: it must look at the state of what it touches.
+        Returns False, and never runs it, if not connected.
+
+        A burst of submissions costs one wake-up. An accepted job always runs, even if the connection has just been
+        lost, so it must check the state of what it touches.
         """
         with self._lock:
             loop = self._loop
@@ -134,15 +138,15 @@ class BrokerConnection:
         return True
 
     def call_later(self, delay_ms: float, job: Callable[[], None]) -> None:
-        """Runs a function on the I/O thread after a while, if the connection lives that long. I/O thread only."""
+        """Runs a function on the I/O thread after a delay, if the connection is still open then. I/O thread only."""
         if self._loop is not None:
             self._loop.call_later(delay_ms / 1000, job)
 
     def open_channel(self, on_open: Callable[[Channel], None], *, lasting: bool = False) -> Channel:
-        """A new channel, opened by the broker when `on_open` runs. I/O thread only.
+        """Returns a new channel; it is open when `on_open` runs. I/O thread only.
 
         Raises:
-            ChannelLimitReached: a lasting one, where RabbitMQ does not allow as many.
+            ChannelLimitReached: RabbitMQ does not allow another `lasting` channel.
         """
         if self._pika is None:
             raise pika_errors.ConnectionWrongStateError(f"{self!r} has no channels to open")
@@ -160,8 +164,9 @@ class BrokerConnection:
         return channel
 
     def add_end_listener(self, listener: Callable[[str], None]) -> None:
-        """Has `listener(reason)` called, once, on the I/O thread, when the connection ends in any way; at once, when it has
-        just ended. I/O thread only.
+        """Calls `listener(reason)` once on the I/O thread when the connection ends in any way, at once if it just has.
+
+        I/O thread only.
         """
         if self._pika is None:
             listener(self._reason)
@@ -169,19 +174,19 @@ class BrokerConnection:
             self._listeners.append(listener)
 
     def remove_end_listener(self, listener: Callable[[str], None]) -> None:
-        """Undoes `add_end_listener`, if there is anything to undo. I/O thread only."""
+        """Undoes `add_end_listener`; does nothing if the listener is not registered. I/O thread only."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def close(self, timeout_ms: int = 5_000) -> None:
-        """Closes channels (bare, so that order holds), then the connection, and waits. Harmless when there is none."""
+        """Closes channels (bare, to keep messages in order), then the connection, and waits. Safe if there is none."""
         self._closing = True
         self.submit(self._close)
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
         thread.join(timeout_ms / 1000)
-        with self._lock:  # A broker that answers no more cannot keep us: the socket goes with the loop.
+        with self._lock:  # A broker that does not answer cannot hold us up: the socket goes with the loop.
             if self._loop is not None:
                 self._loop.add_callback_threadsafe(self._loop.stop)
         thread.join(1)
@@ -197,7 +202,7 @@ class BrokerConnection:
         try:
             self._start(loop, parameters, opened)
             loop.start()
-        except Exception as error:  # noqa: BLE001 -- reported as the reason of the loss: a dead thread would tell nobody
+        except Exception as error:  # noqa: BLE001 -- it is the reason of the loss, which is reported
             logger.error("the I/O thread of %r failed: %s", self, type(error).__name__)
             self._reason = f"the I/O thread failed: {error!r}"
             if not opened.done():
@@ -234,7 +239,7 @@ class BrokerConnection:
         QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)
 
     def _watch(self, connection: Any, heard: int = 0, silent: int = 0) -> None:
-        """RabbitMQ sends something at least twice a heartbeat. pika looks for it too rarely, at heartbeats as short as ours."""
+        """RabbitMQ sends something twice per heartbeat; pika checks too rarely for heartbeats as short as ours."""
         loop, heartbeat_s = self._loop, connection.params.heartbeat
         if loop is None or not heartbeat_s:
             return
@@ -247,7 +252,7 @@ class BrokerConnection:
         loop.call_later(heartbeat_s, lambda: self._watch(connection, heard, silent))
 
     def _run_jobs(self) -> None:
-        if self._pika is None or self._pika.is_closed:  # It has just ended: these are the last jobs.
+        if self._pika is None or self._pika.is_closed:  # The connection has just ended: these jobs run in _end.
             return
         with self._lock:
             jobs, self._jobs = self._jobs, deque()
@@ -256,7 +261,7 @@ class BrokerConnection:
             while jobs:
                 jobs.popleft()()
         finally:
-            if jobs:  # One has failed, which ends the connection; the others will hear of that.
+            if jobs:  # A job failed, which ends the connection; the rest run in _end.
                 with self._lock:
                     self._jobs.extendleft(reversed(jobs))
 
@@ -264,9 +269,7 @@ class BrokerConnection:
         with self._lock:
             was_open, self._loop = self._loop is not None, None
         if self._pika is not None:
-            drop(
-                self._pika
-            )  # After a failure, or because the broker did not answer our farewell; else it is closed already.
+            drop(self._pika)  # After a failure, or if the broker did not answer our close; otherwise closed already.
         self._pika = self._proof = None
         self._channels.clear()
         listeners, self._listeners = self._listeners, []
@@ -275,7 +278,7 @@ class BrokerConnection:
             self._on_lost(self._reason)
 
     def _run_last_jobs(self, first: list[Job]) -> None:
-        """Nothing that goes wrong here may keep the loss from being told."""
+        """Runs the remaining jobs; no failure here may keep the loss from being reported."""
         with self._lock:
             jobs, self._jobs, self._waking = self._jobs, deque(), False
         for job in (*first, *jobs):

@@ -1,8 +1,9 @@
-"""On a connection's thread, what goes wrong with one queue ends what is done with that queue, and not the connection, which is
-everybody's: it would be made again, and lost over the same queue again.
+"""Contains failures on a connection's thread: an error with one queue ends only the work on that queue.
 
-A message that cannot be read halts its partition, as everything does that an operator has to look at; a defect of ours fails the
-member. RabbitMQ's refusals never come as exceptions, so pika's own ones say that the connection is ending.
+The shared connection goes on; it would only be made again and lost over the same queue again.
+
+An unreadable message halts its partition, as does everything that needs an operator; a bug of ours fails the member.
+RabbitMQ's refusals never arrive as exceptions, so pika's own exceptions mean that the connection is ending.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ P = ParamSpec("P")
 
 
 class Contained(Protocol):
-    """What is done with one queue."""
+    """The work on one queue."""
 
     def broken(self, error: Exception) -> None:
-        """A method of it has raised this."""
+        """A method has raised this error."""
 
 
 Self = TypeVar("Self", bound=Contained)
 
 
 def contained(method: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
-    """For methods that are called on the connection's thread."""
+    """Decorates methods that are called on the connection's thread."""
 
     @wraps(method)
     def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 -- it is told to whoever waits for this queue
+        except Exception as error:  # noqa: BLE001 -- reported as the failure of this queue
             self.broken(error)
 
     return call
 
 
 def failure_of(error: Exception, queue: str) -> CobalanceError:
-    """As what such an exception is told; messages may be quoted in its own words, so only its type is."""
+    """Converts the exception; of an unexpected one only type and place, since its text may quote a message."""
     if isinstance(error, CobalanceError):
         return error
     if isinstance(error, pika_errors.AMQPError):
@@ -68,7 +69,7 @@ def failure_of(error: Exception, queue: str) -> CobalanceError:
 
 
 def unreadable(queue: str, method: Basic.Deliver, properties: Unreadable) -> MessageUnreadable:
-    """Nobody can work such a message, and whatever is behind it in the queue waits for it."""
+    """Such a message cannot be processed by anyone, and whatever is behind it in the queue has to wait."""
     return MessageUnreadable(
         f"Queue {queue!r} has a message with headers that cannot be read ({type(properties.error).__name__}), such as a time in milliseconds "
         f"where AMQP has seconds. It was published to exchange {method.exchange!r} with routing key {method.routing_key!r}, and is the "

@@ -1,4 +1,4 @@
-"""What pika and RabbitMQ report, as errors that say what happened, where, and what to do."""
+"""Converts pika's and RabbitMQ's failures to errors that say what happened, where, and what to do."""
 
 import re
 
@@ -24,14 +24,14 @@ from cobalance.rabbitmq.model.topic import Topic
 
 @attrs.frozen
 class Difference:
-    """The first thing in which a declaration and an existing queue differ, as RabbitMQ tells it."""
+    """The first difference between a declaration and an existing queue, as RabbitMQ reports it."""
 
     argument: str
     current: Argument | None
-    """None when the queue does not have it."""
+    """None if the queue does not have the argument."""
 
     def applied_to(self, queue: Queue) -> Queue:
-        """The declaration without this difference."""
+        """Returns the declaration without this difference."""
         if self.argument == "durable":
             return attrs.evolve(queue, durable=bool(self.current))
         if self.argument == "auto_delete":
@@ -43,10 +43,10 @@ class Difference:
 
 
 def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool = False) -> CobalanceError:
-    """Why no connection came about. pika's own words are not passed on, since they are about pika.
+    """Converts a failure to connect. pika's own messages are not passed on, since they are about pika.
 
-    `spoke_otherwise`: what came was no AMQP. RabbitMQ says why it refuses somebody, so that one that just hangs up has not refused
-    anybody, though pika takes it for that.
+    `spoke_otherwise`: the peer sent something other than AMQP. RabbitMQ gives a reason when it refuses a client, so a
+    peer that just closes the connection has not refused anyone, though pika reports it that way.
     """
     text = _words(error)
     if "StreamLostError" in text and not spoke_otherwise:
@@ -76,21 +76,21 @@ def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool =
 
 
 def loss_reason(error: BaseException) -> str:
-    """Why a connection that was open is gone."""
+    """Why an open connection was lost."""
     if isinstance(error, pika_errors.ConnectionClosed):
         return f"{error.reply_code} {error.reply_text}"
     return _cause(_words(error))
 
 
 def too_large(error: BaseException) -> tuple[int, int] | None:
-    """The size of the message over which RabbitMQ has closed a channel, and the largest that it takes; None when it was for something else."""
+    """The size of the message that RabbitMQ closed the channel over and the limit, in bytes; None for other reasons."""
     text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
     found = re.search(r"message size (\d+) is larger than .*?max size (\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
-    """Why a channel is gone; None when we closed it ourselves."""
+    """Why a channel was closed; None if we closed it ourselves."""
     if isinstance(error, pika_errors.ChannelClosedByClient):
         return None
     if not isinstance(error, pika_errors.ChannelClosed):
@@ -101,7 +101,7 @@ def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """RabbitMQ is starting, or the node that a queue lives on is down: it says NOT_FOUND, of a queue that is there."""
+    """Whether RabbitMQ is starting, or the queue's node is down: it then says NOT_FOUND of an existing queue."""
     text = error.reply_text if isinstance(error, pika_errors.ChannelClosedByBroker) else ""
     return "is down or inaccessible" in text or "due to timeout" in text
 
@@ -128,7 +128,7 @@ def _refusal(code: int, text: str, queue: str) -> CobalanceError:
 
 
 def in_exclusive_use(error: BaseException) -> bool:
-    """Another consumer holds the queue."""
+    """Whether another consumer holds the queue."""
     return (
         isinstance(error, pika_errors.ChannelClosedByBroker)
         and error.reply_code == 403
@@ -137,7 +137,7 @@ def in_exclusive_use(error: BaseException) -> bool:
 
 
 def difference(text: str) -> Difference | None:
-    """Reads RabbitMQ's "inequivalent arg" reply."""
+    """Parses RabbitMQ's "inequivalent arg" reply."""
     found = re.search(
         r"inequivalent arg '([^']+)' .* but current is (?:the value )?(?:'(.*?)'(?: of type '(\w+)')?$|none)", text
     )
@@ -152,19 +152,17 @@ def difference(text: str) -> Difference | None:
 
 
 def channel_lost(queue: str, reason: str) -> ChannelLost:
-    """The channel ended while in use."""
     return ChannelLost(
         f"The channel that consumed queue {queue!r} is gone: {reason}. What was not acknowledged will be redelivered."
     )
 
 
 def queue_missing(queue: str, text: str) -> QueueMissing:
-    """There is no such queue."""
     return QueueMissing(f"Queue {queue!r} does not exist ({text}); create its topic first, or correct the name.")
 
 
 def topic_in_place_of_queue(topic: Topic) -> QueueMissing:
-    """In a list, where a name is a queue's."""
+    """A list contains the name of a topic where it should contain that of a queue."""
     return QueueMissing(
         f"There is no queue {topic.name!r}, but there is a topic of this name: give Topic({topic.name!r}, partitions={topic.partitions}, "
         f"queue_type={topic.queue_type!r}). In a list, a name is that of a queue."
@@ -172,7 +170,6 @@ def topic_in_place_of_queue(topic: Topic) -> QueueMissing:
 
 
 def queue_mismatch(queue: str, text: str) -> QueueMismatch:
-    """The queue is another than we thought."""
     return QueueMismatch(
         f"Queue {queue!r} exists with other arguments than expected: {text.removeprefix('PRECONDITION_FAILED - ')}. Either describe "
         "it as it is, or drain and delete it and create it anew; RabbitMQ cannot change a queue's arguments."
@@ -180,7 +177,7 @@ def queue_mismatch(queue: str, text: str) -> QueueMismatch:
 
 
 def unguarded(queue: Queue) -> Unguarded:
-    """Nothing at the broker would keep two consumers apart."""
+    """Nothing at the broker would prevent two consumers at a time."""
     return Unguarded(
         f"Queue {queue.name!r} is a {queue.kind} queue that RabbitMQ would serve to several consumers at a time: it ignores exclusive "
         "consumers on them. Declare it with x-single-active-consumer, or use a classic queue."
@@ -190,7 +187,7 @@ def unguarded(queue: Queue) -> Unguarded:
 
 
 def _words(error: BaseException) -> str:
-    """The error's own words and those of the errors it carries as arguments, which is where pika puts them."""
+    """The error's own words and those of the errors in its arguments, which is where pika puts them."""
     inner = [_words(arg) if isinstance(arg, BaseException) else str(arg) for arg in error.args]
     nested = getattr(error, "exceptions", ()) or [getattr(error, "exception", None)]
     inner += [_words(e) for e in nested if isinstance(e, BaseException)]

@@ -1,4 +1,4 @@
-"""Several hosts in one AMQP URL: which is tried when, and what is said when none will do."""
+"""Several hosts in one AMQP URL: the order of attempts, and which error to raise if all fail."""
 
 from collections.abc import Callable
 from random import SystemRandom
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def first_that_works(url: str, attempt: Callable[[str], T]) -> T:
-    """The result of the first attempt that does not fail, each at another host, in random order so that clients spread.
+    """Returns the first successful result. Hosts are tried in random order, so that clients spread.
 
     Raises:
-        CobalanceError: all failed. What is not mere unreachability, such as a wrong password, is told first.
+        CobalanceError: every host failed. Errors other than Unreachable, such as a wrong password, take precedence.
     """
     urls, failures = single_urls(url), list[CobalanceError]()
     for single in _random.sample(urls, len(urls)):
@@ -24,13 +24,13 @@ def first_that_works(url: str, attempt: Callable[[str], T]) -> T:
             return attempt(single)
         except CobalanceError as error:
             failures.append(error)
-    raise _most_telling(failures) from None
+    raise _most_specific(failures) from None
 
 
-def _most_telling(failures: list[CobalanceError]) -> CobalanceError:
+def _most_specific(failures: list[CobalanceError]) -> CobalanceError:
     if len(failures) == 1:
         return failures[0]
-    telling = next((error for error in failures if not isinstance(error, Unreachable)), None)
-    return telling or Unreachable(
+    specific = next((error for error in failures if not isinstance(error, Unreachable)), None)
+    return specific or Unreachable(
         f"None of the {len(failures)} hosts in the AMQP URL can be used. {' '.join(map(str, failures))}"
     )

@@ -1,7 +1,7 @@
-"""A lock that RabbitMQ itself keeps: an exclusive queue, which belongs to the connection that declared it and dies with it.
+"""A lock kept by RabbitMQ: an exclusive queue, which belongs to its connection and is deleted with it.
 
-Streams have no guard of their own. Whoever must hold this queue to consume one is alone in doing so, and a process that froze
-frees it when RabbitMQ misses its heartbeats, as it would a classic queue's exclusive consumer.
+Streams have no guard of their own. If every consumer of a stream must hold this queue, only one consumes at a time; a
+frozen process loses it when RabbitMQ misses its heartbeats, as it would lose an exclusive consumer on a classic queue.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ DECLARATION = {"x-queue-type": "classic"}
 RESOURCE_LOCKED = 405
 
 AGAIN_MS = 10
-"""Where all channels that RabbitMQ allows are taken for the moment."""
+"""The pause when all channels that RabbitMQ allows are in use."""
 
 
 class LockQueue:
-    """One attempt at a time to hold ``lock.<stream>``. All methods run on the I/O thread; losing the connection is losing the lock."""
+    """One attempt at a time to hold ``lock.<stream>``. Losing the connection loses the lock. I/O thread only."""
 
     def __init__(self, connection: BrokerConnection, stream: str) -> None:
         self.name = f"lock.{stream}"
@@ -36,7 +36,7 @@ class LockQueue:
         taken: Callable[[CobalanceError], None],
         failed: Callable[[CobalanceError], None],
     ) -> None:
-        """Asks for the lock once: it is ours, another connection has it, or it cannot be had at all."""
+        """Asks for the lock once; reports that we got it, another connection has it, or it cannot be had at all."""
 
         def ask(channel: Channel) -> None:
             channel.queue_declare(self.name, exclusive=True, arguments=DECLARATION, callback=lambda _: hold(channel))
@@ -47,14 +47,14 @@ class LockQueue:
             granted()
 
         def closed(_: Channel, reason: Exception) -> None:
-            error = channel_failure(reason, self.name)  # None when we closed it ourselves
+            error = channel_failure(reason, self.name)  # None if we closed it ourselves
             if error is not None:
                 (taken if _is_taken(reason) else failed)(error)
 
         self._connection.open_channel(ask).add_on_close_callback(closed)
 
     def release(self, released: Callable[[], None]) -> None:
-        """Lets go of it. It is gone, one way or the other, when `released` is called."""
+        """Releases the lock. It is gone, one way or the other, when `released` is called."""
         self.held = False
 
         def ask(channel: Channel) -> None:
@@ -64,7 +64,7 @@ class LockQueue:
             channel = self._connection.open_channel(ask)
         except pika_errors.NoFreeChannels:
             self._connection.call_later(AGAIN_MS, lambda: self.release(released))
-        except pika_errors.AMQPError:  # the connection is ending, and takes the lock with it
+        except pika_errors.AMQPError:  # the connection is ending, and the lock with it
             released()
         else:
             channel.add_on_close_callback(lambda *_: released())

@@ -1,6 +1,7 @@
-"""From an AMQP URL to pika's connection parameters, and to words that may be shown.
+"""Converts an AMQP URL to pika's connection parameters, and to a description that is safe to show.
 
-A URL may name several hosts of one cluster: ``amqp://user:password@one,two:5673/vhost``, or whole URLs separated by ``;`` or ``,``.
+A URL may name several hosts of one cluster: ``amqp://user:password@one,two:5673/vhost``, or whole URLs separated by
+``;`` or ``,``.
 """
 
 import re
@@ -27,14 +28,14 @@ def is_memory(url: str) -> bool:
 
 
 def single_urls(url: str) -> tuple[str, ...]:
-    """The URL of each host that a URL names, in order."""
+    """Splits a URL into one URL per host, in order."""
     if is_memory(url):
         return (MemoryRabbitMQ.named(url.removeprefix(MEMORY)).url,)
     return tuple(single for part in _BETWEEN_URLS.split(url) for single in _hosts_apart(part))
 
 
 def place(url: str) -> str:
-    """Host, port and virtual host: what an error message may say of a URL."""
+    """Host, port and virtual host: the parts of a URL that may appear in an error message."""
     if is_memory(url):
         return url
     hosts = ", ".join(dict.fromkeys(_host_and_port(_split(single)) for single in single_urls(url)))
@@ -42,7 +43,7 @@ def place(url: str) -> str:
 
 
 def virtual_host(url: str) -> str:
-    """The virtual host; "/" when the URL names none. Several hosts have the same one."""
+    """The virtual host; "/" if the URL names none. All hosts must have the same one."""
     if is_memory(url):
         return "/"
     names = {unquote(_split(single).path[1:]) or "/" for single in single_urls(url)}
@@ -54,12 +55,12 @@ def virtual_host(url: str) -> str:
 
 
 def user_name(url: str) -> str:
-    """As whom the URL connects."""
+    """The user name that the URL connects with."""
     return unquote(_split(single_urls(url)[0]).username or "guest")
 
 
 def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int) -> URLParameters:
-    """One attempt within the timeout, at one host, and this heartbeat unless the URL's query has its own."""
+    """Parameters for one attempt at one host, with this timeout, and this heartbeat unless the URL's query sets one."""
     parameters = _parse(url)
     if "heartbeat" not in parse_qs(_split(url).query):
         parameters.heartbeat = heartbeat_s
@@ -70,8 +71,8 @@ def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int
     return parameters
 
 
-# The functions below raise outside of any except block: pika's and the standard library's messages may quote the URL, password
-# and all, and a traceback would show them as the context.
+# The functions below raise outside any except block: the messages of pika and the standard library may quote the URL,
+# including its password, and a traceback would show them as the context.
 
 
 def _parse(url: str) -> URLParameters:
@@ -91,7 +92,7 @@ def _parse(url: str) -> URLParameters:
 
 
 def _invalid_option(parts: SplitResult, query: list[tuple[str, str]]) -> str:
-    """Its name, unless that may be a piece of a password that was not encoded."""
+    """The option's name, unless it may be part of a password that was not percent-encoded."""
     for name, value in query if "@" not in parts.query else ():
         try:
             URLParameters(parts._replace(query=urlencode([(name, value)])).geturl())
@@ -112,7 +113,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _hosts_apart(url: str) -> list[str]:
-    """A comma in the user name or the password separates nothing."""
+    """Splits at commas, but not those in the user name or the password."""
     scheme, separator, rest = url.partition("://")
     end = next((at for at, character in enumerate(rest) if character in "/?#"), len(rest))
     login, at, hosts = rest[:end].rpartition("@")

@@ -1,4 +1,4 @@
-"""The six places where pika's private parts are touched, each pinned by a test."""
+"""The six places that touch pika's private parts, each pinned by a test."""
 
 import struct
 import threading
@@ -15,33 +15,33 @@ from pika.frame import Body, Frame, Header, Method
 def bare_close(channel: Channel) -> None:
     """Sends Channel.Close and nothing before it; pika's close callback comes with CloseOk. I/O thread only.
 
-    `Channel.close()` first sends basic.cancel, and pika rejects what arrives until CancelOk; on quorum queues the broker moreover
-    returns deliveries in flight when a consumer is cancelled. Either puts messages behind younger ones, and on streams the reject
-    ends the whole connection. A consumer that pika believes cancelled already gets neither: deliveries that still arrive are
-    dropped in silence, unacknowledged, and the broker puts all of them back where they were.
+    `Channel.close()` first sends basic.cancel, and pika rejects what arrives until CancelOk; besides, on quorum queues
+    the broker returns deliveries in flight when a consumer is cancelled. Either puts messages behind younger ones, and
+    on streams the reject ends the whole connection. A consumer that pika believes cancelled avoids both: deliveries
+    that still arrive are dropped silently, unacknowledged, and the broker puts all of them back where they were.
     """
     channel._cancelled.update(channel._consumers)  # type: ignore[attr-defined]  # noqa: SLF001
     channel.close()
 
 
 def drop(connection: SelectConnection) -> None:
-    """Closes the socket of a connection whose loop has stopped, as the end of the process would. Harmless once it is closed."""
+    """Closes the socket of a connection whose loop has stopped, as the process's end would. Idempotent."""
     if connection._transport is not None:  # type: ignore[attr-defined]  # noqa: SLF001
         connection._transport._sock.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
-    """While it lasts, pika calls none of the program's functions, as it does while one of them runs. False when that is so already."""
+    """A context in which pika calls no callbacks, as while one is running. Yields False if one already is."""
     return connection._acquire_event_dispatch()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
 
 
 def host_resolved_by(thread: threading.Thread) -> object:
-    """Of a thread in which pika looks an address up, the host it was given; None of any other."""
+    """The host, as given, that this thread resolves for pika; None if the thread is not one of pika's resolvers."""
     return getattr(getattr(getattr(thread, "function", None), "__self__", None), "_host", None)
 
 
 class PatientConnection(BlockingConnection):
-    """A BlockingConnection that waits for each answer so long and then ends; pika waits for two heartbeats at least."""
+    """A BlockingConnection that ends if an answer takes longer than `patience_s`; pika waits two heartbeats or more."""
 
     _impl: Any
 
@@ -62,16 +62,16 @@ class PatientConnection(BlockingConnection):
 
 
 class QuickConnection(SelectConnection):
-    """A SelectConnection that reads deliveries quicker: what that saves pays for the way to the user's event loop.
+    """A SelectConnection that parses deliveries faster, which pays for the hop to the user's event loop.
 
-    pika copies the rest of its buffer for every frame, and looks every frame up in a table of callbacks, where those of a message
-    never are. Here the frames of messages are read where they lie and go straight to their channel; from the first other
-    frame on, an incomplete or a broken one included, the rest of the buffer is left to pika.
+    pika copies the rest of its buffer for every frame, and looks every frame up in a table of callbacks, which never
+    has those of a message. Here message frames are parsed in place and go straight to their channel; from the first
+    other frame on, including an incomplete or broken one, the rest of the buffer is left to pika.
     """
 
     @property
     def heard_no_amqp(self) -> bool:
-        """Whether what has come, all of it still in the buffer, is not the beginning of RabbitMQ's greeting."""
+        """Whether the bytes received, all still in the buffer, are not the beginning of RabbitMQ's greeting."""
         begin: bytes = self._frame_buffer[: len(_GREETING)]
         return not self.bytes_received and begin != _GREETING[: len(begin)]
 
@@ -86,27 +86,27 @@ class QuickConnection(SelectConnection):
             start = end
             self.frames_received += 1
             self._deliver_frame_to_channel(frame)  # type: ignore[attr-defined]
-        self.bytes_received += start  # The heartbeat checker goes by it.
+        self.bytes_received += start  # The heartbeat checker looks at this.
         self._frame_buffer = b""
         super()._on_data_available(buffer[start:])  # type: ignore[misc]
 
 
 class Unreadable(spec.BasicProperties):
-    """Those of a message whose headers pika cannot read, which would end the connection."""
+    """The properties of a message whose headers pika cannot decode, which would otherwise end the connection."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
 
 
-_PREFIX = struct.Struct(">BHL")  # Kind, channel, size of the payload.
-_GREETING = bytes([spec.FRAME_METHOD, 0, 0])  # A method on channel 0.
+_PREFIX = struct.Struct(">BHL")  # frame type, channel, payload size
+_GREETING = bytes([spec.FRAME_METHOD, 0, 0])  # a method frame on channel 0
 _BODY_SIZE = struct.Struct(">Q")
 _DELIVER = struct.pack(">HH", *divmod(spec.Basic.Deliver.INDEX, 1 << 16))
 
 
 def _frame_end(buffer: bytes, start: int) -> int:
-    """Where the frame that begins at `start` ends; 0 when it is incomplete."""
+    """The end of the frame that begins at `start`; 0 if it is incomplete."""
     if len(buffer) - start < _PREFIX.size:
         return 0
     end: int = start + _PREFIX.size + _PREFIX.unpack_from(buffer, start)[2] + spec.FRAME_END_SIZE
@@ -123,7 +123,7 @@ def _properties(buffer: bytes, start: int) -> spec.BasicProperties:
 
 
 def _message_frame(buffer: bytes, start: int, end: int) -> Frame | None:
-    """The frame, if it is one of a message."""
+    """The frame, if it is part of a message."""
     kind, channel, _ = _PREFIX.unpack_from(buffer, start)
     payload = start + _PREFIX.size
     if buffer[end - 1] != spec.FRAME_END:

@@ -1,8 +1,8 @@
-"""What pika logs of connections of ours goes to its loggers at DEBUG.
+"""Lowers pika's log records about our own connections to DEBUG.
 
-pika writes some twenty lines at INFO for each connection, and a WARNING for every refusal, most of which are answers that we ask for:
-whether an exchange exists is told by a 404. What matters of them is in our own lines and exceptions. Connections that the program makes
-itself are logged as ever.
+pika logs some twenty lines at INFO per connection, and a WARNING for every refusal, most of which we provoke: a 404 is
+how we learn that an exchange does not exist. What matters is in our own log lines and exceptions. Connections that the
+program makes itself are logged as always.
 """
 
 import logging
@@ -25,7 +25,7 @@ _ours = _Ours()
 
 @contextmanager
 def our_connection() -> Iterator[None]:
-    """What this thread does with pika meanwhile is ours."""
+    """Marks what this thread does with pika as ours."""
     _ours.depth += 1
     try:
         yield
@@ -34,20 +34,20 @@ def our_connection() -> Iterator[None]:
 
 
 class OurHost(str):
-    """The host of a connection of ours, by which pika's thread that resolves it is known to be ours, too."""
+    """The host of one of our connections; marks pika's resolver thread for it as ours, too."""
 
     __slots__ = ()
 
 
 def lowered(record: logging.LogRecord) -> bool:
-    """A logger's filter: of what is ours, only somebody who debugs wants to know."""
+    """A logger's filter: lowers our records to DEBUG."""
     if not (_ours.depth or isinstance(host_resolved_by(threading.current_thread()), OurHost)):
         return True
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
-# A logger's filter does not see what those below it log.
+# A logger's filter does not see the records of its descendants.
 for _name in list(logging.root.manager.loggerDict):
     if _name.startswith("pika."):
         logging.getLogger(_name).addFilter(lowered)

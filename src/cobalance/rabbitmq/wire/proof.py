@@ -1,13 +1,14 @@
-"""Until when RabbitMQ is known to keep a connection, and with it the guard of every queue that is consumed on it.
+"""Until when RabbitMQ is known to keep a connection, and with it the guard of every queue consumed on it.
 
-A member that is cut off from Redis goes on with what RabbitMQ guards, so it must stop before RabbitMQ can have let somebody else in.
-When RabbitMQ hears nothing more, it counts the bytes of a connection once a heartbeat, and closes it at the second count in
-a row without a new one (``rabbit_heartbeat.erl``; the same in 3.10 and 4): between two and three heartbeats after the last byte
-came, never sooner. What came last is not known here, since what we send may be lost while RabbitMQ is still heard. Therefore it is
-asked something twice a heartbeat: the answer to a question proves that this one arrived, and so not before it was sent. From then on
-the guard is sure for two heartbeats; the last half of one is kept back for the work to stop.
+A member that is cut off from Redis goes on with the queues that RabbitMQ guards, so it must stop before RabbitMQ can
+have admitted another consumer. When RabbitMQ hears nothing more, it counts a connection's bytes once per heartbeat, and
+closes it at the second count in a row without a new one (``rabbit_heartbeat.erl``; the same in 3.10 and 4): between two
+and three heartbeats after the last byte arrived, never sooner. We cannot know which byte arrived last, since what we
+send may be lost while we still hear RabbitMQ. So we send a request twice per heartbeat: its answer proves that the
+request arrived, and thus no earlier than it was sent. From then on the guard is certain for two heartbeats; the last
+half of one is kept back for the work to stop.
 
-A connection that ends in any other way than by silence is told of by TCP, on the spot.
+If a connection ends other than by silence, TCP reports it at once.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 ASKED_EVERY, LASTS = 0.5, 1.5
-"""In heartbeats: from one question to the next, and how long an answer is good for, from when its question was sent."""
+"""In heartbeats: the interval between requests, and how long an answer is valid after its request was sent."""
 
 
 class Proof:
-    """Of one connection, as long as that lives. ``tell(holds)`` is called with each change. I/O thread only."""
+    """The proof for one connection. Calls ``tell(holds)`` on each change. I/O thread only."""
 
     def __init__(self, connection: BrokerConnection, heartbeat_s: float, tell: Callable[[bool], None]) -> None:
-        self._connection, self._heartbeat_s, self._tell = connection, heartbeat_s, tell
+        self._connection, self._heartbeat_s, self._report = connection, heartbeat_s, tell
         self._until = 0.0
-        self._told = False
+        self._reported = False
 
     @property
     def holds(self) -> bool:
-        """By the clock: a process that was frozen need not wait to be told that it does no more. Any thread."""
+        """Read from the clock, so that a process that was frozen sees at once that it no longer holds. Any thread."""
         return time.monotonic() < self._until
 
     def begin(self) -> None:
-        """Asks for the first time, on a channel of its own."""
+        """Sends the first request, on a channel of its own."""
         self._connection.open_channel(self._ask)
 
     def _ask(self, channel: Channel) -> None:
-        """A limit for consumers that this channel will never have: of no effect, and always answered."""
+        """Sets a prefetch limit for consumers that this channel never has: without effect, and always answered."""
         if channel.is_open:
             asked_at = time.monotonic()
             channel.basic_qos(prefetch_count=1, callback=lambda _: self._answered(channel, asked_at))
@@ -60,6 +61,6 @@ class Proof:
 
     def _look(self) -> None:
         holds = self.holds
-        if holds != self._told:
-            self._told = holds
-            self._tell(holds)
+        if holds != self._reported:
+            self._reported = holds
+            self._report(holds)

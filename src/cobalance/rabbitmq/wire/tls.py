@@ -1,7 +1,8 @@
-"""TLS to RabbitMQ: always verified, by an authority of the system or by one that the URL names.
+"""TLS to RabbitMQ: always verified, against the system's authorities or one that the URL names.
 
-The options after the URL's ``?`` have the names of RabbitMQ's own URI specification: ``cacertfile``, ``certfile``, ``keyfile`` and
-``server_name_indication``. Its ``verify=verify_none`` is refused: whoever sits in between would read every message and password.
+The options after the URL's ``?`` have the names of RabbitMQ's URI specification: ``cacertfile``, ``certfile``,
+``keyfile`` and ``server_name_indication``. Its ``verify=verify_none`` is refused: anyone in between could read every
+message and password.
 """
 
 import ssl
@@ -14,10 +15,11 @@ OPTIONS = frozenset({"cacertfile", "certfile", "keyfile", "server_name_indicatio
 
 
 def use_tls(parameters: URLParameters, options: dict[str, str], where: str) -> None:
-    """Puts a verifying TLS context into the parameters of an ``amqps://`` URL; refuses what would not verify.
+    """Puts a verifying TLS context into the parameters of an ``amqps://`` URL; refuses anything that would not verify.
 
     Raises:
-        UsageError: a file cannot be read, or the options ask for less than verification, or for TLS where there is none.
+        UsageError: a file cannot be read, or the options ask for less than verification, or for TLS on an ``amqp://``
+            URL.
     """
     if options.get("verify", "verify_peer") != "verify_peer":
         raise UsageError(_unverified(where))
@@ -39,7 +41,7 @@ def _context(options: dict[str, str], where: str) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=options.get("cacertfile"))
         if "certfile" in options:
             context.load_cert_chain(options["certfile"], options.get("keyfile"))
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         reason = error.strerror or type(error).__name__
     else:
         return context
