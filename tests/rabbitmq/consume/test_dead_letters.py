@@ -1,4 +1,4 @@
-"""Messages that were given up: why, in their headers and in the log, and what an operator does with them."""
+"""Dead letters: the reason in their headers and in the log, and listing, replaying and dropping them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
 
 @pytest.fixture(params=["classic", "quorum"])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
-    """Two partitions, of both kinds of queues that have dead letters."""
+    """Two partitions, for each kind of queue that dead-letters."""
     with new_topic(amqp_url, 2, request.param) as it:
         yield it
 
 
 async def refuse(delivery: Delivery) -> None:
-    """A handler that takes only what it can."""
     if delivery.body == b"bad":
         raise ValueError("no customer of that name")
 
 
 async def given_up(here: Place, topic: Topic, handle: Any = refuse, **options: Any) -> None:
-    """Publishes a message that is given up."""
+    """Publishes a message that the handler gives up on."""
     properties = BasicProperties(
         message_id="m1", headers={"tenant": "acme"}, content_type="text/plain", delivery_mode=2
     )
@@ -48,7 +47,7 @@ async def given_up(here: Place, topic: Topic, handle: Any = refuse, **options: A
 
 
 async def test_a_dead_letter_says_what_was_wrong(here: Place, topic: Topic) -> None:
-    """Whose handler failed, with what, and how often; what the message had of its own is as it was."""
+    """Its headers name the group, the error and the number of failures; the message's own properties are unchanged."""
     await given_up(here, topic)
     (letter,) = read_dead_letters(here.amqp_url, topic.name)
     assert letter.message_id == "m1"
@@ -64,7 +63,7 @@ async def test_a_dead_letter_says_what_was_wrong(here: Place, topic: Topic) -> N
 
 
 async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, topic: Topic) -> None:
-    """From the queue it came from, with its headers and without those of its death."""
+    """It comes from its original queue, with its own headers and without those about its death."""
     await given_up(here, topic)
     seen: list[Delivery] = []
 
@@ -86,7 +85,7 @@ async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, 
 
 
 async def test_a_message_that_is_replayed_twice_is_still_the_one_that_was_published(here: Place, topic: Topic) -> None:
-    """Given up by its handler, and then by RabbitMQ itself, whose own headers name the queue that it was sent back to."""
+    """First its handler gives it up, then RabbitMQ, whose headers name the queue that it was sent back to."""
     await given_up(here, topic)
     replay_dead_letters(here.amqp_url, topic.name)
     with channel(here.amqp_url) as it:
@@ -102,7 +101,7 @@ async def test_a_message_that_is_replayed_twice_is_still_the_one_that_was_publis
 
 
 async def test_a_replayed_message_goes_to_nobody_but_its_own_queue(here: Place, topic: Topic) -> None:
-    """Whatever else is bound to the exchange that it was published to."""
+    """It is not published again to whatever else is bound to its exchange."""
     await given_up(here, topic)
     with channel(here.amqp_url) as it:
         other = str(it.queue_declare("", exclusive=True).method.queue)
@@ -113,7 +112,7 @@ async def test_a_replayed_message_goes_to_nobody_but_its_own_queue(here: Place, 
 
 
 async def test_what_cannot_be_sent_back_stays_a_dead_letter(here: Place, topic: Topic) -> None:
-    """Its queue is gone, say: nothing is acknowledged that RabbitMQ has not confirmed."""
+    """Its queue may be gone: nothing is acknowledged before RabbitMQ has confirmed it."""
     await given_up(here, topic)
     with channel(here.amqp_url) as it:
         it.queue_delete(topic.queue_names[1])
@@ -124,7 +123,7 @@ async def test_what_cannot_be_sent_back_stays_a_dead_letter(here: Place, topic: 
 
 
 async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
-    """However often: a quorum queue counts it as a delivery in vain, and may have a limit for those."""
+    """Listing often drops nothing, though a quorum queue counts and may limit deliveries without an ack."""
     await given_up(here, topic)
     for _ in range(25):
         assert len(read_dead_letters(here.amqp_url, topic.name)) == 1
@@ -135,7 +134,7 @@ async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
 
 
 async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, topic: Topic) -> None:
-    """The headers are RabbitMQ's then."""
+    """Its headers are then RabbitMQ's."""
     here.publish(topic, "x", partition=1)
     with channel(here.amqp_url) as it:
         method: Any = next(it.consume(topic.queue_names[1]))[0]
@@ -148,7 +147,7 @@ async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, to
 
 
 async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) -> None:
-    """It deletes nothing without being asked twice, and names what it did not find."""
+    """The command asks before it deletes anything, and names the ids that it did not find."""
     env = {"COBALANCE_AMQP_URL": here.amqp_url}
     await given_up(here, topic)
     listed = cobalance("deadletters", topic.name, environment=env)
@@ -169,7 +168,7 @@ async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) ->
 
 
 async def test_the_log_says_what_was_wrong(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """With the traceback, at the first failure and at the last."""
+    """The traceback is logged at the first failure and at the last."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, "bad")
         with caplog.at_level(logging.WARNING):
@@ -181,7 +180,7 @@ async def test_the_log_says_what_was_wrong(here: Place, caplog: pytest.LogCaptur
 
 
 async def test_who_is_careful_has_the_type_only(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """``log_exceptions=False``: what exceptions say may quote a message."""
+    """With ``log_exceptions=False`` only the type is logged: exception texts may quote a message."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, "bad")
         with caplog.at_level(logging.WARNING):
@@ -193,11 +192,11 @@ async def test_who_is_careful_has_the_type_only(here: Place, caplog: pytest.LogC
 
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
 async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bool) -> None:
-    """With the message and what its handler raised; an error of its own is logged, and changes nothing."""
-    told: list[tuple[str, str]] = []
+    """It gets the message and the handler's exception; an error of its own is logged and changes nothing."""
+    reported: list[tuple[str, str]] = []
 
     def tell(delivery: Delivery, error: Exception) -> None:
-        told.append((delivery.body.decode(), str(error)))
+        reported.append((delivery.body.decode(), str(error)))
         raise RuntimeError("the pager is off")
 
     async def tell_async(delivery: Delivery, error: Exception) -> None:
@@ -214,14 +213,14 @@ async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bo
         on_failure: Any = tell if is_plain else tell_async
         async with here.member(topic, handle, on_failure=on_failure, **OPTIONS):
             assert await seen.wait(3) == ["bad", "bad", "good"]
-    assert told == [("bad", "no customer of that name")] * 2
+    assert reported == [("bad", "no customer of that name")] * 2
 
 
 @pytest.mark.parametrize("target", ["no exchange", "no queue"])
 async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
     here: Place, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RabbitMQ drops a rejected message that has nowhere to go; it stays, its partition waits, and the log says what is missing."""
+    """RabbitMQ would drop the message; it stays, its partition waits, and the log names what is missing."""
     name = unique("dead-end")
     arguments = {
         "x-dead-letter-exchange": "" if target == "no queue" else name,
@@ -239,6 +238,5 @@ async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
 
 
 def test_the_help_says_what_replaying_does() -> None:
-    """A stranger finds it."""
     outcome = cobalance("deadletters", "--help", environment={})
     assert "goes behind what is in its queue" in " ".join(outcome.out.split())

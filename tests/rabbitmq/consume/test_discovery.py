@@ -1,4 +1,4 @@
-"""Looking for queues, while Redis comes and goes."""
+"""Looking for queues while Redis comes and goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cobalance.rabbitmq.topics.layouts import Look
 
 
 class Flaky:
-    """A coordinator, and a source, whose Redis is lost in the middle of a look."""
+    """A coordinator and a source whose Redis is lost during a look."""
 
     group, id = "g", "s"
 
@@ -22,23 +22,19 @@ class Flaky:
         self.troubles = list(troubles)
 
     def state(self) -> dict[str, str]:
-        """All is well."""
         return {"recovering": "0", "heard": "5"}
 
     def declared(self, _: str) -> list[str]:
-        """Nothing yet."""
         return []
 
     def resources(self) -> list[Any]:
-        """None yet."""
         return []
 
     def look(self, *_: object) -> Look:
-        """One queue."""
         return Look(("q",))
 
     def subscriptions(self) -> list[Any]:
-        """The last question of a look."""
+        """The last request of a look."""
         if self.troubles:
             raise self.troubles.pop(0)
         return []
@@ -47,7 +43,7 @@ class Flaky:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
-    """At its last question too: the next look finds what there is."""
+    """Not even at its last request: the next look finds what there is."""
     declared: list[tuple[tuple[str, ...], int]] = []
     found = anyio.Event()
 
@@ -66,14 +62,13 @@ async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
 
 
 class Slow(Flaky):
-    """Still looks when its connection is closed, which is an error to it."""
+    """Still looks when its connection is closed, which raises."""
 
     def __init__(self) -> None:
         super().__init__()
         self.looking, self.closed, self.ended = threading.Event(), threading.Event(), threading.Event()
 
     def look(self, *_: object) -> Look:
-        """Until then."""
         self.looking.set()
         self.closed.wait(10)
         threading.Timer(0, self._tell_end, [threading.current_thread()]).start()
@@ -89,7 +84,7 @@ class Slow(Flaky):
 async def test_a_member_that_leaves_in_the_middle_of_a_look_says_nothing_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its connections are closed then, by itself: no trouble that anybody has to hear of."""
+    """Its connections were closed on purpose, so there is nothing to report."""
     slow: Any = Slow()
     discovery = Discovery(
         slow, slow, refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=lambda *_: None

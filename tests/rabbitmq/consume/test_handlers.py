@@ -1,4 +1,4 @@
-"""Handlers of every shape: a message is acknowledged when its handler has finished, and never for anything else it returned."""
+"""Handlers of every shape: a message is acknowledged once its handler has finished, and only if it returned None."""
 
 from __future__ import annotations
 
@@ -24,23 +24,22 @@ Body = Callable[[Delivery], Awaitable[None]]
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 async def left(member: ConsumerGroup) -> None:
-    """Returns once it is no member any more."""
+    """Waits until the member has left."""
     with anyio.fail_after(20):
         await member.wait_left()
 
 
 def as_lambda(body: Body) -> Any:
-    """A plain function that only passes the coroutine on."""
+    """A plain function that only returns the coroutine."""
     return lambda delivery: body(delivery)  # noqa: PLW0108 -- the shape is what is tested
 
 
 def as_decorated(body: Body) -> Any:
-    """What a decorator that does not know of async makes of it."""
+    """The result of a decorator that does not know about async."""
 
     @functools.wraps(body)
     def wrapper(*args: Any) -> Any:
@@ -61,12 +60,11 @@ class _Service:
 
 
 def as_partial_of_object(body: Body) -> Any:
-    """With an argument bound to it."""
     return functools.partial(_Service(body), "prefix")
 
 
 def as_awaitable(body: Body) -> Any:
-    """It returns something that is no coroutine, yet can be awaited."""
+    """Returns an awaitable that is not a coroutine."""
 
     class Later:
         def __init__(self, delivery: Delivery) -> None:
@@ -85,7 +83,7 @@ SHAPES = [as_lambda, as_decorated, as_partial_of_object, as_awaitable]
 async def test_what_turns_out_to_be_async_is_awaited_before_the_message_is_acknowledged(
     here: Place, shape: Callable[[Body], Any]
 ) -> None:
-    """The body runs once for each message, one at a time, and a failure of it is the message's."""
+    """The body runs once per message, one at a time, and if it fails, the message fails."""
     seen = Seen()
 
     async def body(delivery: Delivery) -> None:
@@ -109,7 +107,7 @@ async def a_generator_in_disguise(delivery: Delivery) -> AsyncIterator[None]:
 
 
 async def forgets_to_await(delivery: Delivery) -> Any:
-    """Returns the coroutine that it should have awaited."""
+    """Returns the coroutine instead of awaiting it."""
 
     async def body(_: Delivery) -> None:
         pass
@@ -118,7 +116,7 @@ async def forgets_to_await(delivery: Delivery) -> Any:
 
 
 async def returns_a_word(delivery: Delivery) -> str:
-    """Perhaps it means that all is well, perhaps that it is not."""
+    """The word may mean success, or failure."""
     return delivery.body.decode()
 
 
@@ -136,7 +134,7 @@ REFUSED = {
 async def test_a_handler_that_returns_something_else_fails_its_message(
     here: Place, handler: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody knows whether the work was done, so it is not acknowledged; trying again would not help."""
+    """It is unknown whether the work was done, so the message is not acknowledged; a retry would not help."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         late = Retries(3, first_ms=600_000, last_ms=600_000)
@@ -148,7 +146,7 @@ async def test_a_handler_that_returns_something_else_fails_its_message(
 
 
 async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: Place) -> None:
-    """It is given up as the user chose, from its first message on."""
+    """The batch is given up as configured, from its first message on."""
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         async with here.member(topic, lambda _: 0, batch=Batch(2), on_error="halt"):
@@ -157,7 +155,7 @@ async def test_a_batch_handler_that_returns_something_else_loses_nothing(here: P
 
 
 async def test_by_default_it_halts_its_partition(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """No other member's handler, and no pause, makes it better; the log says how its partition goes on with one that is."""
+    """Neither another member nor a pause would help; the log says how to resume once the handler is fixed."""
     calls: list[bytes] = []
 
     def handle(delivery: Delivery) -> bool:
@@ -179,7 +177,7 @@ async def test_by_default_it_halts_its_partition(here: Place, caplog: pytest.Log
 async def test_an_unexpected_result_is_explained_once_and_never_tried_again(
     here: Place, batch: Batch | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the handler did, such as writing a row, it does once a message; the remedy is in the log once, not once a message."""
+    """The handler's side effects happen once per message; the remedy is logged once, not once per message."""
     calls: list[Any] = []
 
     def handle(given: Any) -> int:
@@ -198,7 +196,6 @@ async def test_an_unexpected_result_is_explained_once_and_never_tried_again(
 
 
 def generates(delivery: Delivery) -> Iterator[Delivery]:
-    """A generator function."""
     yield delivery
 
 
@@ -213,13 +210,13 @@ def generates(delivery: Delivery) -> Iterator[Delivery]:
     ],
 )
 def test_what_can_never_handle_a_message_is_refused_at_once(handler: Any, complaint: str) -> None:
-    """Before any server is asked."""
+    """It is refused before any server is contacted."""
     with pytest.raises(UsageError, match=complaint):
         ConsumerGroup("billing", "orders", handler)
 
 
 async def test_an_acknowledgement_that_cannot_be_is_refused_in_words(here: Place) -> None:
-    """A second one, or one of something that this group never handed out."""
+    """Acknowledging twice is refused, and so is a delivery that this group never handed out."""
     seen: list[Delivery] = []
 
     async def handle(delivery: Delivery) -> None:

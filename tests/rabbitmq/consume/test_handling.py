@@ -1,4 +1,4 @@
-"""Messages whose handler fails: tried again in order, then dead-lettered, or their partition halted, or the membership ended."""
+"""Failing handlers: retries in order, then a dead letter, a halted partition, or the end of the membership."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ LATE = Retries(2, first_ms=600_000, last_ms=600_000)
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
@@ -35,7 +34,7 @@ Wrap = Callable[[Callable[[Delivery], Any]], Any]
 
 
 def as_function(handle: Callable[[Delivery], Any]) -> Any:
-    """Runs it in a thread; what it notes is noted on the event loop."""
+    """Runs it in a thread; what it records is recorded on the event loop."""
     loop = anyio.lowlevel.current_token()
 
     def handler(delivery: Delivery) -> None:
@@ -55,12 +54,11 @@ def as_coroutine(handle: Callable[[Delivery], Any]) -> Any:
 
 @pytest.fixture(params=[as_coroutine, as_function], ids=["async", "sync"])
 def wrap(request: pytest.FixtureRequest) -> Wrap:
-    """Both kinds of handlers."""
     return request.param  # type: ignore[no-any-return]
 
 
 async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap: Wrap) -> None:
-    """In place, so that order holds; each message has all its retries."""
+    """Messages are retried in place, so that order holds; each has all of its retries."""
     seen = Seen()
 
     def handle(delivery: Delivery) -> None:
@@ -77,7 +75,7 @@ async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_message(here: Place) -> None:
-    """Taken for a cancellation of ours it would end the tenure without a word, and the message would come again and again."""
+    """If it counted as a cancellation of ours, the tenure would end silently and the message be redelivered forever."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -96,7 +94,7 @@ async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_messag
 async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
     here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says which message it was, and not what was in it, if that is what was asked for."""
+    """The log names the message, but not its contents if exceptions are not to be logged."""
     seen = Seen()
 
     def handle(delivery: Delivery) -> None:
@@ -117,7 +115,7 @@ async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
 
 
 async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here: Place, wrap: Wrap) -> None:
-    """The message goes to the next holder, first in line as it was."""
+    """The next holder gets the message, first in line as before."""
     first, second = Seen(), Seen()
     broken = True
 
@@ -139,7 +137,7 @@ async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here:
 async def test_a_halted_partition_waits_for_an_operator(
     here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No other member runs into the same message, the other partitions go on, and it resumes at that very message."""
+    """No other member runs into the message, other partitions go on, and work resumes at that message."""
     seen, other = Seen(), Seen()
     broken = threading.Event()
     broken.set()
@@ -170,7 +168,7 @@ async def test_a_halted_partition_waits_for_an_operator(
 
 
 async def test_raising_ends_the_membership_and_keeps_the_message(here: Place, wrap: Wrap) -> None:
-    """If that is what was asked for, a supervisor decides."""
+    """The exception ends the membership if configured, and a supervisor decides."""
     seen = Seen()
 
     def handle(delivery: Delivery) -> None:
@@ -192,7 +190,7 @@ def as_batches(wrap: Wrap, handle: Callable[[list[Delivery]], Any]) -> Any:
 
 
 async def test_a_batch_is_in_order_and_no_longer_than_asked(here: Place, wrap: Wrap) -> None:
-    """Full ones come at once, the rest when its time is up."""
+    """A full batch is handed over at once, an incomplete one when its time is up."""
     seen, sizes = Seen(), []
 
     def handle(deliveries: list[Delivery]) -> None:
@@ -209,7 +207,7 @@ async def test_a_batch_is_in_order_and_no_longer_than_asked(here: Place, wrap: W
 
 
 async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wrap: Wrap) -> None:
-    """Only the one that fails is given up; the others are processed, in order."""
+    """Only the failing message is given up; the others are processed, in order."""
     processed: list[str] = []
     lists = Seen()
 
@@ -232,7 +230,7 @@ async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wra
 
 
 async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
-    """And acknowledges it as a whole; what was not begun stays."""
+    """The batch is acknowledged as a whole; messages that were not begun stay in the queue."""
     begun, finish = anyio.Event(), anyio.Event()
     seen = Seen()
 
@@ -257,7 +255,7 @@ async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
 
 
 class Blocking:
-    """A plain handler that does not return from its first message before it is let go."""
+    """A plain handler that blocks in its first message until it is released."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, str]] = []
@@ -265,7 +263,6 @@ class Blocking:
         self.most_at_a_time = self._running = 0
 
     def handle(self, delivery: Delivery) -> None:
-        """One message."""
         self._running += 1
         self.most_at_a_time = max(self.most_at_a_time, self._running)
         self.begun.append((delivery.token, delivery.body.decode()))
@@ -277,7 +274,7 @@ class Blocking:
 async def test_a_hung_thread_keeps_its_partition_until_it_has_ended(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It cannot be stopped, so nobody else begins while it may still end by itself."""
+    """It cannot be stopped, so no other member begins while it may still end."""
     blocking, other = Blocking(), Seen()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1)
@@ -295,7 +292,7 @@ async def test_a_hung_thread_keeps_its_partition_until_it_has_ended(
 
 
 async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """After the drain timeout the next holder begins; log and journal say that the thread may go on beside it."""
+    """After the drain timeout the next holder begins; log and journal say that the thread may still be running."""
     blocking, other = Blocking(), Seen()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1)
@@ -315,7 +312,7 @@ async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pyt
 async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is given the partition again, under a higher token, and waits for the thread."""
+    """When it is granted the partition again, under a higher token, it waits for the thread."""
     blocking = Blocking()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
@@ -332,7 +329,7 @@ async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
 
 
 async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: Place) -> None:
-    """It cannot be stopped in the middle of a message, which still counts; but it was handed more than that one."""
+    """The current message still counts, but the thread begins none of the others that it was handed."""
     blocking = Blocking()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""Handlers that run past ``max_processing_ms``: a failure of their message, whatever they do about being told to stop."""
+"""Handlers that run past ``max_processing_ms`` fail their message, however they react to being cancelled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
@@ -36,7 +35,6 @@ class Hanging:
         self.seen = Seen()
 
     async def handle(self, delivery: Delivery) -> None:
-        """One message."""
         if self.seen.note(delivery) == "2":
             await anyio.sleep_forever()
 
@@ -44,7 +42,7 @@ class Hanging:
 async def test_a_message_whose_handler_hangs_is_tried_again_and_given_up(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one whose handler raises is: in place, so that nothing moves for it."""
+    """Like a message whose handler raises, it is retried in place, and no partition moves."""
     hanging = Hanging()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2, 3)
@@ -57,7 +55,7 @@ async def test_a_message_whose_handler_hangs_is_tried_again_and_given_up(
 
 
 async def test_a_hung_handler_ends_the_membership_that_asked_for_that(here: Place) -> None:
-    """What propagates says which limit it was."""
+    """The error says which limit was exceeded."""
     hanging = Hanging()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 2)
@@ -68,7 +66,7 @@ async def test_a_hung_handler_ends_the_membership_that_asked_for_that(here: Plac
 
 
 async def test_a_batch_that_hangs_is_opened_to_find_the_message(here: Place) -> None:
-    """Only the message that hangs is given up."""
+    """Only the hanging message is given up."""
     done: list[str] = []
 
     async def handle(deliveries: list[Delivery]) -> None:
@@ -86,7 +84,7 @@ async def test_a_batch_that_hangs_is_opened_to_find_the_message(here: Place) -> 
 
 
 async def test_a_handler_that_returns_because_it_was_told_to_stop_has_not_finished(here: Place) -> None:
-    """It has caught its cancellation, and its message is not acknowledged for that."""
+    """It caught its cancellation; its message is not acknowledged for that."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -104,14 +102,13 @@ async def test_a_handler_that_returns_because_it_was_told_to_stop_has_not_finish
 
 
 class Deaf:
-    """An async handler that goes on for ever when it is told to stop."""
+    """An async handler that ignores its cancellation."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.cancellations = 0
         self.let_go = anyio.Event()
 
     async def handle(self, _: Delivery) -> None:
-        """One message."""
         cancelled = (
             asyncio.CancelledError if sniffio.current_async_library() == "asyncio" else anyio.get_cancelled_exc_class()
         )
@@ -119,13 +116,13 @@ class Deaf:
             try:
                 await self.let_go.wait()
             except cancelled:
-                self.told += 1
+                self.cancellations += 1
 
 
 async def test_a_handler_that_does_not_stop_is_not_told_so_in_a_loop(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A few times a second at most, and the event loop is free for others; its message is given up when its time is up."""
+    """It is cancelled a few times a second at most, so the event loop stays free; its message is given up."""
     deaf, other = Deaf(), Seen()
 
     async def note(delivery: Delivery) -> None:
@@ -136,19 +133,19 @@ async def test_a_handler_that_does_not_stop_is_not_told_so_in_a_loop(
         options: Any = {"retries": 9, "on_error": "dead_letter"}
         async with here.member(topic, deaf.handle, member=OWN, **options):
             try:
-                await until(lambda: deaf.told)
+                await until(lambda: deaf.cancellations)
                 async with here.member(topic, note, **options):
                     assert await other.wait(1) == ["2"]
             finally:
                 deaf.let_go.set()
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]
-    assert deaf.told < 100
+    assert deaf.cancellations < 100
     assert [entry.reason for entry in here.journal("abandoned")] == ["overlap"]
     assert "has not" in caplog.text
 
 
 class Stuck:
-    """A plain handler that blocks in message 1 until it is let go, and fails then if it is told to."""
+    """A plain handler that blocks in message 1 until it is released, and then fails if asked to."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.begun: list[str] = []
@@ -156,7 +153,6 @@ class Stuck:
         self.error = error
 
     def handle(self, delivery: Delivery) -> None:
-        """One message."""
         self.begun.append(delivery.body.decode())
         if len(self.begun) == 1:
             self.go_on.wait()
@@ -165,7 +161,7 @@ class Stuck:
 
 
 async def test_a_thread_that_comes_back_late_has_finished(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody could tell it to stop, so what it has done counts; the log has an error, and nothing moves."""
+    """It could not be stopped, so its work counts; the error is logged, and no partition moves."""
     stuck = Stuck()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
@@ -181,7 +177,7 @@ async def test_a_thread_that_comes_back_late_has_finished(here: Place, caplog: p
 
 
 async def test_a_message_that_a_thread_never_finishes_is_given_up(here: Place) -> None:
-    """It cannot be tried again beside itself, so what on_error says follows at once, and the next holder goes on behind it."""
+    """It cannot be retried while the thread runs: ``on_error`` applies, and the next holder continues after it."""
     stuck, other = Stuck(), Seen()
 
     async def note(delivery: Delivery) -> None:
@@ -202,7 +198,7 @@ async def test_a_message_that_a_thread_never_finishes_is_given_up(here: Place) -
 
 
 async def test_a_partition_that_a_thread_never_finishes_is_halted(here: Place) -> None:
-    """If that is what was asked for, nobody else hangs in the same message."""
+    """If so configured, no other member hangs in the same message."""
     stuck = Stuck()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
@@ -215,7 +211,7 @@ async def test_a_partition_that_a_thread_never_finishes_is_halted(here: Place) -
 
 
 async def test_a_thread_that_never_ends_ends_the_membership_that_asked_for_that(here: Place) -> None:
-    """It does not wait for the thread."""
+    """The membership does not wait for the thread."""
     stuck = Stuck()
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
@@ -228,7 +224,7 @@ async def test_a_thread_that_never_ends_ends_the_membership_that_asked_for_that(
 
 
 async def test_a_hung_handler_s_cleanup_ends_before_its_message_is_begun_again(here: Place) -> None:
-    """It is cancelled, and what it still does then is done before anybody else begins."""
+    """It is cancelled, and its cleanup ends before any other handler begins."""
     seen, cleans, done = Seen(), anyio.Event(), anyio.Event()
 
     async def hang(delivery: Delivery) -> None:
@@ -257,7 +253,7 @@ async def test_a_hung_handler_s_cleanup_ends_before_its_message_is_begun_again(h
 
 @pytest.mark.parametrize("queue_type", ["quorum", "stream"])
 async def test_every_kind_of_queue_goes_on_with_the_message_that_hung(here: Place, queue_type: str) -> None:
-    """A partition that nobody could get on with waits, and nothing of it is skipped or repeated when the cause is gone."""
+    """The partition waits, and nothing in it is skipped or repeated once the cause is removed."""
     seen, hangs = Seen(), True
 
     async def handle(delivery: Delivery) -> None:

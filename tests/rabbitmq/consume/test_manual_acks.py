@@ -1,4 +1,4 @@
-"""``ack="manual"``, out of order: what comes again when a member leaves."""
+"""``ack="manual"`` out of order: which messages are redelivered when a member leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
 async def test_what_was_acknowledged_does_not_come_again(here: Place, queue_type: str) -> None:
-    """Though older messages were not, when their member leaves: those alone come again, in their order."""
+    """Only the older, unacknowledged messages are redelivered, in order."""
     seen, again = Seen(), Seen()
     deliveries: list[Delivery] = []
 

@@ -1,4 +1,4 @@
-"""Retries that let others go on: order within each key, nothing lost, and exactly what waits goes to whoever is next."""
+"""Parking: order within each key, nothing lost, and exactly the waiting messages go to the next holder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 def key_of(delivery: Delivery) -> str:
-    """The letter that a body begins with."""
+    """The first letter of the body."""
     return delivery.body.decode()[0]
 
 
@@ -36,36 +36,34 @@ LATE = Retries(9, mode="park", key=key_of, first_ms=600_000, last_ms=600_000)
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture(params=["classic", "quorum"])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
-    """One partition, of both kinds of queues."""
+    """One partition, for each kind of queue."""
     with new_topic(amqp_url, 1, request.param) as it:
         yield it
 
 
 class Failing:
-    """A handler that fails over some messages, as long as they are in its list."""
+    """A handler that fails on the messages in its list."""
 
     def __init__(self, *bad: str) -> None:
         self.seen, self.bad, self.done = Seen(), set(bad), list[str]()
 
     async def handle(self, delivery: Delivery) -> None:
-        """One message."""
         if self.seen.note(delivery) in self.bad:
             raise ValueError("not yet")
         self.done.append(delivery.body.decode())
 
 
-# -- on a real RabbitMQ --------------------------------------------------------------------------------------------------
+# -- on a real RabbitMQ ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
 async def test_only_the_key_of_a_failed_message_waits(here: Place, topic: Topic, is_plain: bool) -> None:
-    """What is behind it with other keys goes on at once, and its own key goes on in order."""
+    """Messages with other keys go on at once; those with its key stay in order."""
     failing = Failing("a1")
 
     def plain(delivery: Delivery) -> Any:
@@ -84,7 +82,7 @@ async def test_only_the_key_of_a_failed_message_waits(here: Place, topic: Topic,
 
 
 async def test_without_a_key_nothing_waits_for_a_failed_message(here: Place, topic: Topic) -> None:
-    """Order is given up."""
+    """Parking without a key gives up order."""
     failing = Failing("a1", "a3")
     here.publish(topic, "a1", "a2", "a3", "a4")
     async with here.member(topic, failing.handle, retries=Retries(1_000, mode="park", **SOON)):
@@ -96,7 +94,7 @@ async def test_without_a_key_nothing_waits_for_a_failed_message(here: Place, top
 
 
 async def test_what_waits_goes_to_the_next_holder_in_its_order(here: Place, topic: Topic) -> None:
-    """And nothing else does: what has overtaken it is acknowledged."""
+    """Messages that overtook them are acknowledged and do not come again."""
     failing, heir = Failing("a1", "c1"), Failing()
     here.publish(topic, "a1", "b1", "c1", "a2", "b2", "c2", "a3")
     async with here.member(topic, failing.handle, retries=LATE):
@@ -109,7 +107,7 @@ async def test_what_waits_goes_to_the_next_holder_in_its_order(here: Place, topi
 
 
 async def test_what_waits_comes_again_after_a_lost_connection(here: Place, topic: Topic) -> None:
-    """It was never acknowledged; what has overtaken it was."""
+    """Messages that overtook it are acknowledged and do not come again."""
     failing = Failing("a1")
     here.publish(topic, "a1", "b1", "a2", "b2")
     async with here.member(topic, failing.handle, retries=LATE) as member:
@@ -127,7 +125,7 @@ def _acknowledged(member: Any) -> int:
 
 
 async def test_no_more_than_prefetch_wait(here: Place, topic: Topic) -> None:
-    """Then the partition does, until one of them is finished."""
+    """Then the partition waits, until one of them is finished."""
     failing = Failing("a1", "b1", "c1")
     here.publish(topic, "a1", "b1", "c1", "d1")
     async with here.member(topic, failing.handle, retries=BY_KEY, prefetch=3):
@@ -140,7 +138,7 @@ async def test_no_more_than_prefetch_wait(here: Place, topic: Topic) -> None:
 
 
 async def test_what_fails_too_often_is_given_up_and_its_key_goes_on(here: Place, topic: Topic) -> None:
-    """As a dead letter."""
+    """It becomes a dead letter."""
     failing = Failing("a1")
     here.publish(topic, "a1", "a2", "b1")
     retries = Retries(2, mode="park", key=key_of, **SOON)
@@ -151,7 +149,7 @@ async def test_what_fails_too_often_is_given_up_and_its_key_goes_on(here: Place,
 
 
 async def test_a_partition_that_is_given_up_loses_nothing(here: Place, topic: Topic) -> None:
-    """One message has failed too often, another waits: both are there, in their order."""
+    """One message has failed too often, another waits: both are still there, in order."""
     failing = Failing("a1", "b1")
 
     here.publish(topic, "a1", "b1", "a2", "c1")
@@ -169,7 +167,7 @@ def _bodies_left(here: Place, topic: Topic) -> list[str]:
 
 
 async def test_a_key_that_cannot_be_told_gives_the_partition_up(here: Place, topic: Topic) -> None:
-    """The message behind one that waits might be of the same key."""
+    """The message behind a waiting one might have the same key."""
     failing = Failing("a1")
 
     def no_key(delivery: Delivery) -> str:
@@ -183,7 +181,7 @@ async def test_a_key_that_cannot_be_told_gives_the_partition_up(here: Place, top
 
 
 def test_what_cannot_be_is_refused(here: Place) -> None:
-    """Before anything is consumed."""
+    """It is refused before anything is consumed."""
 
     async def handle(_: list[Delivery]) -> None: ...
 
@@ -196,7 +194,7 @@ def test_what_cannot_be_is_refused(here: Place) -> None:
 
 
 async def test_a_stream_is_refused(here: Place) -> None:
-    """It has one offset, behind which nothing is forgotten."""
+    """A stream has one offset, behind which nothing can be left."""
 
     async def handle(_: Delivery) -> None: ...
 
@@ -205,11 +203,11 @@ async def test_a_stream_is_refused(here: Place) -> None:
             pass
 
 
-# -- in virtual time -----------------------------------------------------------------------------------------------------
+# -- in virtual time ---------------------------------------------------------------------------------------------------
 
 
 class World:
-    """A queue, a member that parks, and a clock: what `Handling` and `PartitionConsumer` do with `Parked` and `AckTracker`."""
+    """A queue, a member that parks, and a clock: `Parked` and `AckTracker` as used in production."""
 
     def __init__(self, keys: list[int], failures: list[int]) -> None:
         self.keys, self.failures = keys, list(failures)
@@ -219,7 +217,6 @@ class World:
         self.tags: dict[Parcel, int] = {}
 
     def deliver(self, tag: int) -> None:
-        """A fresh message."""
         self.acks.deliver(1)
         parcel = Parcel((), key=self.keys[tag - 1])
         self.tags[parcel] = tag
@@ -228,12 +225,12 @@ class World:
         self.retry()
 
     def retry(self) -> None:
-        """Whatever is due."""
+        """Retries what is due."""
         while (parcel := self.parked.due(self.now)) is not None:
             self.attempt(parcel)
 
     def attempt(self, parcel: Parcel) -> None:
-        """Fails as often as it is told to."""
+        """Fails as often as planned for the message."""
         tag = self.tags[parcel]
         if self.failures[tag - 1]:
             self.failures[tag - 1] -= 1
@@ -245,7 +242,7 @@ class World:
             self.flush()
 
     def flush(self) -> None:
-        """RabbitMQ complains about tags that it does not hold."""
+        """RabbitMQ would refuse tags that it does not hold."""
         flush = self.acks.flush()
         for tag in flush.singles:
             assert tag in self.held
@@ -257,7 +254,7 @@ class World:
 
 @given(st.data())
 def test_order_holds_within_keys_and_exactly_what_waits_comes_again(data: st.DataObject) -> None:
-    """Whatever fails how often, whenever acknowledgements leave, and wherever it is stopped."""
+    """Whatever fails and how often, whenever acknowledgements are sent, and wherever it is stopped."""
     count = data.draw(st.integers(1, 12))
     keys = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     failures = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))

@@ -1,4 +1,4 @@
-"""One bad message, and a fleet that nobody told what to do about it: the default of ``on_error``."""
+"""One bad message in a fleet with the default ``on_error``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONCE = Retries(1, first_ms=5)
 
 
 async def test_one_bad_message_ends_no_process(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """Two members try it, each as often as it may; then its partition waits, all others go on, and nobody has lost or skipped a message."""
+    """Two members try it, as often as each may; then only its partition waits; nothing is lost or skipped."""
     seen = Seen()
     is_bad = True
 
@@ -37,7 +37,7 @@ async def test_one_bad_message_ends_no_process(here: Place, caplog: pytest.LogCa
             assert seen.bodies == ["bad"] * 4
             here.publish(topic, "other", partition=1)
             assert await seen.wait(5) == ["bad"] * 4 + ["other"]
-            is_bad = False  # the cause is removed: it goes on by itself
+            is_bad = False  # the cause is removed: it resumes by itself
             assert await seen.wait(7) == ["bad"] * 4 + ["other", "bad", "next"]
     assert [entry.reason for entry in here.journal("abandoned")] == ["failed:ValueError"] * 2
     assert "ERROR" in {record.levelname for record in caplog.records}
@@ -46,7 +46,7 @@ async def test_one_bad_message_ends_no_process(here: Place, caplog: pytest.LogCa
 async def test_a_group_that_ends_beside_a_program_that_goes_on_says_so(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line at ERROR, and ``failed``, which a program that embeds it may look at whenever it likes."""
+    """It logs one line at ERROR and sets ``failed``, which a program that embeds the group can check at any time."""
 
     async def handle(_: Delivery) -> None:
         raise ValueError("no such customer")
@@ -64,7 +64,7 @@ async def test_a_group_that_ends_beside_a_program_that_goes_on_says_so(
 
 
 async def test_a_group_that_ended_well_has_not_failed(here: Place) -> None:
-    """Neither has one that is well."""
+    """A group that is still running has not failed, either."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""What each process of a group was given is all that it consumes, while deployments overlap, on a real RabbitMQ."""
+"""Each process of a group consumes only its own sources, while deployments overlap, on a real RabbitMQ."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens at the broker is the same on both event loops."""
+    """The broker's side is the same on both event loops."""
     return "asyncio"
 
 
 @pytest.fixture
 def make_topic(amqp_url: str) -> Iterator[Callable[[], Topic]]:
-    """Topics with two partitions."""
+    """Makes topics with two partitions."""
     made: list[Any] = []
 
     def make() -> Topic:
@@ -40,7 +40,7 @@ def make_topic(amqp_url: str) -> Iterator[Callable[[], Topic]]:
 
 @pytest.fixture
 def legacy(amqp_url: str) -> Iterator[str]:
-    """A queue that exists."""
+    """An existing queue."""
     name = unique("legacy")
     with channel(amqp_url) as it:
         it.queue_declare(name, durable=True)
@@ -50,7 +50,7 @@ def legacy(amqp_url: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def consuming(here: Place, source: Any) -> AsyncIterator[Seen]:
-    """A process of a deployment, and what it is given."""
+    """A process of a deployment, and what it receives."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -61,12 +61,12 @@ async def consuming(here: Place, source: Any) -> AsyncIterator[Seen]:
 
 
 def owners(here: Place) -> dict[str, str | None]:
-    """Who has what."""
+    """Resource → owner."""
     return {name: row.owner for name, row in here.resources().items() if not row.removing}
 
 
 async def test_topics_and_queues_are_mixed(here: Place, make_topic: Callable[[], Topic], legacy: str) -> None:
-    """One list of whatever is to be consumed."""
+    """One list may mix them."""
     orders, refunds = make_topic(), make_topic()
     here.publish(orders, "order", partition=1)
     here.publish(refunds, "refund")
@@ -77,7 +77,7 @@ async def test_topics_and_queues_are_mixed(here: Place, make_topic: Callable[[],
 
 
 async def test_a_group_name_that_another_program_uses(here: Place, make_topic: Callable[[], Topic]) -> None:
-    """Neither program is given the other's messages; both are members."""
+    """Both become members, but neither gets the other's messages."""
     orders, refunds = make_topic(), make_topic()
     async with consuming(here, orders) as first, consuming(here, refunds) as second:
         for partition in range(2):
@@ -89,7 +89,7 @@ async def test_a_group_name_that_another_program_uses(here: Place, make_topic: C
 
 
 async def test_a_rolling_update_that_adds_a_queue(here: Place, make_topic: Callable[[], Topic], legacy: str) -> None:
-    """Only the new processes consume it, and they have their share of the rest; then the old ones are gone."""
+    """Only the new processes consume it, and they get their share of the rest; then the old ones leave."""
     orders = make_topic()
     here.publish(legacy, "old")
     async with consuming(here, [orders, legacy]) as new:
@@ -103,7 +103,7 @@ async def test_a_rolling_update_that_adds_a_queue(here: Place, make_topic: Calla
 
 
 async def test_a_topic_that_is_dropped_is_let_go_of(here: Place, make_topic: Callable[[], Topic]) -> None:
-    """With the last process that named it; the other one goes on."""
+    """It goes with the last process that named it; the other topic goes on."""
     orders, refunds = make_topic(), make_topic()
     async with consuming(here, orders) as new:
         async with consuming(here, [orders, refunds]):
@@ -116,7 +116,7 @@ async def test_a_topic_that_is_dropped_is_let_go_of(here: Place, make_topic: Cal
 async def test_a_topic_grows_while_deployments_overlap(
     here: Place, make_topic: Callable[[], Topic], legacy: str
 ) -> None:
-    """Both name it, so both consume its new partitions."""
+    """Both name the topic, so both consume its new partitions."""
     orders = make_topic()
     async with consuming(here, orders), consuming(here, [orders, legacy]):
         await until(lambda: set(owners(here)) == {*orders.queue_names, legacy})
@@ -126,7 +126,7 @@ async def test_a_topic_grows_while_deployments_overlap(
 
 
 async def test_a_topic_by_its_name_in_a_list(here: Place, make_topic: Callable[[], Topic]) -> None:
-    """There a name is a queue's; who means a topic is told how to give one."""
+    """In a list, a name is a queue's; the error says how to give a topic."""
     orders = make_topic()
     with pytest.raises(
         QueueMissing, match=rf"there is a topic of this name: give Topic\('{orders.name}', partitions=2"
@@ -139,7 +139,7 @@ async def test_a_topic_by_its_name_in_a_list(here: Place, make_topic: Callable[[
 
 
 async def test_what_is_no_source_is_refused(here: Place, legacy: str) -> None:
-    """By its type, before anything is asked."""
+    """It is refused by its type, before any server is contacted."""
     with pytest.raises(UsageError, match="give a topic, its name, or a list of topics and queues"):
         here.member(5, lambda _: None)
     with pytest.raises(UsageError, match="queue"):

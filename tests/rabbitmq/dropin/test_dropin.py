@@ -1,4 +1,4 @@
-"""Programs written for pika, as members of a group: callbacks, acknowledgements, order, leaving, and what is refused."""
+"""Programs written for pika as members of a group: callbacks, acknowledgements, order, leaving, and what is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_S = 30
 
 
 class Broker:
-    """Queues for one test, and what is in them."""
+    """Queues for one test, and their contents."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -40,7 +40,6 @@ class Broker:
         self.queues: list[str] = []
 
     def declare(self, count: int, **arguments: Any) -> list[str]:
-        """New queues."""
         names = [f"dropin-{uuid.uuid4().hex[:8]}" for _ in range(count)]
         for name in names:
             self._channel.queue_declare(name, durable=True, arguments=arguments or None)
@@ -48,12 +47,11 @@ class Broker:
         return names
 
     def publish(self, name: str, *bodies: object) -> None:
-        """Puts messages into a queue."""
         for body in bodies:
             self._channel.basic_publish("", name, str(body).encode())
 
     def left(self, name: str) -> list[tuple[str, bool]]:
-        """Takes what is in a queue: the messages, and whether they were delivered before."""
+        """Empties a queue; returns each body, and whether it was delivered before."""
         found = []
         while (got := self._channel.basic_get(name, auto_ack=True))[0] is not None:
             method, _, body = got
@@ -61,11 +59,10 @@ class Broker:
         return found
 
     def ready(self, name: str) -> int | None:
-        """How many messages wait in a queue."""
+        """Number of ready messages."""
         return self._channel.queue_declare(name, passive=True).method.message_count
 
     def close(self) -> None:
-        """Removes the queues."""
         for name in self.queues:
             self._channel.queue_delete(name)
         self._connection.close()
@@ -73,7 +70,6 @@ class Broker:
 
 @pytest.fixture
 def broker(amqp_url: str) -> Iterator[Broker]:
-    """The shared RabbitMQ."""
     broker = Broker(amqp_url)
     yield broker
     broker.close()
@@ -81,12 +77,11 @@ def broker(amqp_url: str) -> Iterator[Broker]:
 
 @pytest.fixture
 def group() -> str:
-    """A group of its own for each test."""
     return f"dropin-{uuid.uuid4().hex[:8]}"
 
 
 def connect(broker: Broker, group: str, **options: Any) -> GroupConnection:
-    """A program's connection, to a group that lives in this process."""
+    """A program's connection to a group in this process."""
     options = {"settings": SETTINGS, **options}
     return GroupConnection(broker.url, group=group, redis_url=f"memory://{group}", **options)
 
@@ -117,7 +112,7 @@ class Program:
         self.thread.start()
 
     def on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
-        """Acknowledges."""
+        """Records and acknowledges."""
         self._handled.put((self, method.routing_key, body.decode()))
         channel.basic_ack(method.delivery_tag)
 
@@ -129,18 +124,18 @@ class Program:
             self.failure = error
 
     def stop(self) -> None:
-        """Has it stop consuming, from its own thread, and waits until it has ended."""
+        """Stops consuming, from the program's own thread, and waits until it has ended."""
         self._connection.add_callback_threadsafe(self._connection.stop)
         self.thread.join(DEADLINE_S)
         assert not self.thread.is_alive()
         assert self.failure is None
 
 
-# -- consuming -----------------------------------------------------------------------------------------------------------
+# -- consuming ---------------------------------------------------------------------------------------------------------
 
 
 def test_callbacks_run_here_and_look_as_with_pika(broker: Broker, group: str) -> None:
-    """On the thread that called start_consuming, in order, with unique tags and everything that pika gives a callback."""
+    """On the thread that called start_consuming, in order, with unique tags and all that pika passes."""
     names = broker.declare(2)
     for name in names:
         broker.publish(name, *range(30))
@@ -173,7 +168,7 @@ def test_callbacks_run_here_and_look_as_with_pika(broker: Broker, group: str) ->
 
 
 def test_everything_else_goes_through_pika(broker: Broker, group: str) -> None:
-    """Declaring, binding and publishing with confirms, also from within a callback."""
+    """Declaring, binding and publishing with confirms work, also from within a callback."""
     source, target = broker.declare(2)
     broker.publish(source, "a", "b")
 
@@ -199,7 +194,7 @@ def test_everything_else_goes_through_pika(broker: Broker, group: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum", "x-single-active-consumer": True}])
 def test_two_programs_share(broker: Broker, group: str, arguments: dict[str, Any]) -> None:
-    """The second takes half of the queues, and when it leaves, the first has them all again; every message is handled once."""
+    """The second takes half of the queues and returns them when it leaves; every message is handled once."""
     names = broker.declare(4, **arguments)
     handled: Handled = queue.SimpleQueue()
     first = Program(broker, group, names, handled)
@@ -240,7 +235,7 @@ def test_a_program_with_a_loop_of_its_own(broker: Broker, group: str) -> None:
 
 
 def test_a_loop_goes_on_after_stopping(broker: Broker, group: str) -> None:
-    """It waits, and sees to timers and to what other threads ask for: they may still acknowledge."""
+    """The loop still handles timers and other threads' calls, so they may still acknowledge."""
     (name,) = broker.declare(1)
     broker.publish(name, "a")
     tags: list[int] = []
@@ -264,7 +259,7 @@ def test_a_loop_goes_on_after_stopping(broker: Broker, group: str) -> None:
 
 
 def test_sleeping_takes_its_time(broker: Broker, group: str) -> None:
-    """Whatever happens meanwhile, and also when nothing is consumed any more."""
+    """It does so whatever happens meanwhile, and also when nothing is consumed any more."""
     (name,) = broker.declare(1)
     broker.publish(name, "a")
 
@@ -282,7 +277,7 @@ def test_sleeping_takes_its_time(broker: Broker, group: str) -> None:
 
 
 def test_a_call_that_asks_for_itself_again(broker: Broker, group: str) -> None:
-    """A program that polls in this way still gets its messages."""
+    """A program that polls this way still gets its messages."""
     (name,) = broker.declare(1)
     broker.publish(name, "a")
 
@@ -301,7 +296,7 @@ def test_a_call_that_asks_for_itself_again(broker: Broker, group: str) -> None:
 
 
 def test_consuming_nothing(broker: Broker, group: str) -> None:
-    """Ends at once, as with pika: on a channel without consumers, and where stop_consuming has taken them back."""
+    """It ends at once, as with pika: on a channel without consumers, and after stop_consuming has removed them."""
     names = broker.declare(2)
     with connect(broker, group) as connection:
         other = connection.channel()
@@ -313,7 +308,7 @@ def test_consuming_nothing(broker: Broker, group: str) -> None:
 
 
 def test_a_timer_of_the_program(broker: Broker, group: str) -> None:
-    """call_later works as with pika, while nothing arrives."""
+    """call_later works as with pika while no message arrives."""
     with connect(broker, group) as connection:
         channel = consume(connection, broker.declare(1), None)
         connection.call_later(0.01, channel.stop_consuming)
@@ -322,7 +317,7 @@ def test_a_timer_of_the_program(broker: Broker, group: str) -> None:
 
 @pytest.mark.parametrize("nap", ["sleep", "process_data_events"])
 def test_callbacks_run_one_at_a_time(broker: Broker, group: str, nap: str) -> None:
-    """Also when they let pika work, as for its heartbeats: messages, timers and other threads' calls wait until they return."""
+    """Messages, timers and other threads' calls wait, also while a callback lets pika work."""
     (name,) = broker.declare(1)
     broker.publish(name, *range(4))
     steps: list[str] = []
@@ -348,7 +343,7 @@ def test_callbacks_run_one_at_a_time(broker: Broker, group: str, nap: str) -> No
 
 
 def test_consuming_cannot_begin_in_a_callback(broker: Broker, group: str) -> None:
-    """As with pika, whatever the callback is one of."""
+    """As with pika, in any kind of callback."""
     (name,) = broker.declare(1)
     broker.publish(name, "a")
 
@@ -369,12 +364,12 @@ def test_consuming_cannot_begin_in_a_callback(broker: Broker, group: str) -> Non
     assert broker.left(name) == []
 
 
-# -- acknowledging -------------------------------------------------------------------------------------------------------
+# -- acknowledging -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refuse", ["basic_nack", "basic_reject"])
 def test_requeue_keeps_the_order(broker: Broker, group: str, refuse: str) -> None:
-    """A message that is refused comes again, marked as redelivered, before any younger one of its queue; others go on."""
+    """A refused message is handled again, as redelivered, before any younger one; other queues go on."""
     names = broker.declare(2)
     broker.publish(names[0], *range(5))
     broker.publish(names[1], *range(5))
@@ -389,7 +384,8 @@ def test_requeue_keeps_the_order(broker: Broker, group: str, refuse: str) -> Non
         if len(seen) == 12:
             channel.stop_consuming()
 
-    # Two refusals fit before the tenth message, because the lane waits 0.1 s and then 0.2 s while the other queue goes on.
+    # Two refusals fit before the tenth message, because the lane waits 0.1 s and then 0.2 s while the other queue goes
+    # on.
     with connect(broker, group) as connection:
         consume(connection, names, on_message)
         while sum(1 for name, number, _ in seen if (name, number) == (names[0], 4)) == 0:
@@ -427,7 +423,7 @@ def test_rejected_messages_are_dead_lettered(broker: Broker, group: str) -> None
 
 
 def test_multiple(broker: Broker, group: str) -> None:
-    """One ack for all before it, over all queues, as on a channel of pika's; a tag is good for one use."""
+    """One ack covers all earlier messages of all queues, as on a pika channel; a tag can be used once."""
     names = broker.declare(2)
     for name in names:
         broker.publish(name, *range(3))
@@ -449,7 +445,7 @@ def test_multiple(broker: Broker, group: str) -> None:
 
 
 def test_what_is_not_acknowledged_goes_back_in_order(broker: Broker, group: str) -> None:
-    """As with pika, closing returns it to the queue; the process leaves at once all the same."""
+    """As with pika, closing returns it to the queue; the process still leaves at once."""
     (name,) = broker.declare(1)
     broker.publish(name, *range(6))
 
@@ -466,7 +462,7 @@ def test_what_is_not_acknowledged_goes_back_in_order(broker: Broker, group: str)
 
 
 def test_acknowledging_from_other_threads(broker: Broker, group: str) -> None:
-    """The pattern that pika recommends for long tasks: threads acknowledge through the connection, also after stop_consuming."""
+    """As pika recommends for long tasks: threads acknowledge through the connection, also after stop_consuming."""
     (name,) = broker.declare(1)
     broker.publish(name, *range(5))
     stopped = threading.Event()
@@ -506,11 +502,11 @@ def _reasons(group: str) -> list[str]:
     return reasons
 
 
-# -- channels ------------------------------------------------------------------------------------------------------------
+# -- channels ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_callback_may_use_a_channel_of_its_own(broker: Broker, group: str) -> None:
-    """To publish on, for example: stopping or closing a channel that consumes nothing ends nothing but that."""
+    """For example to publish on: stopping or closing a channel that consumes nothing ends only that channel."""
     source, target = broker.declare(2)
     broker.publish(source, *range(3))
 
@@ -529,7 +525,7 @@ def test_a_callback_may_use_a_channel_of_its_own(broker: Broker, group: str) -> 
 
 
 def test_a_closed_channel_consumes_nothing(broker: Broker, group: str) -> None:
-    """Its queues are not the group's any more, whether that has begun or not."""
+    """Its queues leave the group, whether consuming has begun or not."""
     names = broker.declare(2)
     for name in names:
         broker.publish(name, "a")
@@ -549,11 +545,11 @@ def test_a_closed_channel_consumes_nothing(broker: Broker, group: str) -> None:
     assert [broker.ready(name) for name in names] == [1, 0]
 
 
-# -- trouble -------------------------------------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_exception_in_a_callback(broker: Broker, group: str) -> None:
-    """It comes out of start_consuming, which may be called again; the message that was not acknowledged stays with us."""
+    """start_consuming raises it, and may be called again; the unacknowledged message stays with this process."""
     (name,) = broker.declare(1)
     broker.publish(name, *range(3))
     seen = []
@@ -577,7 +573,7 @@ def test_an_exception_in_a_callback(broker: Broker, group: str) -> None:
 
 
 def test_the_queue_goes_on_after_an_exception(broker: Broker, group: str) -> None:
-    """A program that notes the failure, settles the message and consumes again gets what comes afterwards."""
+    """A program that records the failure, settles the message and consumes again gets the following messages."""
     (name,) = broker.declare(1)
     broker.publish(name, "bad")
     seen: list[bytes] = []
@@ -601,7 +597,7 @@ def test_the_queue_goes_on_after_an_exception(broker: Broker, group: str) -> Non
 
 
 def test_a_call_that_fails_while_leaving(broker: Broker, group: str) -> None:
-    """It comes out of close, and the queue is handed over all the same."""
+    """Its error comes out of close, and the queue is handed over all the same."""
     (name,) = broker.declare(1)
     broker.publish(name, "a")
     connection = connect(broker, group, member=MemberSettings(drain_timeout_ms=60_000))
@@ -615,7 +611,7 @@ def test_a_call_that_fails_while_leaving(broker: Broker, group: str) -> None:
 
 
 def test_ctrl_c(broker: Broker, group: str) -> None:
-    """KeyboardInterrupt while waiting, stop_consuming, close: the usual ending."""
+    """KeyboardInterrupt while waiting, stop_consuming, close: the usual way to end."""
     (name,) = broker.declare(1)
     with connect(broker, group) as connection:
         channel = consume(connection, [name], lambda *_: None)
@@ -631,7 +627,7 @@ def _interrupt() -> None:
 
 
 def test_consuming_again_after_stopping(broker: Broker, group: str) -> None:
-    """A new basic_consume joins the group anew."""
+    """A new basic_consume joins the group again."""
     (name,) = broker.declare(1)
     seen: list[bytes] = []
 
@@ -648,8 +644,9 @@ def test_consuming_again_after_stopping(broker: Broker, group: str) -> None:
 
 
 def test_lost_connections(broker: Broker, group: str) -> None:
-    """The group's own is made again, and what was not acknowledged comes again; a late ack of what it brought before is of no
-    effect. The one for everything else is not missed before it is used.
+    """The group's connection is restored and unacknowledged messages are redelivered; late acks have no effect.
+
+    The connection for everything else is not missed until it is used.
     """
     (name,) = broker.declare(1)
     broker.publish(name, *range(5))
@@ -678,7 +675,7 @@ def test_lost_connections(broker: Broker, group: str) -> None:
 
 
 def _cut(connection: GroupConnection) -> None:
-    """Ends both of its TCP connections, and returns when the group has noticed."""
+    """Drops both of its TCP connections, and returns once the group has noticed."""
     lost = threading.Event()
     inner = connection._membership._group.connection  # type: ignore[union-attr]
     transport = inner._pika._transport  # type: ignore[union-attr]
@@ -690,7 +687,7 @@ def _cut(connection: GroupConnection) -> None:
 
 
 class Hanging(Program):
-    """Its callback does not return before it is let."""
+    """A program whose callback does not return until released."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.release, self.hung = threading.Event(), threading.Event()
@@ -704,7 +701,7 @@ class Hanging(Program):
 
 
 def test_a_queue_is_not_released_while_its_callback_runs(broker: Broker, group: str) -> None:
-    """A callback cannot be stopped, so whoever is next waits for it; here for much longer than the rest of a handover takes."""
+    """A callback cannot be stopped: the next holder waits, here for much longer than a handover takes."""
     names = broker.declare(2)
     for name in names:
         broker.publish(name, "a", "b")
@@ -716,7 +713,7 @@ def test_a_queue_is_not_released_while_its_callback_runs(broker: Broker, group: 
     (hung,) = set(names) - {free}
     with pytest.raises(queue.Empty):
         handled.get(timeout=1)
-    assert _reasons(group) == ["hung"]  # the other one's
+    assert _reasons(group) == ["hung"]  # the other program's
     first.release.set()
     rest = [handled.get(timeout=DEADLINE_S) for _ in range(3)]
     assert [(who, name, body) for who, name, body in rest] == [
@@ -729,7 +726,7 @@ def test_a_queue_is_not_released_while_its_callback_runs(broker: Broker, group: 
 
 
 def test_a_callback_may_leave(broker: Broker, group: str) -> None:
-    """Whoever is in it cannot wait for it to return."""
+    """Leaving cannot wait for the callback that it is called in."""
     (name,) = broker.declare(1)
     broker.publish(name, "a", "b")
     with connect(broker, group) as connection:
@@ -744,7 +741,7 @@ def test_a_callback_may_leave(broker: Broker, group: str) -> None:
 
 
 def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str) -> None:
-    """All of those that have messages for it: with one thread, none of them gets on. The membership goes on."""
+    """It loses every queue that has messages for its one thread. The membership goes on."""
     names = broker.declare(4)
     for name in names:
         broker.publish(name, "a")
@@ -765,7 +762,7 @@ def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str
 def test_leaves_when_the_program_ends_without_closing(
     redis_url: str, amqp_url: str, broker: Broker, group: str, tmp_path: Any
 ) -> None:
-    """An exception ends the program: the interpreter's exit still hands everything over."""
+    """An exception ends the program; the interpreter's exit still hands everything over."""
     names = broker.declare(2)
     broker.publish(names[0], "x")
     create_group(redis_url, group, GroupSettings())
@@ -811,7 +808,7 @@ with connection if scope == "with" else contextlib.nullcontext():
 
 @pytest.mark.parametrize("scope", ["with", "without"])
 def test_a_fork_may_end(broker: Broker, group: str, tmp_path: Any, scope: str) -> None:
-    """A callback forks, and the child ends in whatever way: membership and connections are its parent's, and stay."""
+    """A callback forks, and the child ends in some way: membership and connections stay with the parent."""
     (name,) = broker.declare(1)
     broker.publish(name, "fork", "stop")
     program = tmp_path / "program.py"
@@ -822,11 +819,11 @@ def test_a_fork_may_end(broker: Broker, group: str, tmp_path: Any, scope: str) -
     assert [body for body, _ in broker.left(name)] == ["still connected"]
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_what_a_group_cannot_do(broker: Broker, group: str) -> None:
-    """Each says what to do instead."""
+    """Each error says what to do instead."""
     (name,) = broker.declare(1)
     with connect(broker, group) as connection:
         channel = connection.channel()
@@ -851,13 +848,13 @@ def test_what_a_group_cannot_do(broker: Broker, group: str) -> None:
 
 
 def test_a_missing_queue(broker: Broker, group: str) -> None:
-    """The error is pika's own, at the same place."""
+    """The error is pika's own, raised at the same place."""
     with connect(broker, group) as connection, pytest.raises(pika_errors.ChannelClosedByBroker, match="404"):
         connection.channel().basic_consume("dropin-nowhere", print)
 
 
 def test_an_unguarded_queue(broker: Broker, group: str) -> None:
-    """RabbitMQ serves a quorum queue to any number of consumers, so that has to be wanted."""
+    """RabbitMQ serves a quorum queue to any number of consumers, so this must be requested."""
     (name,) = broker.declare(1, **{"x-queue-type": "quorum"})
     with connect(broker, group) as connection:
         channel = consume(connection, [name], lambda *_: None)
@@ -870,7 +867,7 @@ def test_an_unguarded_queue(broker: Broker, group: str) -> None:
 
 
 def test_unreachable_servers(broker: Broker, group: str) -> None:
-    """Both are errors that a program written for pika tries again on."""
+    """Both errors are ones on which programs written for pika retry."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(pika_errors.AMQPConnectionError):
@@ -884,7 +881,7 @@ def test_unreachable_servers(broker: Broker, group: str) -> None:
 
 
 def test_url_of_parameters() -> None:
-    """Everything special is escaped, the heartbeat is left out, and no representation shows a password."""
+    """Special characters are escaped, the heartbeat is left out, and no repr shows a password."""
     login = pika.PlainCredentials("me@home", "p/w:?")
     parameters = pika.ConnectionParameters("::1", 5673, "/a b", login, heartbeat=600)
     assert url_of(parameters) == "amqp://me%40home:p%2Fw%3A%3F@[::1]:5673/%2Fa%20b"

@@ -1,4 +1,4 @@
-"""Acknowledgements: the gapless prefix, no more, in as few frames as possible."""
+"""Acknowledgements: only the gapless prefix, in as few frames as possible."""
 
 import pytest
 from hypothesis import given
@@ -8,14 +8,13 @@ from cobalance.rabbitmq.partition.acks import AckTracker, Flush, Progress
 
 
 def delivered(count: int, every: int = 50) -> AckTracker:
-    """A tracker with so many messages handed out."""
+    """A tracker with `count` messages handed out."""
     tracker = AckTracker(every)
     tracker.deliver(count)
     return tracker
 
 
 def test_in_order_completions_become_one_ack() -> None:
-    """One frame acknowledges all of them."""
     tracker = delivered(3)
     for tag in (1, 2, 3):
         tracker.done(tag)
@@ -35,7 +34,7 @@ def test_a_gap_holds_back_what_finished_behind_it() -> None:
 
 
 def test_at_a_close_only_what_is_unfinished_is_left() -> None:
-    """What finished behind a gap has been held back until then; rejected messages are gone, and are not acknowledged."""
+    """Messages finished behind a gap were held back until then; rejected ones are gone, and are not acknowledged."""
     tracker = delivered(6)
     for tag in (2, 5):
         tracker.done(tag)
@@ -57,7 +56,7 @@ def test_a_flush_is_due_every_so_many() -> None:
 
 
 def test_rejects_go_at_once_and_never_name_an_ack() -> None:
-    """RabbitMQ closes the channel when an ack names a tag that it holds no more."""
+    """RabbitMQ closes the channel if an ack names a tag that it does not hold."""
     tracker = delivered(4)
     tracker.done(1)
     tracker.reject(2)
@@ -70,7 +69,7 @@ def test_rejects_go_at_once_and_never_name_an_ack() -> None:
 
 
 def test_what_was_not_begun_can_be_given_back() -> None:
-    """It counts as never handed out; what was settled cannot be."""
+    """It counts as never handed out; settled messages cannot be given back."""
     tracker = delivered(5)
     tracker.done(1)
     tracker.done(3)
@@ -83,7 +82,7 @@ def test_what_was_not_begun_can_be_given_back() -> None:
 
 
 def test_what_was_committed_ahead_is_not_given_back() -> None:
-    """The user has said that it is processed, though it was not begun; what comes behind it goes back."""
+    """The user declared it processed, though it was not begun; only what comes behind it is given back."""
     tracker = delivered(5)
     assert tracker.done_up_to(3) == 3
     tracker.give_back(4)
@@ -93,7 +92,7 @@ def test_what_was_committed_ahead_is_not_given_back() -> None:
 
 
 def test_what_is_on_its_way_to_the_dead_letters_holds_up_what_is_behind_it() -> None:
-    """Until it is there; it cannot be settled in any other way meanwhile."""
+    """It holds them up until it has arrived; meanwhile it cannot be settled in any other way."""
     tracker = delivered(3)
     tracker.leave(1)
     tracker.done(2)
@@ -107,7 +106,7 @@ def test_what_is_on_its_way_to_the_dead_letters_holds_up_what_is_behind_it() -> 
 
 
 def test_what_could_not_be_sent_there_comes_again() -> None:
-    """It is finished with, but neither it nor anything behind it is acknowledged."""
+    """It is finished, but neither it nor anything behind it is acknowledged."""
     tracker = delivered(4)
     tracker.done(1)
     tracker.leave(2)
@@ -120,7 +119,7 @@ def test_what_could_not_be_sent_there_comes_again() -> None:
 
 @pytest.mark.parametrize("tag", [0, 1, 3])
 def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
-    """It would acknowledge something else, and changes nothing."""
+    """It would acknowledge another message; it raises and changes nothing."""
     tracker = delivered(2)
     tracker.done(1)
     with pytest.raises(ValueError, match="settled before, or never handed out"):
@@ -131,7 +130,7 @@ def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
 
 
 def test_everything_up_to_a_tag_is_settled_at_once() -> None:
-    """Whatever was said of it before, and it may still be said to be done; what was not handed out is not touched."""
+    """Each may still be marked as done afterwards; messages that were not handed out are unaffected."""
     tracker = delivered(5)
     tracker.done(2)
     assert tracker.done_up_to(3) == 2
@@ -150,7 +149,7 @@ def test_everything_up_to_a_tag_is_settled_at_once() -> None:
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
 def test_agrees_with_a_broker_for_any_order(order: list[int], rejects: list[bool], flushes: list[bool]) -> None:
-    """A model broker gets the frames: nothing unfinished is ever settled, no frame names a tag it does not hold, all ends settled."""
+    """No frame settles an unfinished message or names a tag that the broker does not hold; all are settled."""
     tracker, held, finished = delivered(12), set(range(1, 13)), set[int]()
     for tag, reject, flush in zip(order, rejects, flushes, strict=True):
         (tracker.reject if reject else tracker.done)(tag)
@@ -165,7 +164,7 @@ def test_agrees_with_a_broker_for_any_order(order: list[int], rejects: list[bool
 
 
 def apply_to_broker(flush: Flush, held: set[int], finished: set[int]) -> None:
-    """What a broker does with the frames, and complains about."""
+    """Applies the frames as a broker does, and checks them."""
     for tag in flush.rejects:
         assert tag in held
         held.remove(tag)

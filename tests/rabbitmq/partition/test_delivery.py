@@ -1,4 +1,4 @@
-"""What a handler holds in its hand, and what is said when it is used wrongly."""
+"""What a delivery shows, and the errors of using it wrongly."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ SECRET = b"card 4111"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One will do."""
     return "asyncio"
 
 
 def test_nothing_of_the_payload_is_shown() -> None:
-    """A delivery is soon in a log, or in an error's text."""
+    """A delivery's repr easily ends up in a log or an error message."""
     headers = BasicProperties(headers={"secret": "card 4111"})
     delivery = Delivery(Tenure("orders-3", 7), Basic.Deliver(delivery_tag=1), headers, SECRET)
     assert repr(delivery) == "Delivery(tenure=Tenure(queue='orders-3', token=7), body=<9 bytes>)"
 
 
 def test_no_handler_is_told_at_once() -> None:
-    """Before anything is connected."""
+    """It is refused before anything is connected."""
     with pytest.raises(UsageError, match=r"the handler is None: give a function"):
         ConsumerGroup("g", "t", None)  # type: ignore[call-overload]
 
@@ -40,7 +39,7 @@ def test_no_handler_is_told_at_once() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("settle", [ConsumerGroup.ack, ConsumerGroup.reject])
 async def test_a_message_is_settled_once(amqp_url: str, settle: Callable[..., None]) -> None:
-    """By its handler's return, or by hand; what is said shows no payload."""
+    """By its handler's return or manually; the error shows no payload."""
     refusals: list[str] = []
     done = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""Room for unfinished messages: of a process and of a partition, first come first served."""
+"""Limits on unfinished messages, per process and per partition, first come, first served."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 def test_who_comes_first_is_let_in_first() -> None:
-    """Also where a smaller one behind would fit, or it might never be the bigger one's turn."""
+    """Even if a smaller request behind would fit: otherwise the bigger one might never get its turn."""
     room = Room(3)
     first, big, small = room.enter(2), room.enter(3), room.enter(1)
     assert (first.done(), big.done(), small.done()) == (True, False, False)
@@ -32,7 +31,7 @@ def test_who_comes_first_is_let_in_first() -> None:
 
 
 def test_who_gives_up_makes_way() -> None:
-    """For those behind, whether it was waiting or had just been let in."""
+    """It makes way for those behind, whether it was waiting or had just been admitted."""
     room = Room(2)
     room.enter(1)
     big, small = room.enter(2), room.enter(1)
@@ -44,7 +43,7 @@ def test_who_gives_up_makes_way() -> None:
 
 
 def test_a_share_gives_back_no_more_than_it_has() -> None:
-    """What a lost channel left unfinished is counted once, whatever is settled late."""
+    """What a lost channel left unfinished is counted once, even if it is settled late."""
     room = Room(3)
     share = Share(None, room)
     for turn in share.turns(3):
@@ -59,7 +58,7 @@ def test_a_share_gives_back_no_more_than_it_has() -> None:
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["async", "sync"])
 async def test_no_more_handlers_run_at_a_time_than_the_process_may(here: Place, in_thread: bool) -> None:
-    """Though all partitions have messages; and each has its turn."""
+    """Even if all partitions have messages; and each has its turn."""
     running = most = 0
     seen = Seen()
 
@@ -86,7 +85,7 @@ async def test_no_more_handlers_run_at_a_time_than_the_process_may(here: Place, 
 
 
 async def test_unfinished_messages_of_a_partition_are_bounded(here: Place) -> None:
-    """With manual acks: the next is handed over when one is finished, in this partition, however many were sent ahead."""
+    """With manual acks, the next is handed over when one is finished, however many were prefetched."""
     handed: list[Delivery] = []
     seen = Seen()
 
@@ -109,7 +108,7 @@ async def test_unfinished_messages_of_a_partition_are_bounded(here: Place) -> No
 
 
 async def test_who_waits_for_room_lets_its_partition_go(here: Place) -> None:
-    """A handler hangs in one partition; another partition's messages, waiting in line, go to a second member at once."""
+    """One partition's handler hangs; messages of another that wait in line go to a second member at once."""
     hold, seen, others = anyio.Event(), Seen(), Seen()
 
     async def hang(delivery: Delivery) -> None:
@@ -132,7 +131,7 @@ async def test_who_waits_for_room_lets_its_partition_go(here: Place) -> None:
 
 
 async def test_a_failing_message_leaves_its_room_between_tries(here: Place) -> None:
-    """Others work while it waits to be tried again."""
+    """Others are worked while it waits for its retry."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -149,7 +148,7 @@ async def test_a_failing_message_leaves_its_room_between_tries(here: Place) -> N
 
 
 async def test_a_tenure_that_is_cut_off_leaves_its_room(here: Place) -> None:
-    """Nobody says any more that its message is finished: others have its place, and its queue is free for its next tenure."""
+    """No one reports its message as finished any more: others get its place, and its queue is free again."""
     hold, seen = anyio.Event(), Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -169,6 +168,6 @@ async def test_a_tenure_that_is_cut_off_leaves_its_room(here: Place) -> None:
 
 @pytest.mark.parametrize("limit", ["prefetch", "max_in_flight", "max_in_flight_per_partition"])
 def test_limits_below_a_batch_are_refused(limit: str) -> None:
-    """The batch would wait for ever."""
+    """A batch would wait forever."""
     with place("amqp://nowhere") as here, pytest.raises(UsageError, match=limit):
         here.member("topic", print, batch=Batch(10), **{limit: 9})

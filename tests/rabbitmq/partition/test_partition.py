@@ -1,4 +1,4 @@
-"""One partition for one tenure, on a real RabbitMQ: guards, order over handovers, acks, and every way it can end."""
+"""One partition during one tenure, on a real RabbitMQ: guards, order across handovers, acks, and endings."""
 
 import queue
 import socket
@@ -41,7 +41,7 @@ def broker(amqp_url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture(params=[CLASSIC, QUORUM, LIMITED], ids=["classic", "quorum", "quorum with a limit"])
 def guarded(request: pytest.FixtureRequest, broker: BlockingChannel) -> Iterator[Queue]:
-    """A fresh queue of each kind that has a guard."""
+    """A new queue of each kind that has a guard."""
     declare(broker, request.param)
     yield request.param
     broker.queue_delete(request.param.name)
@@ -49,7 +49,7 @@ def guarded(request: pytest.FixtureRequest, broker: BlockingChannel) -> Iterator
 
 @pytest.fixture
 def classic(broker: BlockingChannel) -> Iterator[Queue]:
-    """A fresh classic queue, dead-lettering to another."""
+    """A new classic queue that dead-letters to another."""
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "partition.dead"}
     made = Queue("partition.plain", {"x-queue-type": "classic", **dead})
     declare(broker, made)
@@ -76,7 +76,7 @@ def members(amqp_url: str) -> Iterator[Callable[..., "Member"]]:
 
 
 class Member:
-    """A partition consumer with a thread's view of it."""
+    """A partition consumer as seen by a thread."""
 
     def __init__(self, connection: BrokerConnection, queue_: Queue, token: int, **arguments: object) -> None:
         self.connection = connection
@@ -93,27 +93,27 @@ class Member:
         )
 
     def wake(self) -> None:
-        """What the user's event loop would be told."""
+        """Stands in for the notification of the event loop."""
         self.wakeups += 1
         self.ready.set()
 
     def start(self) -> None:
-        """Starts and waits until it consumes."""
+        """Starts, and waits until it consumes."""
         self.partition.start()
         assert self.next_event() == Event(State.CONSUMING)
 
     def next_event(self) -> Event:
-        """The next thing that happened at the broker."""
+        """The next event at the broker."""
         return self.events.get(timeout=WAIT_S)
 
     def await_io(self) -> None:
-        """Returns when the I/O thread has done what it was asked for until now."""
+        """Returns once the I/O thread has done everything requested so far."""
         done = threading.Event()
         self.connection.submit(done.set)
         assert done.wait(WAIT_S)
 
     def ended_with(self) -> CobalanceError:
-        """The error of an end that nobody asked for."""
+        """The error of an unrequested end."""
         event = self.next_event()
         assert event.state is State.ENDED
         assert event.error is not None
@@ -121,7 +121,7 @@ class Member:
         return event.error
 
     def take(self, count: int) -> list[Delivery]:
-        """Exactly so many messages, waiting for them."""
+        """Waits for exactly `count` messages."""
         taken: list[Delivery] = []
         while len(taken) < count:
             self.ready.clear()
@@ -130,7 +130,7 @@ class Member:
         return taken
 
     def work(self, count: int) -> list[int]:
-        """Takes and finishes so many messages; returns their numbers."""
+        """Takes and finishes `count` messages; returns their numbers."""
         seen: list[int] = []
         while len(seen) < count:
             for delivery in self.take(1):
@@ -140,30 +140,30 @@ class Member:
 
 
 def declare(broker: BlockingChannel, queue_: Queue) -> None:
-    """An empty queue."""
+    """Declares an empty queue."""
     broker.queue_delete(queue_.name)
     broker.queue_declare(queue_.name, durable=queue_.durable, arguments=queue_.declaration)
 
 
 def publish(broker: BlockingChannel, queue_: Queue, count: int) -> None:
-    """Numbered messages."""
+    """Publishes numbered messages."""
     for number in range(count):
         broker.basic_publish("", queue_.name, str(number).encode())
 
 
 def left(broker: Any, name: str) -> int:
-    """Messages ready in a queue."""
+    """Number of ready messages."""
     return int(broker.queue_declare(name, passive=True).method.message_count)
 
 
-# Order over handovers
+# Order across handovers
 
 
 @pytest.mark.parametrize("finish_buffer", [False, True], ids=["returning the buffer", "finishing the buffer"])
 def test_planned_handovers_under_load_keep_order(
     guarded: Queue, finish_buffer: bool, broker: BlockingChannel, members: Callable[..., Member]
 ) -> None:
-    """Eight holders, each taking over the instant CloseOk arrives, see every message once and in order."""
+    """Eight holders, each taking over as soon as CloseOk arrives, see every message once and in order."""
     count, share = 2_000, 220
     publish(broker, guarded, count)
     holder = members(guarded, 1, prefetch=20, ack_every=7)
@@ -181,7 +181,7 @@ def test_planned_handovers_under_load_keep_order(
 
 
 def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_buffer: bool) -> list[int]:
-    """Releases one and starts the other from the very callback of CloseOk; returns what was finished in between."""
+    """Releases one and starts the other in the very callback of CloseOk; returns what was finished in between."""
     partition = holder.partition
     partition.drain(finish_buffer=finish_buffer)
     rest = partition.take()
@@ -189,7 +189,7 @@ def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_bu
     partition.closed.add_done_callback(lambda _: successor.partition.start())
     closed = partition.release()
     holder.await_io()
-    assert partition.state is State.CONSUMING  # The release waits for the running handler.
+    assert partition.state is State.CONSUMING  # the release waits for the running handler
     for delivery in (running, *rest):
         partition.done(delivery)
     progress = closed.result(WAIT_S)
@@ -200,7 +200,7 @@ def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_bu
 def test_unfinished_messages_go_back_in_order_when_aborted(
     guarded: Queue, broker: BlockingChannel, members: Callable[..., Member]
 ) -> None:
-    """Finished ones are acknowledged up to the first gap, everything after it comes again, at the head of the queue."""
+    """Finished ones are acknowledged up to the first gap; the rest returns to the head of the queue."""
     publish(broker, guarded, 30)
     holder, successor = members(guarded, 1, prefetch=10), members(guarded, 2)
     holder.start()
@@ -232,7 +232,7 @@ def test_the_crash_of_a_holder_hands_over_in_order(
 def test_an_exclusive_consumer_waits_for_the_holder(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """It says so once, tries on, and takes over when the holder lets go."""
+    """It reports this once, keeps trying, and takes over when the holder lets go."""
     publish(broker, classic, 1)
     holder, successor = members(classic, 1), members(classic, 2)
     holder.start()
@@ -246,7 +246,7 @@ def test_an_exclusive_consumer_waits_for_the_holder(
 
 
 def test_waiting_ends_with_the_tenure(members: Callable[..., Member], classic: Queue) -> None:
-    """A tenure withdrawn while waiting ends at once, without having consumed anything."""
+    """A tenure revoked while waiting ends at once, without having consumed anything."""
     holder, successor = members(classic, 1), members(classic, 2)
     holder.start()
     successor.partition.start()
@@ -258,7 +258,7 @@ def test_waiting_ends_with_the_tenure(members: Callable[..., Member], classic: Q
 def test_a_single_active_consumer_keeps_the_other_waiting(
     broker: BlockingChannel, members: Callable[..., Member]
 ) -> None:
-    """Both are subscribed; messages go to the first until it has gone."""
+    """Both are subscribed; messages go to the first until it is gone."""
     declare(broker, QUORUM)
     publish(broker, QUORUM, 2)
     holder, successor = members(QUORUM, 1, prefetch=1), members(QUORUM, 2)
@@ -273,7 +273,7 @@ def test_a_single_active_consumer_keeps_the_other_waiting(
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
 def test_a_queue_without_a_guard_is_refused(kind: str, members: Callable[..., Member]) -> None:
-    """RabbitMQ would ignore `exclusive` there without a word, and serve two."""
+    """RabbitMQ would silently ignore `exclusive` there, and serve two consumers."""
     with pytest.raises(Unguarded, match=f"partition.open.*{kind}|stream"):
         members(Queue("partition.open", {"x-queue-type": kind}))
 
@@ -290,7 +290,7 @@ def test_a_queue_without_a_guard_is_refused(kind: str, members: Callable[..., Me
 def test_a_guard_that_is_only_claimed_is_found_out(
     really: dict[str, str | bool], said: dict[str, str | bool], broker: BlockingChannel, members: Callable[..., Member]
 ) -> None:
-    """The proof is the broker's: a queue other than described is never consumed, and the message says what differs."""
+    """The broker checks it: a queue other than described is never consumed, and the message says what differs."""
     declare(broker, Queue("partition.claim", really))
     publish(broker, Queue("partition.claim"), 1)
     member = members(Queue("partition.claim", said))
@@ -302,11 +302,11 @@ def test_a_guard_that_is_only_claimed_is_found_out(
     broker.queue_delete("partition.claim")
 
 
-# Ends that nobody asked for
+# Unrequested ends
 
 
 def test_a_missing_queue(members: Callable[..., Member]) -> None:
-    """It is reported, and not created by the proof of the guard."""
+    """It is reported, and the proof of the guard does not create it."""
     for token in (1, 2):
         member = members(Queue("partition.nowhere"), token)
         member.partition.start()
@@ -343,7 +343,7 @@ def test_a_channel_closed_by_the_broker(
 
 
 def test_a_lost_connection(members: Callable[..., Member], classic: Queue, broker: BlockingChannel) -> None:
-    """Every tenure on it ends, also one that is waiting for the broker, and nothing more is handed out."""
+    """Every tenure on it ends, even one that is waiting for the broker, and nothing more is handed out."""
     publish(broker, classic, 5)
     holder, waiting = members(classic, 1), members(classic, 2)
     holder.start()
@@ -367,7 +367,7 @@ def test_starting_without_a_connection(members: Callable[..., Member], classic: 
 
 
 def test_closing_before_starting(members: Callable[..., Member], classic: Queue) -> None:
-    """A tenure that was withdrawn at once."""
+    """A tenure that was revoked at once."""
     assert members(classic).partition.release().result(WAIT_S) == Progress(0, 0)
 
 
@@ -375,7 +375,7 @@ def test_closing_before_starting(members: Callable[..., Member], classic: Queue)
 
 
 def test_one_wakeup_for_a_burst(members: Callable[..., Member], classic: Queue, broker: BlockingChannel) -> None:
-    """Fifty messages in the queue cross over with few wake-ups, and none comes while nobody has seen the buffer empty."""
+    """Fifty messages in the queue cross over with few wake-ups, and none comes before the buffer was seen empty."""
     publish(broker, classic, 50)
     member = members(classic, prefetch=50)
     assert member.partition.take() == []
@@ -389,7 +389,7 @@ def test_one_wakeup_for_a_burst(members: Callable[..., Member], classic: Queue, 
 def test_what_was_taken_and_not_begun_can_be_given_back(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """It goes back to the queue and holds no release up; nothing is handed out after it, which would be out of order."""
+    """It returns to the queue without delaying the release; nothing is handed out after it, out of order."""
     publish(broker, classic, 6)
     holder, successor = members(classic, 1), members(classic, 2)
     holder.start()
@@ -419,7 +419,7 @@ def test_pause_and_resume(members: Callable[..., Member], classic: Queue, broker
 def test_a_paused_partition_drains_without_its_buffer(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """Finishing the buffer would wait for ever for somebody to resume."""
+    """Finishing the buffer would wait forever for a resume."""
     publish(broker, classic, 3)
     member = members(classic)
     member.start()
@@ -432,7 +432,7 @@ def test_a_paused_partition_drains_without_its_buffer(
 def test_a_message_that_comes_with_the_drain_is_not_waited_for(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was on its way into the buffer when that was emptied: it goes back to the queue, and holds up no release."""
+    """It arrives after the buffer was emptied: it returns to the queue, and does not delay the release."""
     publish(broker, classic, 1)
     member, crossed = members(classic), threading.Event()
     member.start()
@@ -455,7 +455,7 @@ def test_a_message_that_comes_with_the_drain_is_not_waited_for(
 def test_acks_leave_in_batches_and_after_a_while(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """Ten messages finished at once: one ack for five and one for the rest, by the clock; the broker then sends more."""
+    """Ten messages finished at once: one ack for five, one for the rest by the timer; more are then sent."""
     publish(broker, classic, 20)
     member = members(classic, prefetch=10, ack_every=5, ack_interval_ms=1)
     acks = queue.SimpleQueue[tuple[int, bool]]()
@@ -484,7 +484,7 @@ def test_acks_leave_in_batches_and_after_a_while(
 def test_a_reject_goes_to_the_dead_letters(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """And counts as settled, so that a release is not held up by it."""
+    """It counts as settled, so that it does not delay a release."""
     publish(broker, classic, 3)
     member = members(classic)
     member.start()
@@ -500,7 +500,7 @@ def test_a_reject_goes_to_the_dead_letters(
 def test_settling_for_another_tenure_is_an_error(
     members: Callable[..., Member], classic: Queue, broker: BlockingChannel
 ) -> None:
-    """Delivery tags mean nothing beyond their own channel."""
+    """Delivery tags mean nothing outside their own channel."""
     publish(broker, classic, 1)
     first, second = members(classic, 1), members(classic, 2)
     first.start()

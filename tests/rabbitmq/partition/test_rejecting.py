@@ -1,4 +1,4 @@
-"""Messages that are to be dead letters, and a dead-letter target that is not there: whoever gives them up, they stay in their queue."""
+"""A missing dead-letter target: messages stay in their queue, whichever way they are given up."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ def dead_end(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[str]:
 
 
 class Rejecting:
-    """A handler with acknowledgements by hand that gives up what is bad."""
+    """A handler with manual acks that rejects bad messages."""
 
     def __init__(self) -> None:
         self.seen = Seen()
         self.member: Any = None
 
     async def handle(self, delivery: Delivery) -> None:
-        """One message."""
         if self.seen.note(delivery) == "bad":
             self.member.reject(delivery)
         else:
@@ -56,21 +55,24 @@ class Rejecting:
 async def test_a_message_that_is_rejected_by_hand_stays_where_its_target_is_not_there(
     here: Place, dead_end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RabbitMQ would drop it. Its partition waits with it in front, and the program is told. What was acknowledged behind it is done."""
-    told: list[tuple[str, str]] = []
+    """RabbitMQ would drop it.
+
+    Its partition waits with it in front, and on_failure is called. Messages acknowledged behind it are done.
+    """
+    reported: list[tuple[str, str]] = []
     rejecting = Rejecting()
     here.publish(dead_end, 1, "bad", 2)
-    options: Any = {"ack": "manual", "on_failure": lambda it, error: told.append((it.body.decode(), str(error)))}
+    options: Any = {"ack": "manual", "on_failure": lambda it, error: reported.append((it.body.decode(), str(error)))}
     async with here.member([dead_end], rejecting.handle, **options) as rejecting.member:
         await until(lambda: here.journal("abandoned"))
     assert bodies_in(here.amqp_url, dead_end) == ["bad"]
     assert "cannot be dead-lettered" in caplog.text
-    assert told[0][0] == "bad"
+    assert reported[0][0] == "bad"
     assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
 
 
 async def test_it_is_dead_lettered_as_soon_as_its_target_is_there(here: Place) -> None:
-    """A topic's dead-letter queue was deleted, and is declared again: nothing is lost, and what was acknowledged does not come again."""
+    """A topic's dead-letter queue was deleted and comes back: nothing is lost, no acked message redelivered."""
     rejecting = Rejecting()
     with new_topic(here.amqp_url) as topic:
         with channel(here.amqp_url) as it:
@@ -90,7 +92,7 @@ async def test_it_is_dead_lettered_as_soon_as_its_target_is_there(here: Place) -
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
 async def test_many_rejected_at_once_are_dead_letters_in_their_order(here: Place, queue_type: str) -> None:
-    """Each once, acknowledged when RabbitMQ has confirmed it, and before the partition goes to somebody else."""
+    """Each once, acknowledged when RabbitMQ has confirmed it, and before the partition moves to another member."""
     held: list[Delivery] = []
 
     async def hold(delivery: Delivery) -> None:
@@ -111,7 +113,7 @@ async def test_many_rejected_at_once_are_dead_letters_in_their_order(here: Place
 
 
 async def test_a_queue_without_a_target_refuses_to_have_its_messages_rejected(here: Place) -> None:
-    """They would be gone. The call says so, and the message is still there to be acknowledged."""
+    """They would be lost. The call raises, and the message can still be acknowledged."""
     refused: list[str] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -133,7 +135,7 @@ async def test_a_queue_without_a_target_refuses_to_have_its_messages_rejected(he
 async def test_a_message_that_a_thread_never_finishes_stays_where_its_target_is_not_there(
     here: Place, dead_end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its member has been told to stop, and gives it up, but not to nobody."""
+    """Its member was asked to stop and gives it up, but does not drop it."""
     go_on = threading.Event()
     here.publish(dead_end, 1, 2)
     options: Any = {"member": OWN, "on_error": "dead_letter", "retries": 9}
@@ -148,9 +150,9 @@ async def test_a_message_that_a_thread_never_finishes_stays_where_its_target_is_
 
 
 @pytest.mark.parametrize("refuse", ["basic_nack", "basic_reject"])
-@pytest.mark.parametrize("dead_end", ["no exchange", "no queue"], indirect=True)  # bindings cannot be asked for
+@pytest.mark.parametrize("dead_end", ["no exchange", "no queue"], indirect=True)  # bindings cannot be queried
 def test_a_program_of_pika_s_keeps_what_it_rejects(here: Place, dead_end: str, refuse: str) -> None:
-    """The message comes again, as one that is requeued does."""
+    """The message is handled again, like one that is requeued."""
     seen: list[str] = []
 
     def on_message(it: Any, method: Any, _: Any, body: bytes) -> None:

@@ -43,7 +43,7 @@ def ask(here: Place, topic: Topic, replies: str, *bodies: str) -> None:
 
 
 def answers(here: Place, replies: str) -> list[tuple[str, str | None]]:
-    """Bodies, and what they answer."""
+    """The bodies of the replies, with their correlation ids."""
     found = []
     with channel(here.amqp_url) as it:
         while (got := it.basic_get(replies, auto_ack=True))[0] is not None:
@@ -53,14 +53,14 @@ def answers(here: Place, replies: str) -> list[tuple[str, str | None]]:
 
 
 async def until_worked(here: Place, topic: Topic) -> None:
-    """Nothing of the topic is left, as RabbitMQ says when it is no longer consumed."""
+    """Waits until the topic is empty, as RabbitMQ reports it when it is no longer consumed."""
     await until(lambda: set(ready_messages(here.amqp_url, topic.queue_names).values()) == {0})
 
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum", "stream"])
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
 async def test_a_request_is_answered(here: Place, replies: str, queue_type: str, is_plain: bool) -> None:
-    """To the queue that it names, with what it is known by there."""
+    """The reply goes to the queue that the request names, with its correlation id."""
 
     def double(delivery: Delivery) -> None:
         delivery.reply(delivery.body * 2, {"tenant": "acme"}, content_type="text/plain")
@@ -76,7 +76,7 @@ async def test_a_request_is_answered(here: Place, replies: str, queue_type: str,
 
 
 async def test_a_program_of_pika_s_asks_with_direct_reply_to(here: Place) -> None:
-    """RabbitMQ's pseudo-queue, which is none to it."""
+    """To RabbitMQ this pseudo-queue is not a queue."""
     got: list[tuple[str | None, bytes]] = []
     asked = threading.Event()
 
@@ -108,7 +108,7 @@ async def test_a_program_of_pika_s_asks_with_direct_reply_to(here: Place) -> Non
 
 
 async def test_who_fails_sends_nothing(here: Place, replies: str) -> None:
-    """And the last of several replies is sent, once, when the handler is through."""
+    """Of several replies the last is sent, once, when the handler has finished."""
     tries: list[None] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -126,7 +126,7 @@ async def test_who_fails_sends_nothing(here: Place, replies: str) -> None:
 
 
 async def test_who_failed_for_good_sends_nothing(here: Place, replies: str) -> None:
-    """The request is a dead letter then."""
+    """The request is then a dead letter."""
 
     async def handle(delivery: Delivery) -> None:
         delivery.reply("no")
@@ -140,7 +140,7 @@ async def test_who_failed_for_good_sends_nothing(here: Place, replies: str) -> N
 
 
 async def test_replies_by_hand_and_of_batches(here: Place, replies: str) -> None:
-    """Sent when the message is acknowledged, which is acknowledged once."""
+    """Replies are sent when the message is acknowledged, which happens once."""
 
     async def handle(deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -161,7 +161,7 @@ async def test_replies_by_hand_and_of_batches(here: Place, replies: str) -> None
 
 
 async def test_a_message_that_asks_for_no_reply_is_none_to_reply_to(here: Place) -> None:
-    """The call says so."""
+    """The call raises."""
     said: list[str] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -179,7 +179,7 @@ async def test_a_message_that_asks_for_no_reply_is_none_to_reply_to(here: Place)
 
 
 async def test_who_does_not_wait_any_more_holds_up_nobody(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """The queue for the replies is gone: that is logged, and the request is done with."""
+    """The queue for the replies is gone: that is logged, and the request is done."""
     seen: list[bytes] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -196,7 +196,7 @@ async def test_who_does_not_wait_any_more_holds_up_nobody(here: Place, caplog: p
 
 
 async def test_a_reply_that_is_not_confirmed_leaves_its_request_in_the_queue(here: Place) -> None:
-    """A full queue refuses it: the request comes again, and is acknowledged when its reply has been taken."""
+    """A full queue refuses it: the request is redelivered, and acknowledged once its reply has been accepted."""
     full = unique("full")
 
     async def handle(delivery: Delivery) -> None:
@@ -217,7 +217,7 @@ async def test_a_reply_that_is_not_confirmed_leaves_its_request_in_the_queue(her
 
 
 async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place, replies: str) -> None:
-    """The request comes again to the same member, and is answered then."""
+    """The request is redelivered to the same member, and answered then."""
     tokens: list[int] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -241,29 +241,29 @@ async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place,
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["while the group runs", "after its end"])
 async def test_a_reply_after_the_handler_has_returned_is_refused(here: Place, replies: str, is_over: bool) -> None:
-    """The request is acknowledged by then, so that nobody would ever send it: a pool or a task that answers takes ack="manual"."""
+    """The request is acknowledged, so the reply would never be sent: answering later needs ack="manual"."""
     seen: list[Delivery] = []
 
     with new_topic(here.amqp_url) as topic:
         ask(here, topic, replies, "1", "2")
         async with here.member(topic, seen.append):
             await until(lambda: len(seen) == 2)
-            if not is_over:  # The second is begun when the first has been settled.
+            if not is_over:  # the second is begun when the first has been settled
                 refused(seen[0])
         if is_over:
             refused(seen[1])
-        assert not seen[0]._drafts._replies  # Nothing is kept of it, however long its consumer lives.
+        assert not seen[0]._drafts._replies  # nothing of it is kept, however long its consumer lives
     assert answers(here, replies) == []
 
 
 def refused(delivery: Delivery) -> None:
-    """It says what to do."""
+    """Replying raises, and says what to do."""
     with pytest.raises(UsageError, match=r"too late.*ack='manual'"):
         delivery.reply("late")
 
 
 async def test_another_thread_replies_and_acknowledges(here: Place, replies: str) -> None:
-    """With ack="manual" any time before that is right, and none after."""
+    """With ack="manual", a reply is accepted any time before the acknowledgement, and not after."""
     with ThreadPoolExecutor(2) as pool, new_topic(here.amqp_url) as topic:
         jobs: list[Future[None]] = []
 
@@ -283,7 +283,7 @@ async def test_another_thread_replies_and_acknowledges(here: Place, replies: str
 
 
 async def test_a_reply_to_what_was_taken_away_is_refused(here: Place, replies: str) -> None:
-    """It was not acknowledged (ack="manual") before its member left: somebody else answers it."""
+    """It was not acknowledged (ack="manual") before its member left: another member answers it."""
     seen: list[Delivery] = []
 
     async def handle(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""What AMQP cannot hold is refused where it is given, by name, and without being shown."""
+"""What AMQP cannot hold is refused by name when it is given, and is not shown."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -14,7 +14,7 @@ from cobalance.rabbitmq.model.encoding import encode_body, encode_properties
 
 
 def ring() -> dict[str, Any]:
-    """A dictionary that holds itself."""
+    """A dictionary that contains itself."""
     made: dict[str, Any] = {}
     made["itself"] = made
     return made
@@ -40,24 +40,24 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize(("headers", "told"), UNFIT.values(), ids=UNFIT)
-def test_headers_that_amqp_cannot_hold(headers: Any, told: str) -> None:
-    """The error says where the value is and what it is, and what may be there."""
-    with pytest.raises(UsageError, match=told) as raised:
+@pytest.mark.parametrize(("headers", "complaint"), UNFIT.values(), ids=UNFIT)
+def test_headers_that_amqp_cannot_hold(headers: Any, complaint: str) -> None:
+    """The error says where the value is, what it is, and what is allowed."""
+    with pytest.raises(UsageError, match=complaint) as raised:
         encode_properties(BasicProperties(), headers)
     assert "AMQP holds text, bytes" in str(raised.value)
     assert len(str(raised.value)) < 500
 
 
 def test_a_value_is_not_shown() -> None:
-    """It may be somebody's."""
+    """It may be confidential."""
     with pytest.raises(UsageError) as raised:
         encode_properties(BasicProperties(), {"card": {"4111 1111"}})
     assert "4111" not in str(raised.value)
 
 
 def test_what_amqp_can_hold() -> None:
-    """All of it comes out as it went in."""
+    """Everything is decoded as it was encoded."""
     headers = {
         "text": "ä",
         "bytes": b"\x00\xff",
@@ -73,7 +73,7 @@ def test_what_amqp_can_hold() -> None:
 
 
 def test_headers_that_are_changed_afterwards() -> None:
-    """The message is what it was when it was given."""
+    """The message keeps the headers as they were given."""
     headers = {"tags": ["a"]}
     encoded = encode_properties(BasicProperties(), headers)
     headers["tags"].append("b")
@@ -81,7 +81,7 @@ def test_headers_that_are_changed_afterwards() -> None:
 
 
 def decoded(encoded: BasicProperties) -> BasicProperties:
-    """As pika sends it, more than once, and as it reads it."""
+    """Encodes properties as pika does, more than once, and decodes them."""
     first, second = (frame.Header(1, 0, encoded).marshal() for _ in range(2))
     assert first == second
     _, header = frame.decode_frame(first)
@@ -91,12 +91,12 @@ def decoded(encoded: BasicProperties) -> BasicProperties:
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, bytes.decode])
 def test_bodies(make: Callable[[bytes], Any]) -> None:
-    """Bytes of any kind, and text as UTF-8."""
+    """Bytes-like objects, and text as UTF-8."""
     assert encode_body(make(b"xy")) == b"xy"
 
 
 @pytest.mark.parametrize("body", [None, 5, ["x"], {"a": 1}, "\ud800"])
 def test_bodies_that_are_none(body: Any) -> None:
-    """They are not guessed at: 5 is not five zero bytes."""
+    """They are not converted: 5 is not five zero bytes."""
     with pytest.raises(UsageError, match="the body is an object of type"):
         encode_body(body)

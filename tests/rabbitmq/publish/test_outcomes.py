@@ -1,4 +1,4 @@
-"""What becomes of messages that nobody waited for, and of publishers that a fork has copied."""
+"""The outcomes of messages that no call waited for, and publishers copied by a fork."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ WAIT_S = 60
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic without its first partition: what is published there fails."""
+    """A topic without its first partition: publishing to that fails."""
     made = Topic("outcomes.orders", 2)
     create_topic(amqp_url, made)
     yield made
@@ -26,18 +26,18 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 
 def lose_a_queue(amqp_url: str, topic: Topic) -> None:
-    """What is published to partition 0 from now on fails."""
+    """Makes publishing to partition 0 fail from now on."""
     with BlockingConnection(URLParameters(amqp_url)) as connection:
         connection.channel().queue_delete(topic.queue_names[0])
 
 
 def publish(publisher: Publisher, *partitions: int) -> list[Future[int]]:
-    """Without waiting."""
+    """Publishes without waiting."""
     return [publisher.publish(None, b"x", partition=it, wait=False) for it in partitions]
 
 
 def test_leaving_after_failures_that_nobody_has_seen(amqp_url: str, topic: Topic) -> None:
-    """It raises, how many there were and what the last one was."""
+    """Leaving raises, with the number of failures and the last one."""
     with pytest.raises(PublishFailed, match=r"2 messages .* no queue takes routing key") as raised:  # noqa: PT012, SIM117
         with Publisher(amqp_url, topic) as publisher:
             lose_a_queue(amqp_url, topic)
@@ -46,7 +46,7 @@ def test_leaving_after_failures_that_nobody_has_seen(amqp_url: str, topic: Topic
 
 
 def test_flush_tells(amqp_url: str, topic: Topic) -> None:
-    """Once of each failure, so that leaving need not."""
+    """It reports each failure once, so leaving need not."""
     with Publisher(amqp_url, topic) as publisher:
         lose_a_queue(amqp_url, topic)
         publish(publisher, 1)
@@ -59,7 +59,7 @@ def test_flush_tells(amqp_url: str, topic: Topic) -> None:
 
 
 def test_failures_that_somebody_has_seen(amqp_url: str, topic: Topic) -> None:
-    """By the future's exception, its result, a callback, or a task that awaits it; and of calls that wait."""
+    """Checked by the future's exception, its result, a callback, or a task that awaits it; or by a call that waits."""
 
     async def look(future: Future[int]) -> None:
         with pytest.raises(PublishFailed):
@@ -88,7 +88,7 @@ def test_failures_are_logged_by_choice(amqp_url: str, topic: Topic, caplog: pyte
 
 
 def test_leaving_with_an_error_of_ones_own(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """It is not hidden by what else has failed, which is logged."""
+    """The program's error is not hidden by failures, which are logged."""
     with pytest.raises(ZeroDivisionError):  # noqa: PT012, SIM117
         with Publisher(amqp_url, topic) as publisher:
             lose_a_queue(amqp_url, topic)
@@ -98,7 +98,7 @@ def test_leaving_with_an_error_of_ones_own(amqp_url: str, topic: Topic, caplog: 
 
 
 def test_after_a_fork(amqp_url: str, topic: Topic) -> None:
-    """A copy has no I/O thread: it says so at once. The original goes on, and what was never entered is anybody's."""
+    """A copy raises at once, having no I/O thread; the original goes on, as does one never entered."""
     unused = Publisher(amqp_url, topic)
     with Publisher(amqp_url, topic) as publisher:
         child = multiprocessing.get_context("fork").Process(target=in_child, args=(publisher, unused), daemon=True)
@@ -110,8 +110,8 @@ def test_after_a_fork(amqp_url: str, topic: Topic) -> None:
 
 
 def in_child(publisher: Publisher, unused: Publisher) -> None:
-    """Raises, which shows in the exit code, unless all is as it should be."""
-    signal.setitimer(signal.ITIMER_REAL, 0)  # The test's time-out is the parent's.
+    """Raises unless all is as expected, which shows in the exit code."""
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the test's timeout is the parent's
     with pytest.raises(UsageError, match="fork"):
         publisher.publish("a", b"x")
     with pytest.raises(UsageError, match="fork"):

@@ -1,4 +1,4 @@
-"""Messages whose time is up."""
+"""Messages that time out."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ WITHIN_S = 30
 
 
 class Withdrawn:
-    """What was withdrawn, and when."""
+    """Records what was withdrawn, and when."""
 
     def __init__(self, count: int) -> None:
         self.messages: list[tuple[str, float]] = []
         self._count, self.all = count, threading.Event()
 
     def __call__(self, message: Message) -> None:
-        """One more."""
         self.messages.append((message.id, time.monotonic()))
         if len(self.messages) == self._count:
             self.all.set()
 
 
 def message(name: str) -> Message:
-    """Any."""
     properties: Any = None
     return Message(lambda _: 0, name, name, b"", properties)
 
 
 def test_each_has_its_whole_time() -> None:
-    """In order, the first one after a while without any included."""
+    """In order, and also the first one after an idle time."""
     withdrawn = Withdrawn(2)
     patience = Overdue(100, withdrawn)
     first, second = message("1"), message("2")
@@ -48,11 +46,11 @@ def test_each_has_its_whole_time() -> None:
 
 
 def test_what_is_settled_is_not_kept() -> None:
-    """Nor is its thread, once there is nothing to watch."""
+    """Nor is the thread, once there is nothing to watch."""
     withdrawn = Withdrawn(1)
     patience = Overdue(50, withdrawn)
     for number in range(1_000):
-        patience.watch(message(str(number)))  # which nobody has any more
+        patience.watch(message(str(number)))  # not referenced anywhere else
     kept = message("kept")
     patience.watch(kept)
     assert len(patience._sent) == 1

@@ -1,4 +1,4 @@
-"""Publishing with confirms: nothing is lost in silence, order is kept, and every failure says what may have happened."""
+"""Publishing with confirms: nothing is lost silently, order is kept, and every failure states its outcome."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ def broker(url: str) -> Iterator[BlockingChannel]:
 
 
 def stored(url: str, topic: Topic) -> dict[int, list[bytes]]:
-    """What each partition holds, in order."""
+    """The messages of each partition, in order."""
     found: dict[int, list[bytes]] = defaultdict(list)
     with broker(url) as channel:
         for partition, name in enumerate(topic.queue_names):
@@ -55,17 +55,17 @@ def stored(url: str, topic: Topic) -> dict[int, list[bytes]]:
 
 
 def get(channel: BlockingChannel, name: str) -> Any:
-    """A message as method, properties, body; all of them None when the queue is empty."""
+    """A message as method, properties, body; all of them None if the queue is empty."""
     return channel.basic_get(name, auto_ack=True)
 
 
 def connection_of(publisher: Publisher | AsyncPublisher) -> BrokerConnection:
-    """To do it harm."""
+    """The internal connection, for injecting faults."""
     return publisher._outlet._connection
 
 
 def receive(publisher: Publisher | AsyncPublisher, method: Any) -> None:
-    """Has the publisher's connection receive a frame, as if the broker had sent it, and waits until it was handled."""
+    """Has the publisher's connection receive a frame, as if from the broker, and waits until it is handled."""
     handled = threading.Event()
     frame = Method(0, method).marshal()
     connection = connection_of(publisher)
@@ -75,7 +75,7 @@ def receive(publisher: Publisher | AsyncPublisher, method: Any) -> None:
 
 
 def test_nothing_is_lost_and_order_is_kept(amqp_url: str, topic: Topic) -> None:
-    """Four threads share a publisher and a small window; each one's messages stand in the order of its calls."""
+    """Four threads share a publisher and a small window; each one's messages keep the order of its calls."""
 
     def work(worker: int) -> None:
         for number in range(500):
@@ -91,7 +91,7 @@ def test_nothing_is_lost_and_order_is_kept(amqp_url: str, topic: Topic) -> None:
 
 
 def test_a_message_is_persistent_stamped_and_in_its_place(amqp_url: str, topic: Topic) -> None:
-    """The future tells the partition; headers arrive; no two messages have one id."""
+    """The future's result is the partition; headers arrive; every message has an id of its own."""
     with Publisher(amqp_url, topic) as publisher:
         partitions = [publisher.publish("order-1", b"x", {"kind": "order"}).result() for _ in range(2)]
     assert partitions == [topic.partition_of("order-1")] * 2
@@ -104,7 +104,7 @@ def test_a_message_is_persistent_stamped_and_in_its_place(amqp_url: str, topic: 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_many_tasks_publish_at_once(backend: str, amqp_url: str, topic: Topic) -> None:
-    """Through a window smaller than their number."""
+    """The window is smaller than the number of tasks."""
 
     async def main() -> None:
         async with AsyncPublisher(amqp_url, topic, window=8) as publisher, anyio.create_task_group() as tasks:
@@ -118,13 +118,13 @@ def test_many_tasks_publish_at_once(backend: str, amqp_url: str, topic: Topic) -
 
 
 def test_a_missing_topic(amqp_url: str) -> None:
-    """Found out before anything is published."""
+    """It is detected before anything is published."""
     with pytest.raises(TopicMissing), Publisher(amqp_url, Topic("publisher.nowhere", 2)):
         pass
 
 
 def test_a_wrong_number_of_partitions(amqp_url: str, topic: Topic) -> None:
-    """Keys would go astray."""
+    """Keys would go to the wrong partitions."""
     with pytest.raises(TopicMismatch), Publisher(amqp_url, Topic(topic.name, 3)):
         pass
 
@@ -160,11 +160,11 @@ def test_a_nack(amqp_url: str) -> None:
 
 
 def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, topic: Topic) -> None:
-    """Unconfirmed messages fail with an outcome that is honest; the next call connects again."""
+    """Unconfirmed messages fail with the outcome "unknown" where that is true; the next call reconnects."""
     with Publisher(amqp_url, topic) as publisher:
         publisher.publish("a", b"before")
         connection = connection_of(publisher)
-        # The socket is made deaf first, so that no confirm can come for what is sent after.
+        # The socket stops reading first, so that no confirm can arrive for what is sent afterwards.
         transport = connection._pika._transport  # type: ignore[union-attr]
         cut = threading.Event()
         connection.submit(lambda: (cut.wait(WAIT_S), transport._sock.shutdown(socket.SHUT_RDWR)))
@@ -178,7 +178,7 @@ def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, top
 
 @contextmanager
 def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
-    """Its patience with a message ends soon; connecting and closing take what time they need on a busy machine."""
+    """Shortens the timeout of messages; connecting and closing take what time they need on a busy machine."""
     patience_ms, publisher._timeout_ms = publisher._timeout_ms, 100
     publisher._overdue._timeout_s = 0.1
     try:
@@ -189,7 +189,7 @@ def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
 
 
 def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
-    """No confirm in time: the broker may have it."""
+    """Without a confirm in time, the broker may still have it."""
     publisher = Publisher(amqp_url, topic)
     publisher._outlet._confirmed = lambda _: None  # type: ignore[method-assign,assignment]
     with publisher, impatient(publisher), pytest.raises(PublishFailed, match="no confirm came in time") as raised:
@@ -198,7 +198,7 @@ def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
 
 
 def test_a_blocking_broker_makes_publishers_wait(amqp_url: str, topic: Topic) -> None:
-    """Nothing is sent while it blocks; what waited goes out, in order, when it does no more."""
+    """Nothing is sent while it blocks; waiting messages are sent in order afterwards."""
     with Publisher(amqp_url, topic) as publisher:
         receive(publisher, spec.Connection.Blocked("low on memory"))
         waiting = [publisher.publish("a", str(n).encode(), wait=False) for n in range(3)]
@@ -210,7 +210,7 @@ def test_a_blocking_broker_makes_publishers_wait(amqp_url: str, topic: Topic) ->
 
 
 def test_a_blocking_broker_and_the_end_of_patience(amqp_url: str, topic: Topic) -> None:
-    """The message was not sent, and is not sent later either; nor is there room for ever more of them."""
+    """The message is not sent, now or later; and waiting messages remain bounded."""
     with Publisher(amqp_url, topic, window=1) as publisher:
         receive(publisher, spec.Connection.Blocked("low on memory"))
         with impatient(publisher), pytest.raises(PublishFailed, match="blocks publishers") as refused:
@@ -225,7 +225,7 @@ def test_a_blocking_broker_and_the_end_of_patience(amqp_url: str, topic: Topic) 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_blocking_broker_and_tasks(backend: str, amqp_url: str, topic: Topic) -> None:
-    """The same for tasks; one that is cancelled while waiting gives its place back."""
+    """The same for tasks; one that is cancelled while waiting frees its place."""
 
     async def main() -> None:
         async with AsyncPublisher(amqp_url, topic, window=1) as publisher:
@@ -253,7 +253,7 @@ UNFIT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("body", "headers"), UNFIT.values(), ids=UNFIT)
 def test_what_amqp_cannot_hold(body: Any, headers: Any, amqp_url: str, topic: Topic) -> None:
-    """It is refused at once, and takes no place in the window and nobody else's message with it."""
+    """It is refused at once, takes no place in the window, and does not affect other messages."""
     with Publisher(amqp_url, topic, window=2) as publisher:
         first = publisher.publish("a", b"first", wait=False)
         for _ in range(3):
@@ -278,7 +278,7 @@ def test_what_amqp_cannot_hold_and_tasks(amqp_url: str, topic: Topic) -> None:
 
 
 def test_headers_larger_than_a_frame(amqp_url: str, topic: Topic) -> None:
-    """RabbitMQ would end the connection, and with it what others have under way. A body may be as large as it likes."""
+    """RabbitMQ would close the connection, with all messages in flight. A body may be of any size."""
     with Publisher(amqp_url, topic) as publisher:
         neighbour = publisher.publish("a", b"x", wait=False)
         with pytest.raises(UsageError, match=r"headers take 200,0.. bytes, more than the 131,0.. that RabbitMQ"):
@@ -288,7 +288,7 @@ def test_headers_larger_than_a_frame(amqp_url: str, topic: Topic) -> None:
 
 
 def test_all_properties_of_a_message(amqp_url: str, topic: Topic) -> None:
-    """Each arrives as what pika calls it."""
+    """Each arrives under pika's name for it."""
     moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
     with Publisher(amqp_url, topic) as publisher:
         partition = publisher.publish(
@@ -338,15 +338,15 @@ WRONG_PROPERTIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("properties", "told"), WRONG_PROPERTIES.values(), ids=WRONG_PROPERTIES)
-def test_properties_that_cannot_be(properties: Any, told: str, amqp_url: str, topic: Topic) -> None:
-    """RabbitMQ would end the channel for some, and fail the messages of others with it."""
-    with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match=told):
+@pytest.mark.parametrize(("properties", "refusal"), WRONG_PROPERTIES.values(), ids=WRONG_PROPERTIES)
+def test_properties_that_cannot_be(properties: Any, refusal: str, amqp_url: str, topic: Topic) -> None:
+    """RabbitMQ would close the channel for some, and other messages would fail with it."""
+    with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match=refusal):
         publisher.publish("a", b"x", **properties)
 
 
 def test_no_key(amqp_url: str, topic: Topic) -> None:
-    """Any partition, and each in turn."""
+    """Partitions are used in turn."""
     with Publisher(amqp_url, topic) as publisher:
         partitions = [publisher.publish(None, b"x").result() for _ in range(2 * topic.partitions)]
     assert sorted(partitions) == sorted(2 * list(range(topic.partitions)))
@@ -356,7 +356,7 @@ def test_no_key(amqp_url: str, topic: Topic) -> None:
 
 
 def test_a_partition(amqp_url: str, topic: Topic) -> None:
-    """Whatever the key; there must be such a one."""
+    """It is used whatever the key is; it must exist."""
     with Publisher(amqp_url, topic) as publisher:
         assert publisher.publish("a", b"x", partition=3).result() == 3
         assert publisher.publish(None, b"y", partition=0).result() == 0
@@ -399,7 +399,7 @@ def test_a_topic_by_its_name(backend: str, amqp_url: str, topic: Topic) -> None:
 
 
 def test_a_name_that_is_none(amqp_url: str) -> None:
-    """A topic's name has rules, and there must be such a topic."""
+    """The name must be valid, and the topic must exist."""
     with pytest.raises(UsageError):
         Publisher(amqp_url, "no name")
     with pytest.raises(UsageError):
@@ -410,13 +410,13 @@ def test_a_name_that_is_none(amqp_url: str) -> None:
 
 @pytest.mark.parametrize("key", [5, ["a"], "\ud800"])
 def test_a_key_that_is_none(key: Any, amqp_url: str, topic: Topic) -> None:
-    """It says where a message goes."""
+    """A key must be bytes or text."""
     with Publisher(amqp_url, topic) as publisher, pytest.raises(UsageError, match="the key is an object of type"):
         publisher.publish(key, b"x")
 
 
 def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> None:
-    """Whatever it is: the message has an outcome, and so have those after it."""
+    """Whatever it is, the message has an outcome, and so have those after it."""
     with Publisher(amqp_url, topic) as publisher:
 
         def fail(*_: object, **__: object) -> None:
@@ -430,7 +430,7 @@ def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> 
 
 
 def test_the_end_of_patience_while_the_io_thread_is_held_up(amqp_url: str, topic: Topic) -> None:
-    """As by a slow callback of a future. The message is not sent later either."""
+    """For example by a slow callback of a future. The message is not sent later, either."""
     with Publisher(amqp_url, topic) as publisher:
         go_on = threading.Event()
         connection_of(publisher).submit(lambda: go_on.wait(WAIT_S))
@@ -442,7 +442,7 @@ def test_the_end_of_patience_while_the_io_thread_is_held_up(amqp_url: str, topic
 
 
 def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
-    """The message goes its way: it cannot be called back, nor does its place in the window get lost."""
+    """The message cannot be recalled, and its place in the window is not lost."""
     with Publisher(amqp_url, topic, window=2) as publisher:
         receive(publisher, spec.Connection.Blocked("low on memory"))
         futures = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
@@ -454,7 +454,7 @@ def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
 
 
 def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topic) -> None:
-    """`asyncio` cancels the future for which its task waits no more."""
+    """`asyncio` cancels a future that its task stops waiting for."""
 
     async def main(publisher: Publisher) -> None:
         for _ in range(4):
@@ -468,7 +468,7 @@ def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topi
 
 
 def test_no_broker(closed_port_url: str) -> None:
-    """Unreachable, and nothing was sent."""
+    """It is unreachable, and nothing was sent."""
     with pytest.raises(Unreachable) as raised:
         Publisher(closed_port_url, Topic("orders", 1)).publish("a", b"x")
     assert raised.value.outcome == "not_executed"
@@ -476,13 +476,13 @@ def test_no_broker(closed_port_url: str) -> None:
 
 @pytest.fixture
 def closed_port_url() -> str:
-    """Where nobody listens."""
+    """A URL that no server listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"amqp://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
 
 
 def test_a_connection_that_is_lost_at_once(amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its channel was asked for: nobody would answer."""
+    """It is lost before its channel is requested, which would never be answered."""
     connect = BrokerConnection.connect
 
     def connect_in_vain(self: BrokerConnection, timeout_ms: int = 10_000) -> None:
@@ -490,21 +490,21 @@ def test_a_connection_that_is_lost_at_once(amqp_url: str, topic: Topic, monkeypa
         self.close()
 
     monkeypatch.setattr(BrokerConnection, "connect", connect_in_vain)
-    told: list[Unreachable] = []
+    refusal: list[Unreachable] = []
 
     def publish() -> None:
         with pytest.raises(Unreachable, match="as soon as it was made") as caught, Publisher(amqp_url, topic):
             pass
-        told.append(caught.value)
+        refusal.append(caught.value)
 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
     thread.join(WAIT_S)
-    assert told
+    assert refusal
 
 
 def test_closing_waits_for_confirms(amqp_url: str, topic: Topic) -> None:
-    """What was published last is as safe as what was published first."""
+    """The last messages published are as safe as the first."""
     with Publisher(amqp_url, topic) as publisher:
         futures = [publisher.publish("a", b"x", wait=False) for _ in range(500)]
     assert all(future.result(0) == topic.partition_of("a") for future in futures)

@@ -1,4 +1,4 @@
-"""A publisher after its end, and one that nobody ends: what was published is sent, or refused, or said to be lost."""
+"""Publishers that are closed, or never closed: messages are sent, refused, or reported as lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCKED = "publisher.__enter__(); publisher._outlet._connection.blocked = True"
 
 
 def run(url: str, topic: str, begin: str, count: int, timeout_ms: int = 30_000) -> str:
-    """The program ends well, without having closed anything; what it has written to its standard error."""
+    """Runs a program that ends without closing its publisher; returns its standard error."""
     command = [sys.executable, "-c", PROGRAM.format(begin), url, topic, str(count), str(timeout_ms)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return ended.stderr
@@ -36,21 +36,21 @@ def run(url: str, topic: str, begin: str, count: int, timeout_ms: int = 30_000) 
 
 @pytest.mark.parametrize("begin", [NEVER_ENTERED, ENTERED], ids=["never entered", "never left"])
 def test_what_was_published_is_there_when_the_program_has_ended(amqp_url: str, begin: str) -> None:
-    """Though nobody has waited for anything, or closed the publisher."""
+    """Even though no call waited for it, and the publisher was not closed."""
     with new_topic(amqp_url) as topic:
         assert run(amqp_url, topic.name, begin, 2_000) == ""
         assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 2_000}
 
 
 def test_what_ends_later_may_still_publish(amqp_url: str) -> None:
-    """As a logging handler does: what was registered first is called last."""
+    """As a logging handler may: exit handlers registered first are called last."""
     with new_topic(amqp_url) as topic:
         assert run(amqp_url, topic.name, AT_EXIT, 20) == ""
         assert bodies_in(amqp_url, topic.queue_names[0])[-1] == "last"
 
 
 def test_what_cannot_be_sent_before_the_program_ends_is_said(amqp_url: str) -> None:
-    """RabbitMQ takes nothing for longer than the timeout."""
+    """RabbitMQ accepts nothing for longer than the timeout."""
     with new_topic(amqp_url) as topic:
         said = run(amqp_url, topic.name, BLOCKED, 5, timeout_ms=300)
     assert f"the publisher of topic {topic.name} was not closed" in said
@@ -59,7 +59,7 @@ def test_what_cannot_be_sent_before_the_program_ends_is_said(amqp_url: str) -> N
 
 @pytest.mark.anyio
 async def test_a_publisher_that_was_closed_publishes_nothing(amqp_url: str) -> None:
-    """It would connect again behind its owner's back, and nobody would close it."""
+    """It would reconnect unnoticed, and never be closed."""
     with new_topic(amqp_url) as topic:
         with Publisher(amqp_url, topic) as publisher:
             publisher.publish("a", b"1")
@@ -69,6 +69,6 @@ async def test_a_publisher_that_was_closed_publishes_nothing(amqp_url: str) -> N
             publisher.publish("a", b"3", wait=False)
         with pytest.raises(UsageError, match="is closed"):
             await tasks.publish("a", b"4")
-        with publisher:  # Entered anew, it is as new.
+        with publisher:  # entered again, it is as new
             publisher.publish("a", b"5")
         assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 3}

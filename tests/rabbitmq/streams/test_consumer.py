@@ -1,4 +1,4 @@
-"""One stream for one tenure, on a real RabbitMQ: offsets, positions, proofs that it is the stream it was, and the lock queue."""
+"""One stream during one tenure, on a real RabbitMQ: offsets, positions, proof of its identity, and the lock queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT_S = 60
 
 
 class Reader:
-    """A stream consumer with a thread's view of it."""
+    """A stream consumer as seen by a thread."""
 
     def __init__(self, connection: BrokerConnection, stream: Stream, after: int, **options: Any) -> None:
         self.connection = connection
@@ -39,13 +39,13 @@ class Reader:
         )
 
     def start(self) -> Reader:
-        """Starts and waits until it consumes."""
+        """Starts, and waits until it consumes."""
         self.consumer.start()
         assert self.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
         return self
 
     def take(self, count: int) -> list[Delivery]:
-        """Exactly so many messages, waiting for them."""
+        """Waits for exactly `count` messages."""
         taken: list[Delivery] = []
         while len(taken) < count:
             self.ready.clear()
@@ -54,7 +54,7 @@ class Reader:
         return taken
 
     def offsets(self, count: int) -> list[int | None]:
-        """Takes and finishes so many; their offsets."""
+        """Takes and finishes `count` messages; returns their offsets."""
         offsets = []
         for _ in range(count):
             (delivery,) = self.take(1)
@@ -89,21 +89,21 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 @pytest.mark.parametrize("after", [-1, 0, 7, 18])
 @pytest.mark.parametrize("prefetch", [1, 100])
 def test_it_begins_behind_an_offset(reader: Callable[..., Reader], stream: Stream, after: int, prefetch: int) -> None:
-    """Exactly there, though RabbitMQ keeps messages in chunks, and with the least credit, too."""
+    """Exactly there, though RabbitMQ stores messages in chunks, and with the smallest prefetch, too."""
     it = reader(stream, after, prefetch=prefetch).start()
     assert it.offsets(19 - after) == list(range(after + 1, 20))
     assert it.consumer.position == 19
 
 
 def test_at_the_end_it_waits_for_more(reader: Callable[..., Reader], stream: Stream) -> None:
-    """Nothing that was read comes again."""
+    """No message that was read is delivered again."""
     it = reader(stream, 19).start()
     stream.append(2)
     assert it.offsets(2) == [20, 21]
 
 
 def test_the_position_is_behind_the_oldest_unfinished_message(reader: Callable[..., Reader], stream: Stream) -> None:
-    """In whatever order they are finished."""
+    """Whatever the order in which they are finished."""
     it = reader(stream, 4).start()
     taken = it.take(5)
     positions = []
@@ -114,7 +114,7 @@ def test_the_position_is_behind_the_oldest_unfinished_message(reader: Callable[.
 
 
 def test_everything_up_to_an_offset_can_be_finished_at_once(reader: Callable[..., Reader], stream: Stream) -> None:
-    """And may be finished again one by one; what was not handed out is not touched."""
+    """Each may still be finished afterwards; messages that were not handed out are unaffected."""
     it = reader(stream, -1).start()
     taken = it.take(5)
     it.consumer.done(taken[1])
@@ -127,14 +127,14 @@ def test_everything_up_to_an_offset_can_be_finished_at_once(reader: Callable[...
 
 
 def test_acks_give_credit(reader: Callable[..., Reader], stream: Stream) -> None:
-    """More than the prefetch comes, as fast as it is finished."""
+    """More messages than the prefetch arrive, as fast as they are finished."""
     stream.append(980)
     it = reader(stream, -1, prefetch=10).start()
     assert it.offsets(1_000) == list(range(1_000))
 
 
 def test_a_release_leaves_the_connection_and_its_other_consumers_alone(amqp_url: str, stream: Stream) -> None:
-    """basic.cancel, or a reject, would end the whole connection."""
+    """basic.cancel, or a reject, would close the whole connection."""
     with connected(amqp_url) as connection, new_stream(amqp_url, 20) as other:
         first, second = Reader(connection, stream, -1).start(), Reader(connection, other, -1).start()
         first.offsets(3)
@@ -146,7 +146,7 @@ def test_a_release_leaves_the_connection_and_its_other_consumers_alone(amqp_url:
 
 
 def test_a_message_of_a_stream_cannot_be_rejected(reader: Callable[..., Reader], stream: Stream) -> None:
-    """RabbitMQ would end the connection; the user is told what to do instead."""
+    """RabbitMQ would close the connection; the error says what to do instead."""
     it = reader(stream, -1).start()
     (delivery,) = it.take(1)
     with pytest.raises(UsageError, match="cannot dead-letter"):
@@ -154,7 +154,7 @@ def test_a_message_of_a_stream_cannot_be_rejected(reader: Callable[..., Reader],
 
 
 def test_a_stream_that_was_made_anew_is_not_waited_for(reader: Callable[..., Reader], stream: Stream) -> None:
-    """Otherwise its messages up to the old offset would be skipped in silence."""
+    """Otherwise its messages up to the old offset would be skipped silently."""
     stream.make_anew()
     stream.append(5)
     it = reader(stream, 19).start()
@@ -168,7 +168,7 @@ def test_a_stream_that_was_made_anew_is_not_waited_for(reader: Callable[..., Rea
 def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
     reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty one proves nothing yet; the first message in it does."""
+    """An empty stream proves nothing yet; its first message does."""
     monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.DOUBT_MS", 100.0)
     monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 100.0)
     stream.make_anew()
@@ -181,33 +181,33 @@ def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
 
 @pytest.mark.parametrize("go_on", [True, False])
 def test_messages_that_are_gone_are_told_of(reader: Callable[..., Reader], amqp_url: str, *, go_on: bool) -> None:
-    """The retention was quicker than the group: whoever knows the policy says whether the oldest left is good enough."""
-    told: list[int] = []
+    """Retention was faster than the group: the policy decides whether to continue at the oldest message left."""
+    gaps: list[int] = []
 
     def on_gap(first: int) -> bool:
-        told.append(first)
+        gaps.append(first)
         return go_on
 
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
         it = reader(stream, 2, on_gap=on_gap).start()
         if go_on:
-            assert it.offsets(1) == told
+            assert it.offsets(1) == gaps
         else:
             assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
-        assert len(told) == 1
-        assert first <= told[0] <= stream.first()
+        assert len(gaps) == 1
+        assert first <= gaps[0] <= stream.first()
 
 
 @pytest.mark.parametrize("go_on", [True, False])
 def test_a_consumer_that_the_retention_overtakes_does_not_skip_messages_silently(
     reader: Callable[..., Reader], amqp_url: str, *, go_on: bool
 ) -> None:
-    """RabbitMQ goes on with the oldest message left, without a word. What came before it is finished first."""
-    told: list[int] = []
+    """RabbitMQ silently continues with the oldest message left. What came before it is finished first."""
+    gaps: list[int] = []
 
     def on_gap(first: int) -> bool:
-        told.append(first)
+        gaps.append(first)
         it.ready.set()
         return go_on
 
@@ -215,19 +215,17 @@ def test_a_consumer_that_the_retention_overtakes_does_not_skip_messages_silently
         it = reader(stream, -1, on_gap=on_gap, prefetch=1).start()
         (delivery,) = it.take(1)
         stream.append_until_gone(20)
-        while not told:
+        while not gaps:
             it.consumer.done(delivery)
-            stream.append(
-                1, size=100
-            )  # RabbitMQ sends nothing to a consumer that was overtaken until the next message comes
+            stream.append(1, size=100)  # an overtaken consumer gets nothing before the next message
             it.ready.clear()
             if taken := it.consumer.take(1):
                 (delivery,) = taken
             else:
-                assert told or it.ready.wait(WAIT_S)
-        assert told[0] > 20
+                assert gaps or it.ready.wait(WAIT_S)
+        assert gaps[0] > 20
         if go_on:
-            assert told == [delivery.offset] or it.offsets(1) == told
+            assert gaps == [delivery.offset] or it.offsets(1) == gaps
         else:
             assert "before they were read" in str(it.events.get(timeout=WAIT_S).error)
             assert it.consumer.position == delivery.offset
@@ -235,27 +233,25 @@ def test_a_consumer_that_the_retention_overtakes_does_not_skip_messages_silently
 
 
 def alarm(reader: Callable[..., Reader], stream: Stream, after: int) -> int | None:
-    """Reads one message behind an offset; the oldest left, if some were said to be gone."""
-    told: list[int] = []
-    stream.append(1, size=100)  # the retention of RabbitMQ 4 may leave one message only
+    """Reads one message after an offset; returns the oldest left if some were reported as gone."""
+    gaps: list[int] = []
+    stream.append(1, size=100)  # the retention of RabbitMQ 4 may leave only one message
 
     def on_gap(first: int) -> bool:
-        told.append(first)
+        gaps.append(first)
         return True
 
     it = reader(stream, after, on_gap=on_gap).start()
-    stream.append(
-        1, size=100
-    )  # RabbitMQ sends nothing to a consumer whose segment was dropped until the next message comes
+    stream.append(1, size=100)  # a consumer whose segment was dropped gets nothing before the next message
     assert it.offsets(1)
     assert it.events.empty()
-    return told[0] if told else None
+    return gaps[0] if gaps else None
 
 
 def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
     reader: Callable[..., Reader], amqp_url: str
 ) -> None:
-    """The oldest message left is the last one processed: no alarm, unless it was dropped before it could be looked at."""
+    """The oldest message left is the last one processed: no gap, unless it is dropped before it is checked."""
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
         while gap := alarm(reader, stream, first):
@@ -273,7 +269,7 @@ def test_a_lost_connection_ends_it_where_it_was(reader: Callable[..., Reader], s
     assert it.consumer.position == 4
 
 
-# -- the lock queue ------------------------------------------------------------------------------------------------------
+# -- the lock queue ----------------------------------------------------------------------------------------------------
 
 
 def try_lock(amqp_url: str, stream: Stream) -> bool:
@@ -290,7 +286,7 @@ def try_lock(amqp_url: str, stream: Stream) -> bool:
 
 
 def test_the_lock_lets_one_consume_at_a_time(reader: Callable[..., Reader], stream: Stream) -> None:
-    """The second waits, and is told why, until the first has released; then it begins by itself."""
+    """The second waits, and learns why, until the first has released; then it begins by itself."""
     first = reader(stream, -1, lock=True).start()
     first.offsets(5)
     second = reader(stream, 4, lock=True)
@@ -307,7 +303,7 @@ def test_the_lock_lets_one_consume_at_a_time(reader: Callable[..., Reader], stre
 def test_the_lock_is_free_when_the_release_is_done(
     reader: Callable[..., Reader], stream: Stream, amqp_url: str
 ) -> None:
-    """Not a moment later: the next holder may come at once, and one that is refused would have to wait and try again."""
+    """Not later: the next holder may come at once, and if it were refused, it would have to wait and retry."""
     with pika.BlockingConnection(pika.URLParameters(amqp_url)) as other:
         for _ in range(30):
             channel = other.channel()
@@ -328,8 +324,10 @@ def test_the_lock_goes_with_the_connection(reader: Callable[..., Reader], stream
 
 
 def test_ending_while_the_lock_is_asked_for(amqp_url: str, stream: Stream) -> None:
-    """The answer is waited for, and the lock freed: else it would stay with a process that does not know that it has it, or a late
-    delete would silently free the lock of the next tenure in the same process.
+    """The answer is awaited, and the lock freed.
+
+    Otherwise it would stay with a process that does not know that it has it, or a late delete would silently free the
+    lock of the next tenure in the same process.
     """
     with connected(amqp_url) as connection:
         for _ in range(10):
@@ -355,7 +353,7 @@ def test_giving_up_on_the_lock(reader: Callable[..., Reader], stream: Stream, am
 
 
 def test_giving_up_on_a_lock_that_is_just_being_refused(reader: Callable[..., Reader], stream: Stream) -> None:
-    """The refusal comes when the tenure has been ended already, which is then all that is left to tell."""
+    """The refusal arrives after the tenure was ended, so the end is all that is reported."""
     reader(stream, -1, lock=True).start()
     late = reader(stream, -1, lock=True)
 
@@ -368,7 +366,7 @@ def test_giving_up_on_a_lock_that_is_just_being_refused(reader: Callable[..., Re
 
 
 def test_a_queue_of_that_name_that_is_no_lock(reader: Callable[..., Reader], stream: Stream, amqp_url: str) -> None:
-    """RabbitMQ does not tell it from a lock that is held; the tenure waits until somebody has removed it."""
+    """RabbitMQ reports it like a lock that is held; the tenure waits until it is removed."""
     it = reader(stream, -1, lock=True)
     with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
         connection.channel().queue_declare(f"lock.{stream.name}", durable=True)

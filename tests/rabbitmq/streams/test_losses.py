@@ -1,4 +1,4 @@
-"""A stream's channel that ends by itself, without a broker: what counts as having brought something."""
+"""Stream channels that end unexpectedly, without a broker: what counts as progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 
 
 def consumer_that_got(*offsets: int) -> StreamConsumer:
-    """It goes on behind offset 5; everything that came was taken."""
+    """A consumer that continues after offset 5, and whose messages were all taken."""
     consumer: Any = StreamConsumer(
         BrokerConnection("amqp://localhost", "g/m"), STREAM, after=5, token=1, on_ready=lambda: None
     )
@@ -41,7 +41,7 @@ def consumer_that_got(*offsets: int) -> StreamConsumer:
 
 
 async def test_the_message_at_the_position_is_no_progress() -> None:
-    """It comes on every channel, so that one which is lost right behind it is tried again less and less often."""
+    """It arrives on every channel, so a channel lost right after it is retried at growing intervals."""
     group: Any = SimpleNamespace(
         name="g", own=MemberSettings(), share=lambda: None, connection=SimpleNamespace(is_open=True)
     )
@@ -61,12 +61,12 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
 
 
 def of_the_leader(count: int) -> Any:
-    """What it answers to a passive declaration."""
+    """The leader's answer to a passive declaration."""
     return SimpleNamespace(method=SimpleNamespace(message_count=count))
 
 
 def test_a_node_that_lags_behind_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """The stream's leader has the message at the position; only a leader that has not, and says so twice, proves that it is gone."""
+    """The leader has the message at the position; only its word, given twice, proves that one is gone."""
     later: list[object] = []
     connection: Any = SimpleNamespace(call_later=lambda *call: later.append(call))
     consumer: Any = StreamConsumer(connection, STREAM, after=150, token=1, on_ready=lambda: None)

@@ -1,4 +1,4 @@
-"""Where a stream begins, ends and was at a time, asked of a real RabbitMQ; and what a start comes to."""
+"""First and last offsets of a stream and offsets at a time, on a real RabbitMQ; and how a start is resolved."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ WAIT_S = 60
 
 @pytest.fixture
 def connection(amqp_url: str) -> Iterator[BrokerConnection]:
-    """To ask with."""
     with connected(amqp_url) as it:
         yield it
 
 
 @pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
-    """An empty one."""
+    """An empty stream."""
     with new_stream(amqp_url) as it:
         yield it
 
 
 def before(connection: BrokerConnection, stream: Stream, start: Start) -> int:
-    """The offset after which reading begins."""
+    """The offset after which reading starts."""
     return anyio.run(offset_before, connection, stream.name, start)
 
 
 def test_an_empty_stream_has_no_offsets(connection: BrokerConnection, stream: Stream) -> None:
-    """Neither a first nor a last; whatever the start is, it is before the first."""
+    """Neither a first nor a last; any start is before the first."""
     assert first_offset(connection, stream.name).result(WAIT_S) is None
     assert last_offset(connection, stream.name).result(WAIT_S) is None
     starts: list[Start] = ["first", "last", "next", 7, datetime.now(UTC)]
@@ -49,7 +48,7 @@ def test_an_empty_stream_has_no_offsets(connection: BrokerConnection, stream: St
 
 @pytest.mark.parametrize("count", [1, 499, 500, 501, 12_345])
 def test_the_end_is_exact(connection: BrokerConnection, stream: Stream, count: int) -> None:
-    """Chunks hold as many messages as came together: the last one is read to its end, however long."""
+    """Chunks hold as many messages as arrived together: the last chunk is read to its end, however long."""
     stream.append(count)
     assert first_offset(connection, stream.name).result(WAIT_S) == 0
     assert last_offset(connection, stream.name).result(WAIT_S) == count - 1
@@ -59,7 +58,7 @@ def test_the_end_is_exact(connection: BrokerConnection, stream: Stream, count: i
 
 
 def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is longer than what is sent ahead is read on and on."""
+    """A chunk longer than the prefetch is read to its end."""
     monkeypatch.setattr("cobalance.rabbitmq.streams.probe.WINDOW", 2)
     for count in range(1, 100):
         stream.append(500)
@@ -72,7 +71,7 @@ def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, m
 
 
 def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, amqp_url: str) -> None:
-    """The oldest message there is, not the oldest there ever was."""
+    """It is the oldest message that exists, not the oldest that ever did."""
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
         assert first > 4
@@ -82,7 +81,7 @@ def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, am
 
 
 def test_starts(connection: BrokerConnection, stream: Stream) -> None:
-    """Words and numbers; a number behind the end is the end."""
+    """Words and numbers; a number past the end is the end."""
     stream.append(10)
     assert before(connection, stream, "first") == -1
     assert before(connection, stream, "next") == 9
@@ -94,14 +93,14 @@ def test_starts(connection: BrokerConnection, stream: Stream) -> None:
 
 
 def test_a_number_before_the_oldest_message_is_the_oldest(connection: BrokerConnection, amqp_url: str) -> None:
-    """There is nothing that was to be read and is gone: the group begins at the nearest there is."""
+    """Nothing is missing: the group starts at the nearest message."""
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(4)
         assert 4 < first <= before(connection, stream, 2) + 1 <= before(connection, stream, 0) + 1 <= stream.first()
 
 
 def test_times(connection: BrokerConnection, stream: Stream) -> None:
-    """What was written before, what was written since, and what is still to come."""
+    """Before the first message, between two, and after the last."""
     stream.append(10)
     wait_for_next_second()
     between = datetime.now(UTC)
@@ -114,7 +113,7 @@ def test_times(connection: BrokerConnection, stream: Stream) -> None:
 
 
 def test_a_time_in_another_time_zone_is_the_same_time(connection: BrokerConnection, stream: Stream) -> None:
-    """Aware times are told apart by what they mean, not by what they read."""
+    """Aware times are compared by the moment they mean."""
     from datetime import timezone
 
     stream.append(10)
@@ -125,20 +124,20 @@ def test_a_time_in_another_time_zone_is_the_same_time(connection: BrokerConnecti
 
 
 def test_a_stream_that_is_not_there(connection: BrokerConnection) -> None:
-    """Said by its name."""
+    """The error names it."""
     with pytest.raises(QueueMissing, match="no-such-stream"):
         last_offset(connection, "no-such-stream").result(WAIT_S)
 
 
 def test_without_a_connection(amqp_url: str, stream: Stream) -> None:
-    """The question is not left hanging."""
+    """The request does not hang."""
     connection = BrokerConnection(amqp_url, "test")
     with pytest.raises(ChannelLost):
         first_offset(connection, stream.name).result(WAIT_S)
 
 
 def test_a_connection_lost_on_the_way(amqp_url: str, stream: Stream) -> None:
-    """The same; an empty stream would have been waited for."""
+    """It does not hang, either; an empty stream would have been waited for."""
     with connected(amqp_url) as connection:
         asked = first_offset(connection, stream.name)
         connection.close()
@@ -147,7 +146,7 @@ def test_a_connection_lost_on_the_way(amqp_url: str, stream: Stream) -> None:
 
 
 def test_a_broker_that_froze_on_the_way(private_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """It does not answer our farewell either, so pika never tells of the end."""
+    """It does not answer our close, either, so pika never reports the end."""
     with new_stream(private_rabbitmq.url) as stream:
         connection = BrokerConnection(private_rabbitmq.url, "test")
         connection.connect()
@@ -163,7 +162,7 @@ def test_a_broker_that_froze_on_the_way(private_rabbitmq: servers.OwnRabbitMQ) -
 
 @pytest.mark.parametrize("start", ["latest", "", -1, 1.5, True, None, datetime(2026, 1, 1)])  # noqa: DTZ001
 def test_what_is_no_start(start: object) -> None:
-    """Told at once, and what there is instead; a time without a zone means something else on every machine."""
+    """It is refused at once, with the alternatives; a time without a zone means something else on every machine."""
     with pytest.raises(UsageError, match=r"time zone"):
         StreamSettings(start=start)  # type: ignore[arg-type]
 
@@ -172,13 +171,13 @@ def test_what_is_no_start(start: object) -> None:
     "option", [{"commit_every": 0}, {"commit_interval_ms": 0}, {"on_unknown_offset": "next"}], ids=str
 )
 def test_settings_are_checked(option: dict[str, object]) -> None:
-    """Never "next" for an unknown offset: it would skip messages in silence."""
+    """Never "next" for an unknown offset: it would skip messages silently."""
     with pytest.raises(UsageError, match=next(iter(option))):
         StreamSettings(**option)  # type: ignore[arg-type]
 
 
 def test_the_policy_follows_from_the_start_unless_it_is_given() -> None:
-    """Who begins at the first message anyway repeats some at worst; who begins elsewhere is asked."""
+    """A group that starts at the first message at worst repeats some; any other must choose."""
     assert not StreamSettings().stops_on_unknown_offset
     assert StreamSettings(start="next").stops_on_unknown_offset
     assert StreamSettings(on_unknown_offset="stop").stops_on_unknown_offset

@@ -20,13 +20,12 @@ READER = Path(__file__).parents[2] / "stream_reader.py"
 
 @pytest.fixture
 def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
-    """Processes."""
     with programs(redis_url, amqp_url) as running:
         yield running
 
 
 def publish(amqp_url: str, topic: Topic, count: int) -> None:
-    """So many messages, over all streams."""
+    """Publishes messages over all streams."""
     with Publisher(amqp_url, topic) as publisher:
         for number in range(count):
             publisher.publish(f"key-{number}", b"", wait=False)
@@ -34,19 +33,19 @@ def publish(amqp_url: str, topic: Topic, count: int) -> None:
 
 
 class Rounds:
-    """Messages that are published a few hundred at a time."""
+    """Messages published a few hundred at a time."""
 
     def __init__(self, run: Programs, amqp_url: str, topic: Topic) -> None:
         self._run, self._amqp_url, self._topic = run, amqp_url, topic
         self._published = 0
 
     def another(self) -> None:
-        """More."""
+        """Publishes another round."""
         publish(self._amqp_url, self._topic, 400)
         self._published += 400
 
     def finish(self) -> None:
-        """Until all are handled."""
+        """Waits until all are handled."""
         self._run.read_until(lambda: len(self._run.lines) == self._published)
 
 
@@ -63,12 +62,12 @@ def committed(redis_url: str, group: str) -> dict[str, int]:
 
 
 def places(lines: list[str]) -> list[tuple[int, str, int, int]]:
-    """Process, stream, offset and token of each message that was handled."""
+    """Process, stream, offset and token of each handled message."""
     return [(int(pid), stream, int(offset), int(token)) for pid, stream, offset, token in map(str.split, lines)]
 
 
 def test_a_crash_repeats_only_what_was_not_committed(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """A kill -9 in the middle: the next process begins right behind the committed offset, and nothing is missing."""
+    """After a kill -9 the next process starts right after the committed offset, and nothing is missing."""
     group = unique("crash")
     create_group(redis_url, group)
     with new_topic(amqp_url, 1, "stream") as topic:
@@ -91,7 +90,7 @@ def test_a_crash_repeats_only_what_was_not_committed(run: Programs, redis_url: s
 
 
 def test_processes_come_and_go(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """Every message once, in order within its stream, and by one process at a time, though they share the streams anew each time."""
+    """Every message once, in order, and by one process at a time, though the streams move each time."""
     group = unique("churn")
     create_group(redis_url, group)
     with new_topic(amqp_url, 4, "stream") as topic:

@@ -1,4 +1,4 @@
-"""What RabbitMQ remembers of who has read a stream goes with the group, and with the stream."""
+"""RabbitMQ's mark of a group that reads a stream is deleted with the group, and with the stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def anyio_backend() -> str:
-    """One is enough."""
     return "asyncio"
 
 
@@ -34,7 +33,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 
 @pytest.fixture
 def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
-    """Real servers, and a group that its first member makes."""
+    """Real servers, and a group that its first member creates."""
     with place(amqp_url, redis_url) as it:
         it.group = unique("marked")
         it.coordinator = type(it.coordinator)(it.coordinator.transport, it.group)
@@ -42,7 +41,6 @@ def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
 
 
 def is_marked(here: Place, stream: Stream) -> bool:
-    """Whether it is remembered."""
     try:
         with channel(here.amqp_url) as it:
             it.exchange_declare(mark_name(here.group, stream.name), passive=True)
@@ -53,7 +51,7 @@ def is_marked(here: Place, stream: Stream) -> bool:
 
 
 async def start_next(here: Place, stream: Stream) -> None:
-    """Reads from what comes next."""
+    """Reads from the next message on."""
     async with member(here, stream, Reading(), start="next"):
         await until(lambda: committed(here, stream) == 9)
     assert is_marked(here, stream)
@@ -61,7 +59,7 @@ async def start_next(here: Place, stream: Stream) -> None:
 
 @pytest.mark.parametrize("way", ["python", "shell"])
 async def test_a_deleted_group_is_forgotten(here: Place, stream: Stream, way: str) -> None:
-    """One of the same name is a new one, and just starts."""
+    """A new group of the same name is new to the stream, and just starts."""
     await start_next(here, stream)
     if way == "python":
         with closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
@@ -74,7 +72,7 @@ async def test_a_deleted_group_is_forgotten(here: Place, stream: Stream, way: st
 
 
 async def test_a_group_can_be_deleted_without_rabbitmq(here: Place, stream: Stream) -> None:
-    """Then it is remembered on."""
+    """Then the mark remains."""
     await start_next(here, stream)
     with closing(GroupAdmin(here.redis_url, amqp_url="amqp://127.0.0.1:1")) as admin:
         admin.delete(here.group)
@@ -83,7 +81,7 @@ async def test_a_group_can_be_deleted_without_rabbitmq(here: Place, stream: Stre
 
 
 async def test_a_deleted_stream_takes_it_along(here: Place, stream: Stream) -> None:
-    """Whoever deletes it."""
+    """Whichever program deletes it."""
     await start_next(here, stream)
     with channel(here.amqp_url) as it:
         it.queue_delete(stream.name)

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
@@ -33,13 +32,13 @@ def stream(amqp_url: str) -> Iterator[Stream]:
         yield it
 
 
-# -- seeking -------------------------------------------------------------------------------------------------------------------
+# -- seeking -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_seek_back_repeats_messages_but_not_commits(
     here: Place, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The committed offset stays until the position has passed it, so a handover then resumes behind it."""
+    """The committed offset stays until the position has passed it, so a handover then resumes after it."""
     reading = Reading()
     async with member(here, stream, reading, commit_every=1) as group:
         await until(lambda: committed(here, stream) == 9)
@@ -67,7 +66,7 @@ async def test_a_seek_back_that_is_handed_over(here: Place, stream: Stream) -> N
 
 
 async def test_a_seek_forward_passes_over_messages(here: Place, amqp_url: str) -> None:
-    """In the middle of a burst: what was handed out behind the running message is not handled, and not committed before."""
+    """In the middle of a burst: messages handed out behind the running one are not handled, nor committed before it."""
     reading, began, gate = Reading(), anyio.Event(), anyio.Event()
 
     async def handle(delivery: Delivery) -> None:
@@ -85,7 +84,7 @@ async def test_a_seek_forward_passes_over_messages(here: Place, amqp_url: str) -
 
 
 async def test_a_seek_forgets_what_was_not_acknowledged(here: Place, stream: Stream) -> None:
-    """With manual acks it does not wait, and acks that come late are of no effect."""
+    """With manual acks it does not wait, and late acks have no effect."""
     reading = Reading()
     async with member(here, stream, reading, ack="manual", commit_every=1) as group:
         await reading.wait(10)
@@ -101,7 +100,7 @@ async def test_a_seek_forgets_what_was_not_acknowledged(here: Place, stream: Str
 
 
 async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None:
-    """Though RabbitMQ is being asked about the first already."""
+    """Even if RabbitMQ is already being asked about the first."""
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
@@ -113,7 +112,7 @@ async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None
 
 
 async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str) -> None:
-    """Queues, what is not held, and places that are none."""
+    """Queues, streams that are not held, and invalid places."""
     with new_topic(amqp_url, 1) as topic:
         async with here.member([stream.name, *topic.queue_names], Reading().handle) as group:
             await group.wait_held(stream.name, *topic.queue_names)
@@ -125,7 +124,7 @@ async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str)
                 await group.seek("another", 0)
 
 
-# -- guard and limits ------------------------------------------------------------------------------------------------------------
+# -- guard and limits --------------------------------------------------------------------------------------------------
 
 
 async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_url: str) -> None:
@@ -163,7 +162,7 @@ def lock_is_taken(amqp_url: str, stream: Stream) -> bool:
 
 
 async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:
-    """RabbitMQ would let anybody read, so who is cut off from Redis has to stop."""
+    """RabbitMQ would let anyone read, so a member that is cut off from Redis has to stop."""
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
@@ -171,7 +170,7 @@ async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:
 
 
 async def test_streams_have_no_dead_letters(here: Place, stream: Stream) -> None:
-    """Said before anything is consumed."""
+    """It is refused before anything is consumed."""
     with pytest.raises(UsageError, match="dead-letter"):
         async with member(here, stream, Reading(), on_error="dead_letter"):
             pass

@@ -1,4 +1,4 @@
-"""Where a group begins in a stream, and what happens when nobody knows where to go on; on real servers."""
+"""Where a group starts in a stream, and what happens if the offset is unknown; on real servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
@@ -32,7 +31,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
         yield it
 
 
-# -- where it begins ---------------------------------------------------------------------------------------------------------
+# -- where it starts ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
@@ -50,7 +49,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
     ids=["first", "next", "4", "the-end", "behind-the-end", "yesterday", "tomorrow"],
 )
 async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Start, first: int) -> None:
-    """As it was told to; and at the end where there is nothing yet."""
+    """As configured; and at the end if there is nothing yet."""
     reading = Reading()
     async with member(here, stream, reading, start=start):
         await until(lambda: committed(here, stream) == first - 1)
@@ -59,7 +58,7 @@ async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Star
 
 
 async def test_the_last_chunk(here: Place, stream: Stream) -> None:
-    """The last message comes, and all that lie in its chunk."""
+    """The last message is read, and all others in its chunk."""
     reading = Reading()
     async with member(here, stream, reading, start="last"):
         await until(lambda: reading.deliveries and reading.deliveries[-1].offset == 9)
@@ -68,7 +67,7 @@ async def test_the_last_chunk(here: Place, stream: Stream) -> None:
 
 
 async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> None:
-    """The first holder leaves before anything came: what comes then is not skipped by the next one, who would begin at "next" too."""
+    """The first holder leaves before any message came: the next, which also starts at "next", skips none."""
     reading = Reading()
     async with member(here, stream, reading, start="next"):
         await until(lambda: committed(here, stream) == 9)
@@ -77,11 +76,11 @@ async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> No
         assert await reading.wait(3) == [10, 11, 12]
 
 
-# -- offsets that are not known ------------------------------------------------------------------------------------------------
+# -- unknown offsets ---------------------------------------------------------------------------------------------------
 
 
 def grown_by_itself(here: Place) -> None:
-    """The group was made by its first member: Redis does not know whether there was one before."""
+    """The group was created by its first member: Redis does not know whether there was one before."""
     here.group = unique("grown")
     here.coordinator = type(here.coordinator)(here.coordinator.transport, here.group)
 
@@ -93,7 +92,7 @@ def grown_by_itself(here: Place) -> None:
 async def test_an_unknown_offset_can_mean_the_first(
     amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
 ) -> None:
-    """Some messages may come again; none is skipped."""
+    """Some messages may be repeated; none is skipped."""
     with place(amqp_url, redis_url) as here:
         grown_by_itself(here)
         with channel(amqp_url) as it:
@@ -110,7 +109,7 @@ async def test_an_unknown_offset_can_mean_the_first(
 async def test_a_group_that_has_never_read_the_stream_just_starts(
     amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any], first: int
 ) -> None:
-    """Nobody has created it; RabbitMQ knows that it is new."""
+    """It was not created explicitly; RabbitMQ knows that it is new."""
     with place(amqp_url, redis_url) as here:
         grown_by_itself(here)
         reading = Reading()
@@ -125,7 +124,7 @@ async def test_a_group_that_has_never_read_the_stream_just_starts(
 async def test_an_unknown_offset_can_stop_the_stream(
     amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
 ) -> None:
-    """Nobody works it until an operator has said where to go on, and then somebody does."""
+    """No member works it until an operator has said where to continue; then one does."""
     with place(amqp_url, redis_url) as here:
         grown_by_itself(here)
         with channel(amqp_url) as it:  # it has read the stream, and Redis has lost that
@@ -142,7 +141,7 @@ async def test_an_unknown_offset_can_stop_the_stream(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream: Stream) -> None:
-    """Everybody stopped and Redis was emptied: a group that was known to be new is not any more."""
+    """All members stopped and Redis was emptied: a group once known to be new no longer is."""
     with place(amqp_url, private_redis.url) as here:
         async with member(here, stream, Reading(), start="next"):
             await until(lambda: committed(here, stream) == 9)
@@ -153,7 +152,7 @@ async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: Any, stream: Stream) -> None:
-    """Redis was emptied while a member was at work: it brings the committed offset back, and reading goes on."""
+    """Redis was emptied while a member was at work: the member restores the committed offset, and reading goes on."""
     reading = Reading()
     with place(amqp_url, private_redis.url) as here:
         async with member(here, stream, reading, start="next", commit_every=1):
@@ -170,7 +169,7 @@ async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: A
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis: Any) -> None:
-    """Nothing was processed yet when Redis was emptied: the first message must not count as processed afterwards."""
+    """Nothing was processed when Redis was emptied: the first message must not count as processed afterwards."""
     with place(amqp_url, private_redis.url) as here, new_stream(amqp_url) as stream:
         async with member(here, stream, Reading()):
             await until(lambda: committed(here, stream) == -1)
@@ -180,7 +179,7 @@ async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis
 
 
 async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream) -> None:
-    """It ends before the committed offset; that never falls by itself, whatever the policy is."""
+    """It ends before the committed offset, which never falls by itself, whatever the policy is."""
     async with member(here, stream, Reading()):
         await until(lambda: committed(here, stream) == -1)
     here.coordinator.reset_offsets({stream.name: 9})
@@ -194,7 +193,7 @@ async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream) -> None
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("policy", ["stop", "first"])
 async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str, policy: str) -> None:
-    """They are gone; the user chose whether that is to be noticed, or only logged."""
+    """They are gone; the policy decides whether that halts the stream or is only logged."""
     with new_stream(amqp_url, 5, TINY) as stream:
         here.coordinator.create(SETTINGS)
         here.coordinator.reset_offsets({stream.name: 2})

@@ -1,4 +1,4 @@
-"""Streams as a group's partitions, on real servers: handing them over, and what is committed, with nothing lost in between."""
+"""Streams as a group's partitions, on real servers: handovers and commits, with nothing lost in between."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
@@ -33,18 +32,18 @@ def stream(amqp_url: str) -> Iterator[Stream]:
         yield it
 
 
-# -- handing over ----------------------------------------------------------------------------------------------------------
+# -- handing over ------------------------------------------------------------------------------------------------------
 
 
 def publish(publisher: Publisher, numbers: range) -> None:
-    """Messages with different keys, confirmed."""
+    """Publishes confirmed messages with different keys."""
     for number in numbers:
         publisher.publish(f"key-{number}", b"", wait=False)
     publisher.flush()
 
 
 async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_url: str) -> None:
-    """Members come and go under load: every message is handled once, in order within its stream, by one member at a time."""
+    """Under load, every message is handled once, in order within its stream, by one member at a time."""
     reading, total = Reading(), 3_000
     with new_topic(amqp_url, 4, "stream") as topic:
         members = [here.member(topic, reading.handle) for _ in range(3)]
@@ -67,7 +66,7 @@ async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_
 
 
 async def test_a_revocation_that_is_cancelled_goes_on_where_it_was(here: Place, amqp_url: str) -> None:
-    """Who asked for the partition leaves before it is handed over: the same tenure subscribes again, and repeats nothing."""
+    """The member that asked for it leaves first: the same tenure subscribes again, and repeats nothing."""
     reading, gate, begun = Reading(), anyio.Event(), anyio.Event()
 
     async def hold(delivery: Delivery) -> None:
@@ -92,7 +91,7 @@ async def test_a_revocation_that_is_cancelled_goes_on_where_it_was(here: Place, 
 
 
 async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) -> None:
-    """What is finished is known without RabbitMQ, so reading goes on right behind it."""
+    """What is finished is known without RabbitMQ, so reading continues right after it."""
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
@@ -102,11 +101,11 @@ async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) ->
         assert await reading.wait(20) == list(range(20))
 
 
-# -- committing ------------------------------------------------------------------------------------------------------------
+# -- committing --------------------------------------------------------------------------------------------------------
 
 
 async def test_commits_by_count(here: Place, stream: Stream) -> None:
-    """Every so many messages; the rest goes with the release, in the same step."""
+    """A commit every `commit_every` messages; the release commits the rest, in the same step."""
     reading = Reading()
     async with member(here, stream, reading, commit_every=12):
         await reading.wait(10)
@@ -122,7 +121,7 @@ async def test_commits_by_count(here: Place, stream: Stream) -> None:
 
 
 async def test_commits_by_time(here: Place, stream: Stream) -> None:
-    """So long after the first message that is not committed."""
+    """A commit `commit_interval_ms` after the first uncommitted message."""
     reading = Reading()
     async with member(here, stream, reading, commit_interval_ms=50):
         await until(lambda: committed(here, stream) == 9)
@@ -131,7 +130,7 @@ async def test_commits_by_time(here: Place, stream: Stream) -> None:
 
 
 async def test_without_either_the_release_commits(here: Place, stream: Stream) -> None:
-    """And before that nothing but where the first holder began."""
+    """Before that, only the first holder's start is committed."""
     reading = Reading()
     async with member(here, stream, reading):
         await reading.wait(10)
@@ -140,7 +139,7 @@ async def test_without_either_the_release_commits(here: Place, stream: Stream) -
 
 
 async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: Stream) -> None:
-    """A process with an instance id leaves and comes back: its stream is not released in between, and yet nothing comes twice."""
+    """A process with an instance id leaves and returns: its stream is not released, and nothing is repeated."""
     kept = attrs.evolve(SETTINGS, rejoin_grace_ms=20_000)
     own = MemberSettings(instance_id="pod-0", drain_timeout_ms=5_000)
     reading = Reading()
@@ -172,7 +171,7 @@ async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: 
 
 
 async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
-    """In any order: the oldest message that is not acknowledged holds back all behind it."""
+    """In any order: the oldest unacknowledged message holds back all behind it."""
     reading = Reading()
     async with member(here, stream, reading, ack="manual", commit_every=1) as group:
         await reading.wait(10)
@@ -187,7 +186,7 @@ async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: S
 
 
 async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
-    """Everything up to it is processed, then: it need not be acknowledged, and the release does not wait for it."""
+    """Everything up to it counts as processed: it need not be acknowledged, and the release does not wait for it."""
     reading = Reading()
     async with member(here, stream, reading, ack="manual") as group:
         await reading.wait(10)
@@ -200,7 +199,7 @@ async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
 
 
 async def test_a_commit_makes_room_as_an_ack_does(here: Place, stream: Stream) -> None:
-    """Once: an ack that comes late for the same message makes no more."""
+    """Only once: a late ack for the same message makes no more room."""
     reading = Reading()
     async with member(here, stream, reading, ack="manual", max_in_flight_per_partition=1) as group:
         await reading.wait(1)
@@ -214,7 +213,7 @@ async def test_a_commit_makes_room_as_an_ack_does(here: Place, stream: Stream) -
 
 
 async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream) -> None:
-    """As Kafka's users do, though it would be committed by itself."""
+    """As Kafka users do, though it would be committed anyway."""
     group: ConsumerGroup
     reading = Reading()
 
@@ -233,7 +232,7 @@ async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream)
 async def test_a_commit_under_way_comes_before_the_release(
     amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
 ) -> None:
-    """Behind it, it would be refused, and the journal would tell of a fenced holder where there is none."""
+    """After the release it would be refused, and the journal would report a fenced holder where there is none."""
     reading, patient = Reading(), attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
     with place(amqp_url, private_redis.url) as here:
         here.coordinator.configure(session_timeout_ms=20_000, revocation_timeout_ms=20_000)
@@ -257,7 +256,7 @@ async def test_a_commit_under_way_comes_before_the_release(
 async def test_a_halt_while_a_commit_is_under_way(
     amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
 ) -> None:
-    """What was finished meanwhile is committed, too: whoever resumes begins at the very message that failed."""
+    """What was finished meanwhile is committed, too, so that work resumes at the very message that failed."""
     reading, patient = Reading(), attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
 
     async def handle(delivery: Delivery) -> None:
@@ -282,7 +281,7 @@ async def test_a_halt_while_a_commit_is_under_way(
 
 
 async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: Stream) -> None:
-    """on_revoked may commit, and the release does not get in its way."""
+    """on_revoked may commit, and the release does not interfere."""
     reading = Reading()
 
     async def on_revoked(tenures: list[Tenure]) -> None:
@@ -296,7 +295,7 @@ async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: 
 
 
 async def test_a_fenced_commit_ends_the_tenure_as_lost(amqp_url: str, redis_url: str, stream: Stream) -> None:
-    """Somebody else has the stream, and has begun at the committed offset: nothing more is handled here, nor stored."""
+    """Another member has the stream and has started at the committed offset: nothing more is handled or stored here."""
     reading, lost = Reading(), anyio.Event()
 
     async def on_lost(tenures: list[Tenure]) -> None:
@@ -319,7 +318,7 @@ async def test_a_fenced_commit_ends_the_tenure_as_lost(amqp_url: str, redis_url:
 
 
 def steal(redis_url: str, group: str, resource: str) -> None:
-    """The token on record rises, as it does when a holder that was not heard of is replaced."""
+    """Raises the token on record, as when a silent holder is replaced."""
     client = redis_client.Redis.from_url(redis_url, decode_responses=True)
     key = next(it for it in group_keys(group) if it.endswith(":resources"))
     words = str(client.hget(key, resource)).split()

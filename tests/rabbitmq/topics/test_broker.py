@@ -1,4 +1,4 @@
-"""Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; what differs is named."""
+"""Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; differences are named."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,12 +64,12 @@ def test_creating_twice_is_harmless(topic: Topic, amqp_url: str) -> None:
 
 
 def test_a_topic_reads_back_as_it_was_made(topic: Topic, amqp_url: str) -> None:
-    """Without the management API, arguments included."""
+    """Without the management API, including its arguments."""
     assert read_topic(amqp_url, topic.name) == topic
 
 
 def test_a_key_reaches_its_queue_and_a_reject_the_dead_letters(topic: Topic, amqp_url: str) -> None:
-    """The binding of each partition, and where rejected messages go."""
+    """Each partition's binding works, and so does dead-lettering."""
     pika_channel: Any
     with channel(amqp_url) as pika_channel:
         partition = topic.partition_of("order-1")
@@ -83,7 +83,7 @@ def test_a_key_reaches_its_queue_and_a_reject_the_dead_letters(topic: Topic, amq
 
 
 def test_a_missing_topic(amqp_url: str) -> None:
-    """The message says how to make it."""
+    """The message says how to create it."""
     missing = Topic("broker.missing", 2)
     for attempt in (verify_topic, check_topic):
         with pytest.raises(TopicMissing, match=r"cobalance topic create broker\.missing"):
@@ -105,7 +105,7 @@ def test_a_missing_queue(topic: Topic, amqp_url: str) -> None:
 
 @pytest.mark.parametrize("partitions", [2, 4])
 def test_another_number_of_partitions(topic: Topic, amqp_url: str, partitions: int) -> None:
-    """Keys would go astray, and what is in a queue that only the publisher knows would never be processed. No queue is added."""
+    """Keys would go to the wrong partitions, and some queues would never be processed. No queue is added."""
     other = Topic(topic.name, partitions, topic.queue_type, delivery_limit=topic.delivery_limit)
     for attempt in (create_topic, verify_topic, check_topic):
         with pytest.raises(TopicMismatch, match=f"has 3 partitions, not {partitions}.*topic grow {topic.name}"):
@@ -124,7 +124,7 @@ def test_another_queue_type(topic: Topic, amqp_url: str) -> None:
 
 
 def test_a_topic_in_use_is_not_deleted_unless_forced(topic: Topic, amqp_url: str) -> None:
-    """Messages are not thrown away by a slip."""
+    """Messages are not deleted by accident."""
     with channel(amqp_url) as pika_channel:
         pika_channel.confirm_delivery()
         pika_channel.basic_publish(topic.name, "1", b"precious")
@@ -150,7 +150,7 @@ def test_a_topic_in_use_is_not_deleted_unless_forced(topic: Topic, amqp_url: str
     ],
 )
 def test_any_queue_can_be_read(arguments: dict[str, str | int | bool], guard: Guard, amqp_url: str) -> None:
-    """AMQP has no question for it, but refusals tell one argument after the other."""
+    """AMQP cannot be asked, but each refusal reveals one argument."""
     queue = Queue("broker.learned", arguments)
     with channel(amqp_url) as pika_channel:
         pika_channel.queue_declare(queue.name, durable=True, arguments=queue.declaration)
@@ -163,7 +163,7 @@ def test_any_queue_can_be_read(arguments: dict[str, str | int | bool], guard: Gu
 
 
 def test_a_transient_queue_can_be_read(amqp_url: str) -> None:
-    """Durability and auto-deletion belong to the declaration too."""
+    """Durability and auto-deletion belong to the declaration, too."""
     queue = Queue("broker.transient", {"x-queue-type": "classic"}, durable=False, auto_delete=True)
     with channel(amqp_url) as pika_channel:
         pika_channel.queue_declare(queue.name, auto_delete=True)
@@ -178,13 +178,13 @@ def test_reading_a_missing_queue(amqp_url: str) -> None:
 
 
 def test_topics_are_listed(topic: Topic, amqp_url: str, rabbitmq_server: servers.RabbitMQServer) -> None:
-    """By the management API, which knows them by the mark on their exchange."""
+    """The management API finds them by the mark on their exchange."""
     listed = list_topics(amqp_url, rabbitmq_server.management_url)
     assert ListedTopic(topic.name, 3) in listed
 
 
 def test_listing_without_a_management_api(amqp_url: str) -> None:
-    """The message says how to get one."""
+    """The message says how to enable one."""
     with pytest.raises(Unreachable, match="rabbitmq-plugins enable rabbitmq_management"):
         list_topics(amqp_url, "http://127.0.0.1:1")
     with pytest.raises(UsageError, match="http://"):
@@ -209,6 +209,6 @@ def test_listing_with_a_wrong_password(amqp_url: str, rabbitmq_server: servers.R
     ],
 )
 def test_impossible_topics(make: object) -> None:
-    """They are refused before any broker is asked."""
+    """They are refused before any broker is contacted."""
     with pytest.raises(UsageError):
         make()  # type: ignore[operator]

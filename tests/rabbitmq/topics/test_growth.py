@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens at the broker is the same on both event loops."""
+    """The broker's side is the same on both event loops."""
     return "asyncio"
 
 
@@ -54,7 +54,7 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 
 def test_a_grown_topic_reads_back_as_it_is(topic: Topic, amqp_url: str) -> None:
-    """To everybody: those who name it, and those who say how it was created, or how it is."""
+    """By its name, by its original number of partitions, or by its current one."""
     grown = grow_topic(amqp_url, topic.name, 5)
     assert (grown.partitions, grown.layout) == (5, 2)
     assert grown.queue_names[0] == f"{topic.name}.v2-0"
@@ -68,7 +68,7 @@ def test_a_grown_topic_reads_back_as_it_is(topic: Topic, amqp_url: str) -> None:
 
 
 def test_growing_again_goes_on_from_there(topic: Topic, amqp_url: str) -> None:
-    """To a third layout; asking for what it has changes nothing, and fewer are refused."""
+    """A third layout follows; asking for the current number changes nothing, and a lower one is refused."""
     grow_topic(amqp_url, topic.name, 3)
     again = grow_topic(amqp_url, topic.name, 4)
     assert (again.partitions, again.layout) == (4, 3)
@@ -78,7 +78,7 @@ def test_growing_again_goes_on_from_there(topic: Topic, amqp_url: str) -> None:
 
 
 def test_nothing_enters_a_closed_layout(topic: Topic, amqp_url: str) -> None:
-    """Not even when a process that was started long ago creates the topic again."""
+    """Not even when a process started long ago creates the topic again."""
     grown = grow_topic(amqp_url, topic.name, 3)
     create_topic(amqp_url, topic)
     with channel(amqp_url) as it, pytest.raises(UnroutableError):
@@ -90,7 +90,7 @@ def test_nothing_enters_a_closed_layout(topic: Topic, amqp_url: str) -> None:
 
 
 def test_an_interrupted_growth_goes_on(topic: Topic, amqp_url: str) -> None:
-    """Whatever it came to: here the old layout was closed and the new one not opened. Meanwhile publishers wait, and say so."""
+    """Here the old layout was closed and the new one not opened. Meanwhile publishers wait, and say so."""
     with connected(amqp_url) as admin:
         admin.declare(Topic(topic.name, 3, layout=2).queues[0])
         close_layout(admin, topic)
@@ -105,7 +105,7 @@ def test_an_interrupted_growth_goes_on(topic: Topic, amqp_url: str) -> None:
 
 
 def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: Topic, amqp_url: str) -> None:
-    """By a publisher that was there before: what came back is sent again ahead of what came after."""
+    """By a publisher that existed before: returned messages are sent again ahead of later ones."""
     with Publisher(amqp_url, topic, timeout_ms=20_000) as publisher:
         publisher.publish("key", b"0")
         with connected(amqp_url) as admin:
@@ -123,7 +123,7 @@ def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: To
 def test_what_came_back_waits_for_what_is_under_way(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that the old layout took may still be on its way there: the new layout is not even looked for before its confirm."""
+    """The old layout may still take a message: the new one is not looked for before its confirm."""
     with Publisher(amqp_url, topic) as publisher:
         publisher.publish("key", b"0")
         grow_topic(amqp_url, topic.name, 3)
@@ -147,7 +147,7 @@ def test_what_came_back_waits_for_what_is_under_way(
 
 
 def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic, amqp_url: str) -> None:
-    """Nobody knows a smaller layout: publishing, consuming and growing are refused until the queue is back."""
+    """A smaller layout is not assumed: publishing, consuming and growing are refused until the queue is back."""
     grown = grow_topic(amqp_url, topic.name, 3)
     with channel(amqp_url) as it:
         it.queue_delete(grown.queue_names[2])
@@ -167,7 +167,7 @@ def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic,
 
 
 def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url: str) -> None:
-    """Its exchange was deleted, and with it all bindings: those of the closed layout do not come back."""
+    """Its exchange was deleted with all bindings: those of the closed layout do not come back."""
     grown = grow_topic(amqp_url, topic.name, 3)
     with channel(amqp_url) as it:
         it.exchange_delete(topic.name)
@@ -208,7 +208,7 @@ def test_old_queues_are_pruned_once_they_are_empty(amqp_url: str) -> None:
 
 
 def test_what_cannot_be_grown(amqp_url: str) -> None:
-    """What is not there, and streams, which never become empty."""
+    """Topics that do not exist, and streams, which never become empty."""
     with pytest.raises(TopicMissing):
         grow_topic(amqp_url, "nothing", 3)
     with new_topic(amqp_url, 1, "stream") as stream, pytest.raises(UsageError, match="streams"):
@@ -218,7 +218,7 @@ def test_what_cannot_be_grown(amqp_url: str) -> None:
 
 
 def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:
-    """With the partitions that it has now."""
+    """It is listed with its current number of partitions."""
     grow_topic(amqp_url, topic.name, 7)
     listed = list_topics(amqp_url, rabbitmq_server.management_url)
     assert [(it.name, it.partitions) for it in listed if it.name.startswith(topic.name)] == [(topic.name, 7)]
@@ -230,7 +230,7 @@ KEYS = [f"key-{number}" for number in range(24)]
 
 
 class Publishers:
-    """Threads that publish numbered messages, each for keys of its own, until they are told to stop."""
+    """Threads that publish numbered messages, each for keys of its own, until stopped."""
 
     def __init__(self, url: str, topic: Topic, count: int) -> None:
         self.url, self.topic, self.count = url, topic, count
@@ -249,7 +249,7 @@ class Publishers:
             assert publisher.flush()
 
     def stop(self) -> None:
-        """Everything published is confirmed."""
+        """Stops once everything published is confirmed."""
         self._stop.set()
         for run in self._runs:
             run.result(60)
@@ -257,7 +257,7 @@ class Publishers:
 
 
 class Ledger:
-    """What consumers have processed, per key, in order; redelivered messages are left out if their number is known."""
+    """What consumers have processed, per key, in order; a redelivered message with a known number is left out."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = defaultdict(list)
@@ -266,7 +266,6 @@ class Ledger:
         self.count = 0
 
     def note(self, delivery: Delivery) -> None:
-        """One more."""
         key, _, number = delivery.body.decode().partition(" ")
         seen, now = self.numbers[key], int(number)
         self.queues.add(delivery.queue)
@@ -288,7 +287,7 @@ def complete(ledger: Ledger, sent: dict[str, int]) -> bool:
 async def test_every_key_stays_in_order_while_a_topic_grows_twice(
     amqp_url: str, redis_url: str, queue_type: str
 ) -> None:
-    """Three publishers, three consumers, of which one joins and one leaves on the way; nothing is lost, nothing overtakes."""
+    """Three publishers, three consumers, one joins and one leaves; nothing is lost, nothing overtakes."""
     ledger = Ledger()
 
     async def handle(delivery: Delivery) -> None:
@@ -318,7 +317,7 @@ async def test_every_key_stays_in_order_while_a_topic_grows_twice(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
-    """What the coordinator has found to be consumed, look by look."""
+    """The queues found by each look of the coordinator."""
     found: list[tuple[str, ...] | None] = []
     look = LayoutSource.look
 
@@ -334,7 +333,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
 async def test_the_new_layout_waits_for_what_is_still_being_processed(
     here: Place, topic: Topic, looks: list[tuple[str, ...] | None]
 ) -> None:
-    """The queue looks empty, but its last message is in a handler: nothing of the new layout is begun before it is done."""
+    """The queue looks empty, but its last message is in a handler: the new layout waits for that."""
     log: list[str] = []
     begun, finish = anyio.Event(), anyio.Event()
 
@@ -359,7 +358,7 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
 
 
 async def test_a_message_that_comes_late_is_not_lost(here: Place, topic: Topic, caplog: Any) -> None:
-    """Should RabbitMQ, or somebody else, put one into a closed layout after the switch, it is processed and reported."""
+    """If RabbitMQ or another program puts one into a closed layout after the switch, it is processed and reported."""
     processed: list[str] = []
 
     async def handle(delivery: Delivery) -> None:

@@ -20,18 +20,18 @@ from cobalance.rabbitmq.model.hashing import partition_of
     ],
 )
 def test_vectors_never_change(key: str | bytes, partition: int) -> None:
-    """Twelve partitions; 0xCBF43926 is the check value that every description of CRC-32 gives for the last key."""
+    """Twelve partitions; 0xCBF43926 is the check value in every description of CRC-32 for the last key."""
     assert partition_of(key, 12) == partition
 
 
 def test_text_is_hashed_as_utf8() -> None:
-    """A key means the same whether given as text or as its bytes."""
+    """A key means the same as text or as its bytes."""
     assert partition_of("Zürich", 1000) == partition_of("Zürich".encode(), 1000)
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 8, 12, 100])
 def test_keys_spread_evenly(partitions: int) -> None:
-    """Plain numbered keys, the usual case, leave no partition with less than half or more than double its share."""
+    """With plain numbered keys, the usual case, every partition gets between half and double its share."""
     keys = 200 * partitions
     shares = Counter(partition_of(f"customer-{number}", partitions) for number in range(keys))
     assert len(shares) == partitions

@@ -1,4 +1,4 @@
-"""Which layout's queues are consumed, given what is in RabbitMQ and in the group: the table in `layouts`, row by row."""
+"""Which layout's queues are consumed, given the state of RabbitMQ and the group: the table in `layouts`, row by row."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def row(name: str, *, rank: str = "2", removing: bool = False) -> ResourceRow:
 
 
 def ask(old: dict[str, QueueState], *listed: ResourceRow, settled: bool = True) -> tuple[str, ...]:
-    """What is to be declared."""
+    """The resources to declare."""
     return decide(NEW, old, {it.name: it for it in listed}, settled=settled)
 
 
 def test_old_queues_are_consumed_while_one_has_messages() -> None:
-    """All that are held stay with their holders; those that nobody holds come in only for their messages."""
+    """Queues that are held stay with their holders; others are only added if they have messages."""
     old = {"t-0": QueueState(5, 1), "t-1": QueueState(0, 1), "t-2": QueueState(3, 0), "t-3": EMPTY}
     assert ask(old, row("t-0"), row("t-1")) == ("t-0", "t-1", "t-2")
 
 
 def test_a_busy_holder_is_left_alone() -> None:
-    """Asked back, it would return what was sent ahead to it, which counts as tried in vain."""
+    """If it were revoked, it would return what was prefetched, which counts as a failed delivery."""
     old = {"t-0": QueueState(0, 1), "t-1": QueueState(0, 1)}
     assert ask(old, row("t-0", rank="1"), row("t-1")) == ("t-0", "t-1")
 
 
 def test_idle_holders_are_asked_to_let_go() -> None:
-    """Nothing is ready and nobody is at it: now it must be proven that nothing is unacknowledged."""
+    """Nothing is ready and no holder is busy: now it must be proven that nothing is unacknowledged."""
     assert ask({"t-0": QueueState(0, 1)}, row("t-0")) == ()
 
 
@@ -51,30 +51,30 @@ def test_idle_holders_are_asked_to_let_go() -> None:
 def test_nothing_is_consumed_before_the_old_layout_is_proven_empty(
     old: dict[str, QueueState], listed: list[ResourceRow], settled: bool
 ) -> None:
-    """Whoever holds one may yet return messages, a consumer's channel too, and one may still be on its way."""
+    """A holder may still return messages, and so may a consumer's channel; or a message may still be on its way."""
     assert ask(old, *listed, settled=settled) == ()
 
 
 def test_the_new_layout_is_consumed_when_the_old_one_is_empty() -> None:
-    """Also when its queues are gone."""
+    """Also if its queues are gone."""
     assert ask({"t-0": EMPTY}) == NEW
     assert ask({}) == NEW
 
 
 def test_a_returned_message_brings_its_queue_back_first() -> None:
-    """A holder gave back what it could not finish in time."""
+    """A holder returned what it could not finish in time."""
     assert ask({"t-0": QueueState(2, 0), "t-1": EMPTY}) == ("t-0",)
 
 
 def test_after_the_switch_there_is_no_way_back() -> None:
-    """A message that comes late is processed besides; the new layout is not taken from anybody."""
+    """A late message is processed in addition; the new layout is not revoked."""
     late = {"t-0": QueueState(1, 0), "t-1": EMPTY}
     assert ask(late, *(row(name) for name in NEW)) == ("t-0", *NEW)
     assert ask({"t-0": QueueState(0, 1)}, row("t-0"), *(row(name) for name in NEW)) == NEW
 
 
 def test_the_next_growth_empties_the_layout_before() -> None:
-    """What was the newest is an old one then."""
+    """What was the newest layout is then an old one."""
     assert decide(("t.v3-0",), {"t-0": EMPTY, "t.v2-0": QueueState(1, 1)}, {"t.v2-0": row("t.v2-0")}, settled=True) == (
         "t.v2-0",
     )

@@ -1,4 +1,4 @@
-"""Two groups on one topic: the second is told, and how each of them gets all messages."""
+"""Two groups on one topic: both are warned, and how each of them gets every message."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def anyio_backend() -> str:
-    """One is enough."""
     return "asyncio"
 
 
 @pytest.fixture(params=["classic", "quorum"])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
-    """Two partitions, whose messages go to one consumer each."""
+    """Two partitions, of queues whose messages go to one consumer each."""
     with new_topic(amqp_url, 2, request.param) as made:
         yield made
 
 
 class Servers:
-    """Makes members of groups that begin at once."""
+    """Makes members of groups, which start without delay."""
 
     def __init__(self, redis_url: str, amqp_url: str) -> None:
         self.redis_url, self.amqp_url = redis_url, amqp_url
         self._names: dict[str, str] = {}
 
     def named(self, name: str) -> str:
-        """One of its own for each test."""
+        """A name of its own for each test."""
         if name not in self._names:
             self._names[name] = unique(name)
             transport = open_transport(self.redis_url)
@@ -51,7 +50,7 @@ class Servers:
         return self._names[name]
 
     def member(self, name: str, source: Any, seen: Seen | None = None, **options: Any) -> ConsumerGroup:
-        """Still to be entered."""
+        """A member that is not entered yet."""
 
         async def handle(delivery: Delivery) -> None:
             if seen is not None:
@@ -64,19 +63,18 @@ class Servers:
 
 @pytest.fixture
 def servers(redis_url: str, amqp_url: str) -> Servers:
-    """The tests' own."""
     return Servers(redis_url, amqp_url)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Of other groups."""
+    """The warnings about other groups."""
     return [it.getMessage() for it in caplog.records if it.levelno == logging.WARNING and "too, and" in it.getMessage()]
 
 
 async def test_the_second_group_on_a_topic_is_told(
     servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, with the other's name, the queues, and what to do."""
+    """Once, with the other group's name, the queues, and what to do."""
     async with servers.member("billing", topic) as billing:
         await billing.wait_held(*topic.queue_names)
         assert warnings(caplog) == []
@@ -92,7 +90,7 @@ async def test_the_second_group_on_a_topic_is_told(
 async def test_so_is_the_first_group_a_little_later(
     servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, too: its operators may be others."""
+    """Also once: its operators may be other people."""
     async with servers.member("billing", topic, refresh_ms=20) as billing:
         await billing.wait_held(*topic.queue_names)
         async with servers.member("audit", topic, refresh_ms=20) as audit:
@@ -105,7 +103,7 @@ async def test_so_is_the_first_group_a_little_later(
 async def test_queues_that_are_found_later_are_looked_at_too(
     servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Here those of a topic that is grown, while another group has the new queue by its name."""
+    """Here those of a topic that is grown, while another group consumes the new queue by its name."""
     async with servers.member("billing", topic, refresh_ms=20) as billing:
         await billing.wait_held(*topic.queue_names)
         grown = await anyio.to_thread.run_sync(lambda: grow_topic(servers.amqp_url, topic.name, 3))
@@ -120,7 +118,7 @@ async def test_queues_that_are_found_later_are_looked_at_too(
 async def test_what_the_warning_says_to_do_gives_both_all_messages(
     servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And nobody is warned any more."""
+    """After that, no warning is logged."""
     audit = servers.named("audit")
     own = create_topic(servers.amqp_url, topic, group=audit)
     assert own == topic.for_group(audit)
@@ -139,7 +137,7 @@ async def test_what_the_warning_says_to_do_gives_both_all_messages(
 async def test_a_group_without_members_keeps_nobody(
     servers: Servers, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A former name's group, and another member of the same one."""
+    """Such as a group under a former name; and another member of the same group."""
     async with servers.member("billing", topic) as billing:
         await billing.wait_held()
     async with servers.member("invoices", topic), servers.member("invoices", topic):
@@ -147,7 +145,7 @@ async def test_a_group_without_members_keeps_nobody(
 
 
 async def test_streams_are_anybodys(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
-    """They are read as often as anybody likes."""
+    """Any number of groups may read them."""
     with new_topic(servers.amqp_url, 1, "stream") as topic:
         async with servers.member("billing", topic) as billing, servers.member("audit", topic):
             await billing.wait_held()
@@ -157,14 +155,14 @@ async def test_streams_are_anybodys(servers: Servers, caplog: pytest.LogCaptureF
 
 
 async def test_a_redis_that_does_not_let_us_look_says_nothing(servers: Servers, topic: Topic, monkeypatch: Any) -> None:
-    """What is not known is not claimed, and keeps nobody."""
+    """No warning is logged without evidence, and nothing is delayed."""
     monkeypatch.setattr("cobalance.rabbitmq.topics.other_groups.queues_key", lambda _: "elsewhere:{queues}:worked-by")
     async with servers.member("billing", topic) as billing:
         await billing.wait_held()
 
 
 def test_sets_follow_the_layout_and_keep_a_topic_from_being_grown(amqp_url: str) -> None:
-    """A set that got nothing of new partitions would lose messages."""
+    """Otherwise a set that gets nothing from new partitions would lose messages."""
     with new_topic(amqp_url, 1) as topic:
         grow_topic(amqp_url, topic.name, 3)
         own = create_topic(amqp_url, topic, group="audit")
@@ -182,7 +180,7 @@ def test_sets_follow_the_layout_and_keep_a_topic_from_being_grown(amqp_url: str)
 
 
 async def test_the_command_line_makes_a_set(amqp_url: str, topic: Topic) -> None:
-    """Of a topic that is there; again, it is left as it is."""
+    """It works for an existing topic, and again without changing it."""
     command = ("topic", "create", topic.name, "--partitions", "2", "--type", topic.queue_type, "--group", "audit")
     environment = {"COBALANCE_AMQP_URL": amqp_url}
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""How long a stream keeps messages, as x-arguments and back; and topics of streams."""
+"""How long a stream keeps messages, converted to x-arguments and back; and topics of streams."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from cobalance.rabbitmq import Retention, Topic
     ],
 )
 def test_there_and_back(retention: Retention, arguments: dict[str, Any]) -> None:
-    """What is declared is what is read again."""
+    """What is declared is what is read back."""
     assert retention.arguments == arguments
     assert Retention.read({"x-queue-type": "stream", **arguments}) == retention
 
@@ -29,7 +29,7 @@ def test_there_and_back(retention: Retention, arguments: dict[str, Any]) -> None
     "option", [{"max_age": "a week"}, {"max_age": "0D"}, {"max_bytes": 0}, {"segment_bytes": True}]
 )
 def test_what_is_no_retention(option: dict[str, Any]) -> None:
-    """Told before RabbitMQ would refuse it in its own words."""
+    """It is refused before RabbitMQ would refuse it in its own words."""
     with pytest.raises(UsageError, match=next(iter(option))):
         Retention(**option)
 

@@ -1,4 +1,4 @@
-"""Queues that somebody else declares: found, added and removed while a group consumes them, on a real RabbitMQ."""
+"""Queues declared by others: found, added and removed while a group consumes them, on a real RabbitMQ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens at the broker is the same on both event loops."""
+    """The broker's side is the same on both event loops."""
     return "asyncio"
 
 
@@ -50,8 +50,6 @@ def here(hashing_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
 
 
 def handler_of(seen: Seen) -> Any:
-    """Notes what it is given."""
-
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)
 
@@ -59,13 +57,13 @@ def handler_of(seen: Seen) -> Any:
 
 
 def held(here: Place) -> set[str]:
-    """The resources that somebody holds."""
+    """The resources that have a holder."""
     return {name for name, row in here.resources().items() if row.owner and not row.removing}
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
-    """What the coordinator has found to be consumed, look by look."""
+    """The queues found by each look of the coordinator."""
     found: list[tuple[str, ...] | None] = []
     look = ManagedSource.look
 
@@ -79,7 +77,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
 
 
 def make_exchange(it: Any, exchange: str, kind: str, *queues: str) -> None:
-    """An exchange of a kind that a plugin brings, with queues."""
+    """Declares an exchange of a plugin's type, with queues."""
     it.exchange_declare(exchange, kind, durable=True)
     for name in queues:
         it.queue_declare(name, durable=True)
@@ -87,14 +85,14 @@ def make_exchange(it: Any, exchange: str, kind: str, *queues: str) -> None:
 
 
 def clean_up(it: Any, exchange: str, *queues: str) -> None:
-    """Nothing is left."""
+    """Deletes the exchange and the queues."""
     for name in queues:
         it.queue_delete(name)
     it.exchange_delete(exchange)
 
 
 def publish_keys(it: Any, exchange: str) -> None:
-    """Forty messages, each of a key of its own."""
+    """Publishes forty messages, each with a key of its own."""
     for number in range(40):
         it.basic_publish(exchange, f"key-{number}", str(number).encode(), mandatory=True)
 
@@ -103,7 +101,7 @@ def publish_keys(it: Any, exchange: str) -> None:
 async def test_queues_bound_to_an_exchange_come_and_go(
     here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, looks: list[tuple[str, ...] | None], kind: str
 ) -> None:
-    """Each is shared out when it is bound; unbound, it is consumed until it is empty, and only then given up."""
+    """Each is assigned when it is bound; unbound, it is consumed until it is empty, and only then given up."""
     exchange, seen, slow = unique("exchange"), Seen(), anyio.Event()
     first, second, third = (f"{exchange}.{name}" for name in "abc")
 
@@ -139,7 +137,7 @@ async def test_queues_bound_to_an_exchange_come_and_go(
 
 
 async def test_queues_that_match_come_and_go(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """A deleted one is removed from the group; another coordinator goes on looking when the first one leaves."""
+    """A deleted one is removed from the group; another coordinator keeps looking when the first one leaves."""
     prefix, seen = unique("match"), Seen()
     options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200}
     source = MatchingQueues(f"{prefix}-[0-9]+")
@@ -164,7 +162,7 @@ async def test_queues_that_match_come_and_go(here: Place, hashing_rabbitmq: serv
 async def test_an_unguarded_queue_that_turns_up_is_halted(
     here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody's membership ends over it, and the others are consumed."""
+    """No membership ends over it, and the others are consumed."""
     prefix, seen = unique("unguarded"), Seen()
     options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200}
     with channel(here.amqp_url) as it:
@@ -183,7 +181,7 @@ async def test_an_unguarded_queue_that_turns_up_is_halted(
 async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
     hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told once; what is consumed goes on."""
+    """It is logged once; what is consumed goes on."""
     prefix, seen = unique("silent"), Seen()
     with place(hashing_rabbitmq.url) as here, channel(here.amqp_url) as it, caplog.at_level(logging.WARNING):
         it.queue_declare(f"{prefix}-1", durable=True)
@@ -200,7 +198,7 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
             await until(lambda: "could not be looked for" in caplog.text)
             here.publish(f"{prefix}-1", "x")
             await seen.wait(1)
-            it.queue_delete(f"{prefix}-1")  # all that match are gone: more likely a mistake than a wish
+            it.queue_delete(f"{prefix}-1")  # all matching queues are gone: more likely by mistake than on purpose
             it.queue_declare(f"{prefix}-2", durable=True)
             source._management_url = hashing_rabbitmq.management_url
             await until(lambda: set(here.resources()) == {f"{prefix}-2"})
@@ -211,7 +209,7 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
 
 
 def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """Its last holder could not finish in time: an unbound queue is not forgotten with messages in it, until it is deleted."""
+    """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
     exchange = unique("back")
     first, second = f"{exchange}.a", f"{exchange}.b"
     source = ManagedSource(BoundQueues(exchange), here.amqp_url, hashing_rabbitmq.management_url)
@@ -238,7 +236,7 @@ def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq
 
 
 def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """Bindings and counts, page by page; what is missing or refused is told as it is."""
+    """Bindings and counts, page by page; missing and refused ones are reported as such."""
     url, exchange = hashing_rabbitmq.management_url, unique("api")
     with channel(here.amqp_url) as it:
         it.exchange_declare(exchange)
@@ -259,7 +257,7 @@ def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.Own
 
 
 def test_a_page_is_no_answer_of_the_management_api() -> None:
-    """From a proxy, say: it cannot be asked, that is all, and nobody's membership ends."""
+    """For example from a proxy: the API counts as unreachable, and no membership ends."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -268,7 +266,7 @@ def test_a_page_is_no_answer_of_the_management_api() -> None:
             self.wfile.write(b"<html>back soon</html>")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name
-            """Says nothing."""
+            """Does not log."""
 
     with HTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(server.handle_request)
@@ -277,6 +275,6 @@ def test_a_page_is_no_answer_of_the_management_api() -> None:
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
-    """Before anything is asked."""
+    """It is refused before any server is contacted."""
     with pytest.raises(UsageError, match="regular expression"):
         MatchingQueues("(")

@@ -1,4 +1,4 @@
-"""More partitions than RabbitMQ allows channels: what fits is worked, the rest waits for somebody else, and one line says why."""
+"""More partitions than channels: what fits is worked, the rest waits for other members, and the log says why."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
 pytestmark = pytest.mark.anyio
 
 MOST = 10
-"""Channels, of which one is for asking whether the connection is still there, and one is to spare."""
+"""One channel is for probing the connection, and one is spare."""
 
 
 @pytest.fixture(scope="module", params=["channel_max", "max-channels"])
 def limited(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A RabbitMQ that allows ten channels a connection; or, as it does not say beforehand, a user."""
+    """A RabbitMQ that allows ten channels per connection; or per user, which it does not announce."""
     settings = {"channel_max": str(MOST)} if request.param == "channel_max" else {}
     with servers.private_rabbitmq(settings=settings) as server:
         if request.param == "max-channels":
@@ -43,7 +43,7 @@ def here(limited: str) -> Iterator[Place]:
 async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Twenty partitions and one member: eight go on undisturbed, the others are given up with a reason, and their messages stay."""
+    """Of twenty partitions, one member works eight; the others are given up with a reason, messages intact."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -63,14 +63,14 @@ async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
                 with_plenty.close()
             assert sorted(map(int, await seen.wait(len(worked)))) == worked
     assert {it.reason for it in here.journal("abandoned")} == {"channel_limit"}
-    (told,) = [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
-    assert f"allows {MOST} channels" in told
-    assert "channel_max" in told
+    (error,) = [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
+    assert f"allows {MOST} channels" in error
+    assert "channel_max" in error
     assert len([it for it in caplog.records if "lost RabbitMQ" in it.getMessage()]) <= 1
 
 
 async def test_more_members_work_what_one_cannot() -> None:
-    """Each has a connection of its own; nothing was lost while there were too few of them."""
+    """Each member has a connection of its own; nothing was lost while there were too few of them."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -92,7 +92,7 @@ async def test_more_members_work_what_one_cannot() -> None:
 
 
 def test_a_limit_that_was_learned_is_kept() -> None:
-    """By the next connection, whatever channel_max that is told."""
+    """The next connection keeps it, whatever channel_max is announced."""
     limit = ChannelLimit("g/m")
     limit.connected(2_047)
     limit.check(2_046, "here")

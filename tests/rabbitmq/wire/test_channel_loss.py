@@ -1,4 +1,4 @@
-"""Channels that end by themselves: consumer timeouts, cancelled consumers, deleted and changed queues, on a real RabbitMQ."""
+"""Channels that end unexpectedly: consumer timeouts, cancelled consumers, deleted and changed queues."""
 
 from __future__ import annotations
 
@@ -23,35 +23,33 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens at the broker is the same on both event loops."""
+    """The broker's side is the same on both event loops."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 def impatient_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
-    """A RabbitMQ that gives a consumer two seconds to acknowledge a message, and looks twice a second."""
+    """A RabbitMQ with a consumer timeout of two seconds, checked twice a second."""
     server = servers.private_rabbitmq(settings={"consumer_timeout": "2000"})
-    server.control("eval", "application:set_env(rabbit, channel_tick_interval, 500).")  # rabbitmq.conf cannot say it
+    server.control("eval", "application:set_env(rabbit, channel_tick_interval, 500).")  # not in rabbitmq.conf
     yield server
     server.close()
 
 
 def handler_of(seen: Seen) -> object:
-    """Notes what it is given."""
-
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)
 
     return handle
 
 
-def told(caplog: pytest.LogCaptureFixture) -> str:
-    """What we have logged. What pika logs besides depends on what other tests have asked of it."""
+def log_of(caplog: pytest.LogCaptureFixture) -> str:
+    """Our own log. What pika logs depends on what other tests have requested of it."""
     return "\n".join(it.getMessage() for it in caplog.records if it.name == "cobalance.rabbitmq")
 
 
 def crash(connection: BrokerConnection) -> None:
-    """The TCP connection ends."""
+    """Drops the TCP connection."""
     connection._pika._transport._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
 
@@ -59,7 +57,7 @@ def crash(connection: BrokerConnection) -> None:
 
 
 def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> None:
-    """One that brings nothing is tried again less and less often; one that worked has its first pause back."""
+    """A channel that brings nothing is retried at growing intervals; one that worked starts over with the first."""
     losses = Losses("g", "q")
 
     def lose(delivered: int) -> Verdict:
@@ -75,7 +73,7 @@ def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> N
 
 
 def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
-    """Who was given it without having seen it keeps it; nobody else could do better."""
+    """A member that was granted it without having seen it keeps it; no other could do better."""
     losses = Losses("g", "q")
     missing = QueueMissing("gone")
     assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
@@ -84,7 +82,7 @@ def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
 
 
 def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
-    """RabbitMQ says NOT_FOUND of it, too; but it will be there, so nobody gives it up."""
+    """RabbitMQ says NOT_FOUND of it, too; but it will be there, so it is not given up."""
     words = "NOT_FOUND - home node 'rabbit@one' of durable queue 'q' in vhost '/' is down or inaccessible"
     assert isinstance(channel_failure(ChannelClosedByBroker(404, words), "q"), ChannelLost)
     assert isinstance(
@@ -93,7 +91,7 @@ def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
 
 
 def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
-    """The one concerns the partition, the other the member."""
+    """The former concerns the partition, the latter the member."""
     losses = Losses("g", "q")
     verdict = losses.judge(QueueMismatch("other"), consumed=False, delivered=0, connected=True)
     assert verdict == Verdict(give_up="halted:QueueMismatch")
@@ -105,16 +103,16 @@ def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
 
 
 async def test_a_queue_that_somebody_else_consumes(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """It is waited for, and not in silence: a program outside of the group may keep it for ever."""
+    """It is waited for, with a warning: a program outside the group may keep it forever."""
     seen = Seen()
     with new_topic(here.amqp_url) as topic, channel(here.amqp_url) as other:
         foreign = other.basic_consume(topic.queue_names[0], lambda *_: None, exclusive=True)
         async with here.member(topic, handler_of(seen)):
-            await until(lambda: "has queue" in told(caplog))
+            await until(lambda: "has queue" in log_of(caplog))
             other.basic_cancel(foreign)
             here.publish(topic, "x")
             await seen.wait(1)
-    assert told(caplog).count("list_consumers") == 1
+    assert log_of(caplog).count("list_consumers") == 1
 
 
 async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_handler(
@@ -139,20 +137,20 @@ async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_
         here.publish(topic, 1, 2)
         async with here.member(topic, handle) as member:
             await seen.wait(1)
-            await until(lambda: "consumer_timeout" in told(caplog))  # while the handler still runs
+            await until(lambda: "consumer_timeout" in log_of(caplog))  # while the handler still runs
             token = member.tenures[topic.queue_names[0]].token
             go_on.set()
             assert await seen.wait(3) == ["1", "1", "2"]
             assert member.tenures[topic.queue_names[0]].token == token
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
     assert most_running == 1
-    assert told(caplog).count("was not acknowledged within") == 1  # once, and not again when the handler returns
+    assert log_of(caplog).count("was not acknowledged within") == 1  # once, and not again when the handler returns
 
 
 async def test_a_deleted_queue_is_reported_given_up_and_picked_up_when_it_is_back(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each member tells it once, nobody's membership ends, the other partitions go on, and the journal says why."""
+    """Each member logs it once, no membership ends, the other partitions go on, and the journal says why."""
     seen = Seen()
     with new_topic(here.amqp_url, 2) as topic, caplog.at_level(logging.WARNING):
         gone, stays = topic.queue_names
@@ -179,7 +177,7 @@ async def test_a_deleted_queue_is_reported_given_up_and_picked_up_when_it_is_bac
 async def test_a_queue_that_comes_back_as_another_halts_its_partition(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its guard is not what it was, so nobody consumes it until an operator has looked at it."""
+    """Its guard is not what it was, so it is not consumed until an operator has looked at it."""
     seen = Seen()
     with new_topic(here.amqp_url, 2) as topic, caplog.at_level(logging.WARNING):
         gone = topic.queue_names[0]
@@ -203,7 +201,7 @@ async def test_a_queue_that_comes_back_as_another_halts_its_partition(
 
 
 async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """RabbitMQ cancels consumers for reasons of its own; the queue is there, so the tenure goes on."""
+    """RabbitMQ cancels consumers for reasons of its own; the queue exists, so the tenure goes on."""
     seen = Seen()
     with new_topic(here.amqp_url) as topic, caplog.at_level(logging.WARNING):
         name = topic.queue_names[0]
@@ -211,7 +209,7 @@ async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplo
             here.publish(topic, 1)
             await seen.wait(1)
             token = member.tenures[name].token
-            with channel(here.amqp_url) as it:  # at once there again: all that the consumer sees is its cancellation
+            with channel(here.amqp_url) as it:  # back at once: all that the consumer sees is its cancellation
                 it.queue_delete(name)
                 it.queue_declare(name, durable=True, arguments=topic.queues[0].declaration)
             await until(lambda: "cancelled the consumer" in caplog.text)
@@ -224,7 +222,7 @@ async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplo
 async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_letters(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A message that kills every process it meets ends among the dead letters, and the log of its last one says so."""
+    """A message that kills every process it meets becomes a dead letter, and the log says so on its last delivery."""
     seen = Seen()
     with new_topic(here.amqp_url, 1, "quorum", delivery_limit=2) as topic, caplog.at_level(logging.WARNING):
         name = topic.queue_names[0]

@@ -21,12 +21,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.campaign, pytest.mark.long_campaign
 
 FEEDERS = """[P || P <- processes(), {osiris_replica_reader, _, _} <- [proc_lib:translate_initial_call(P)],
     lists:any(fun(It) -> is_pid(It) andalso node(It) =:= '%s' end, tuple_to_list(sys:get_state(P)))]"""
-"""What on a stream's leader sends it to the replica on a node."""
+"""The process on a stream's leader that sends it to the replica on a node."""
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop will do."""
     return "asyncio"
 
 
@@ -40,7 +39,7 @@ def cluster() -> Iterator[RabbitMQCluster]:
 async def test_a_node_that_lags_behind_is_waited_for(
     cluster: RabbitMQCluster, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was committed was read elsewhere, and is not on this node yet: the stream is read on as soon as it is."""
+    """What was committed was read elsewhere and is not on this node yet: reading continues as soon as it is."""
     topic = Topic(f"lag-{uuid.uuid4().hex[:8]}", 1, "stream")
     create_topic(cluster.url, topic)
     (stream,) = topic.queue_names
@@ -71,7 +70,7 @@ async def test_a_node_that_lags_behind_is_waited_for(
 
 
 def publish(url: str, topic: Topic, count: int) -> None:
-    """So many messages, confirmed."""
+    """Publishes confirmed messages."""
     with Publisher(url, topic) as publisher:
         for number in range(count):
             publisher.publish("key", str(number).encode())

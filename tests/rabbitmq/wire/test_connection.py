@@ -1,4 +1,4 @@
-"""The connection on its own thread: what is wrong is said clearly, what is lost is told, and secrets stay secret."""
+"""The connection on its own thread: errors are clear, losses are reported, and secrets stay secret."""
 
 import logging
 import queue
@@ -30,7 +30,7 @@ WAIT_S = 60
 
 @contextmanager
 def connected(url: str, **arguments: object) -> Iterator[BrokerConnection]:
-    """An open connection for the time of the block."""
+    """A connection that is open within the block."""
     connection = BrokerConnection(url, "group/member", **arguments)  # type: ignore[arg-type]
     connection.connect()
     try:
@@ -40,13 +40,13 @@ def connected(url: str, **arguments: object) -> Iterator[BrokerConnection]:
 
 
 def cut(connection: BrokerConnection) -> None:
-    """Ends the TCP connection under its feet."""
+    """Drops the TCP connection."""
     transport = connection._pika._transport  # type: ignore[union-attr]
     connection.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
 
 
 def receive(connection: BrokerConnection, method: Any) -> None:
-    """Has the connection receive a frame, as if the broker had sent it."""
+    """Has the connection receive a frame, as if from the broker."""
     frame = Method(0, method).marshal()
     connection.submit(lambda: connection._pika._on_data_available(frame))  # type: ignore[union-attr]
 
@@ -61,7 +61,7 @@ def with_parts(
 
 @contextmanager
 def listener(reply: bytes | None) -> Iterator[int]:
-    """A server that answers whatever comes with `reply`, or, for None, never."""
+    """A server that answers anything with `reply`, or, for None, never."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         held = []
 
@@ -85,7 +85,7 @@ def listener(reply: bytes | None) -> Iterator[int]:
 
 
 def failure(url: str, timeout_ms: int = 10_000) -> CobalanceError:
-    """The error of connecting there, checked to show no secret in any way it could be printed."""
+    """The error of connecting there, after checking that no way of printing it shows a secret."""
     connection = BrokerConnection(url, "group/member")
     with pytest.raises(CobalanceError) as raised:
         connection.connect(timeout_ms)
@@ -99,7 +99,7 @@ def failure(url: str, timeout_ms: int = 10_000) -> CobalanceError:
 
 
 def test_wrong_password(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It names the place; no log, of pika's neither, holds the password."""
+    """The error names the place; no log, including pika's, contains the password."""
     caplog.set_level(logging.DEBUG)
     error = failure(with_parts(amqp_url))
     assert isinstance(error, AuthenticationRefused)
@@ -108,7 +108,7 @@ def test_wrong_password(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_missing_virtual_host(amqp_url: str) -> None:
-    """The user may be fine elsewhere."""
+    """The user may be valid elsewhere."""
     url = with_parts(amqp_url, password="guest", vhost="nowhere")
     error = failure(url)
     assert isinstance(error, VirtualHostMissing)
@@ -116,7 +116,6 @@ def test_missing_virtual_host(amqp_url: str) -> None:
 
 
 def test_closed_port() -> None:
-    """Nobody listens."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
     error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/")
@@ -140,7 +139,7 @@ def test_a_port_that_speaks_something_else(reply: bytes) -> None:
 
 @pytest.mark.parametrize("reply", [b"", b"\x01\0", b"\x01\0\0\0\0\x01\xff"])
 def test_one_that_hangs_up_without_a_word_may_be_a_proxy_to_a_rabbitmq_that_is_down(reply: bytes) -> None:
-    """So it is worth another attempt; the same when it hangs up in the middle of its greeting."""
+    """So a retry is worthwhile; the same if it closes the connection during its greeting."""
     with listener(reply) as port:
         error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/")
     assert isinstance(error, Unreachable)
@@ -148,7 +147,7 @@ def test_one_that_hangs_up_without_a_word_may_be_a_proxy_to_a_rabbitmq_that_is_d
 
 
 def test_a_port_that_never_answers() -> None:
-    """The timeout covers the handshake too; it may be a RabbitMQ that is merely frozen."""
+    """The timeout covers the handshake, too; it may be a RabbitMQ that is merely frozen."""
     with listener(None) as port:
         error = failure(f"amqp://guest:{SECRET}@127.0.0.1:{port}/", 300)
     assert isinstance(error, Unreachable)
@@ -172,7 +171,7 @@ def test_no_tls_there(amqp_url: str) -> None:
     ],
 )
 def test_a_malformed_url(url: str) -> None:
-    """The message says what a URL looks like, and not what this one holds."""
+    """The message says what a URL looks like, and does not quote this one."""
     with pytest.raises(UsageError) as raised:
         BrokerConnection(url, "group/member").connect()
     assert SECRET not in "".join(traceback.format_exception(raised.value)) + repr(raised.value.__context__)
@@ -180,7 +179,7 @@ def test_a_malformed_url(url: str) -> None:
 
 @pytest.mark.parametrize("option", ["heartbeet=10", "heartbeat=ten", "heartbeat=10&socket_timeout=-1"])
 def test_an_option_that_is_none_is_named(option: str) -> None:
-    """Its name alone: a piece of a password that was not percent-encoded may look like one."""
+    """Only by its name: part of a password that was not percent-encoded may look like an option."""
     name = option.rpartition("&")[2].partition("=")[0]
     with pytest.raises(UsageError, match=f"invalid option '{name}'"):
         BrokerConnection(f"amqp://guest:guest@localhost/?{option}", "test").connect()
@@ -190,14 +189,14 @@ def test_an_option_that_is_none_is_named(option: str) -> None:
 
 
 def test_heartbeat_of_the_caller_unless_the_url_has_one(amqp_url: str) -> None:
-    """The session timeout decides about it, the operator has the last word."""
+    """The session timeout determines it, the operator can override it."""
     with connected(amqp_url, heartbeat_s=7) as ours, connected(f"{amqp_url}?heartbeat=13", heartbeat_s=7) as theirs:
         assert (parameters(ours).heartbeat, parameters(theirs).heartbeat) == (7, 13)
         assert parameters(ours).client_properties["connection_name"] == "group/member"
 
 
 def parameters(connection: BrokerConnection) -> Any:
-    """What was negotiated."""
+    """The negotiated parameters."""
     return connection._pika.params  # type: ignore[union-attr]
 
 
@@ -211,7 +210,7 @@ def test_jobs_run_in_order_on_the_io_thread(amqp_url: str) -> None:
 
 
 def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> None:
-    """The end listeners hear it first, so that partitions know before the member rejoins."""
+    """The end listeners are called first, so that partitions know before the member rejoins."""
     heard = queue.SimpleQueue[str]()
     with connected(amqp_url, on_lost=lambda reason: heard.put(f"lost: {reason}")) as connection:
         connection.submit(lambda: connection.add_end_listener(lambda _: heard.put("ended")))
@@ -228,7 +227,7 @@ def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> 
 
 
 def test_closing_is_no_loss(amqp_url: str) -> None:
-    """Nobody is alarmed, and closing twice is harmless."""
+    """No loss is reported, and closing twice is harmless."""
     heard = queue.SimpleQueue[str]()
     with connected(amqp_url, on_lost=heard.put) as connection:
         connection.close()
@@ -249,7 +248,7 @@ def test_blocked_and_unblocked_are_told(amqp_url: str) -> None:
 
 
 def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str) -> None:
-    """A dead I/O thread that nobody hears of would be worse than any loss."""
+    """An I/O thread that dies unnoticed would be worse than any loss."""
     heard = queue.SimpleQueue[str]()
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong with one partition on the thread of the connection, which is everybody's, stays that partition's."""
+"""A failure of one partition on the shared connection's thread affects only that partition."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens on the connection's thread is the same on both event loops."""
+    """The connection's thread is the same on both event loops."""
     return "asyncio"
 
 
 def handler_of(seen: Seen) -> Any:
-    """Notes what it is given."""
-
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)
 
@@ -41,22 +39,22 @@ def handler_of(seen: Seen) -> Any:
 
 
 class Milliseconds(BasicProperties):
-    """A header with a time in milliseconds where AMQP has seconds, so that its year has five digits: RabbitMQ does not mind."""
+    """A header with milliseconds where AMQP has seconds: the year has five digits, which RabbitMQ accepts."""
 
     def encode(self) -> list[bytes]:
-        """The flag of the headers, and a table of one entry."""
+        """The flag of the headers, and a table with one entry."""
         entry = b"\x02atT" + struct.pack(">Q", 1_700_000_000_000)
         return [struct.pack(">H", self.FLAG_HEADERS), struct.pack(">I", len(entry)), entry]
 
 
 def publish_unreadable(amqp_url: str, name: str) -> None:
-    """A message whose headers pika cannot read."""
+    """Publishes a message whose headers pika cannot read."""
     with channel(amqp_url) as it:
         it.basic_publish("", name, b"unreadable", Milliseconds(), mandatory=True)
 
 
 class Heard:
-    """What a consumer tells, to whoever waits for it."""
+    """Records what a consumer reports."""
 
     def __init__(self, connection: BrokerConnection, topic: Any, number: int, on_event: Any = None) -> None:
         self.events = queue.SimpleQueue[Event]()
@@ -98,7 +96,7 @@ def test_a_listener_that_raises_ends_its_own_consumer_only(amqp_url: str, state:
 async def test_a_defect_fails_the_member_once_and_says_what_it_was(
     here: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that lost its connection and made it again for ever would tell nobody."""
+    """A member that lost its connection and restored it forever would report nothing."""
 
     def broken(*_: object) -> Delivery:
         raise ZeroDivisionError("of a message's secret")
@@ -117,7 +115,7 @@ async def test_a_defect_fails_the_member_once_and_says_what_it_was(
 
 
 async def test_a_message_that_cannot_be_read_halts_its_partition(here: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """Its elders are worked before, the other partition goes on, and so does this one once the message is taken out."""
+    """Older messages are worked, other partitions go on, and so does this one once the message is removed."""
     seen = Seen()
     with new_topic(here.amqp_url, 2) as topic, caplog.at_level(logging.WARNING):
         name = topic.queue_names[0]
@@ -138,7 +136,7 @@ async def test_a_message_that_cannot_be_read_halts_its_partition(here: Place, ca
 
 
 def take_first(amqp_url: str, name: str) -> None:
-    """As an operator does, without looking at its headers."""
+    """As an operator does, without reading its headers."""
     with connected(amqp_url) as connection:
         taken: list[bytes] = []
         done = threading.Event()
@@ -148,7 +146,7 @@ def take_first(amqp_url: str, name: str) -> None:
             it.basic_consume(name, take)
 
         def take(it: Any, method: Any, _: object, body: bytes) -> None:
-            if not taken:  # the next one, which may come before the connection is closed, is the member's
+            if not taken:  # the next one, which may arrive before the connection is closed, is the member's
                 it.basic_ack(method.delivery_tag)
             taken.append(body)
             done.set()
@@ -159,7 +157,7 @@ def take_first(amqp_url: str, name: str) -> None:
 
 
 def test_a_probe_of_a_stream_fails_alone(amqp_url: str) -> None:
-    """Whoever asked hears why."""
+    """The caller gets the error."""
     lost: list[str] = []
     with new_stream(amqp_url) as stream, connected(amqp_url, on_lost=lost.append) as connection:
         publish_unreadable(amqp_url, stream.name)
@@ -170,7 +168,7 @@ def test_a_probe_of_a_stream_fails_alone(amqp_url: str) -> None:
 
 
 def test_who_goes_on_behind_a_message_that_cannot_be_read_is_not_stopped_by_it(amqp_url: str) -> None:
-    """A stream's reader asks for the message at its position again, as the proof that it is the same stream."""
+    """A stream's reader asks for the message at its position again, as proof that it is the same stream."""
     with new_stream(amqp_url, 1) as stream, connected(amqp_url) as connection:
         publish_unreadable(amqp_url, stream.name)
         with channel(amqp_url) as it:
@@ -188,7 +186,7 @@ def test_who_goes_on_behind_a_message_that_cannot_be_read_is_not_stopped_by_it(a
                 assert [it.offset for it in taken] == [offset]
                 consumer.done(taken[0])
             if after < 1:
-                while events.empty():  # the message may come before it is asked for, or after
+                while events.empty():  # the message may arrive before or after it is asked for
                     assert not consumer.take()
                     ready.wait(0.05)
                 assert isinstance(events.get(timeout=WITHIN_S).error, MessageUnreadable)

@@ -1,4 +1,4 @@
-"""RabbitMQ restarts, its connections drop, its memory runs out: members and publishers pause, come back, and lose nothing."""
+"""RabbitMQ restarts, drops connections, runs out of memory: members and publishers recover, and lose nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ AFTER = tuple(f"after-{number}" for number in range(20))
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop: both have been through everything that does not need a fault."""
+    """One event loop is enough: both are tested with everything that needs no fault."""
     return "asyncio"
 
 
 def proxy_to(url: str) -> FaultProxy:
-    """In front of a server."""
+    """A proxy in front of a server."""
     port = urlsplit(url).port
     assert port is not None
     return FaultProxy(port)
@@ -44,14 +44,14 @@ def proxy_to(url: str) -> FaultProxy:
 
 @pytest.fixture
 def amqp(amqp_url: str) -> Iterator[FaultProxy]:
-    """In front of the shared RabbitMQ."""
+    """A proxy in front of the shared RabbitMQ."""
     with proxy_to(amqp_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[FaultProxy]:
-    """In front of the shared Redis."""
+    """A proxy in front of the shared Redis."""
     with proxy_to(redis_url) as proxy:
         yield proxy
 
@@ -87,14 +87,14 @@ async def test_a_connection_cut_in_the_middle_of_a_frame(amqp_url: str, redis_ur
 
 
 async def until_cut(proxy: FaultProxy) -> None:
-    """Until the proxy has ended what it had."""
+    """Waits until the proxy has dropped its connections."""
     await eventually(lambda: not proxy.connections)
 
 
 async def test_a_connection_that_goes_silent_is_noticed_by_its_heartbeats(
     amqp_url: str, redis_url: str, amqp: FaultProxy
 ) -> None:
-    """One direction is black: nobody is told, and yet the member goes on once there is a way again."""
+    """One direction drops everything: no end is reported, and yet the member goes on once the network is back."""
     received = Received()
     with a_topic(amqp_url) as topic:
         async with consuming(create_group(redis_url), topic, amqp.through(amqp_url), redis_url, received) as group:
@@ -106,14 +106,14 @@ async def test_a_connection_that_goes_silent_is_noticed_by_its_heartbeats(
 
 
 async def until_closed(connection: BrokerConnection) -> None:
-    """Until it is known to be lost."""
+    """Waits until the loss is noticed."""
     await eventually(lambda: not connection.is_open)
 
 
 async def test_redis_confirms_before_anything_is_consumed_again(
     amqp_url: str, redis_url: str, amqp: FaultProxy, redis: FaultProxy
 ) -> None:
-    """While it is out of reach the connection is made again and waits; RabbitMQ has let go of the queues meanwhile."""
+    """While Redis is unreachable, the connection is restored and waits; RabbitMQ has released the queues meanwhile."""
     received = Received()
     with a_topic(amqp_url, partitions=1) as topic:
         name = create_group(redis_url)
@@ -124,7 +124,7 @@ async def test_redis_confirms_before_anything_is_consumed_again(
             amqp.reset()
             await eventually(lambda: group._engine._unconfirmed)
             assert group.connection.is_open
-            for _ in range(10):  # each a round trip to the broker, where a subscription takes one
+            for _ in range(10):  # each a round trip to the broker, and a subscription takes one
                 assert await anyio.to_thread.run_sync(consumers, amqp_url, topic.queue_names[0]) == 0
             redis.heal()
             publish(amqp_url, topic, *AFTER)
@@ -134,7 +134,7 @@ async def test_redis_confirms_before_anything_is_consumed_again(
 async def test_a_partition_taken_during_the_outage_is_not_consumed_again(
     amqp_url: str, redis_url: str, amqp: FaultProxy
 ) -> None:
-    """Who is asked for a partition while it has no connection hands it over at once: it has nothing to finish."""
+    """A partition revoked while there is no connection is handed over at once: there is nothing to finish."""
     here, there = Received(), Received()
     with a_topic(amqp_url, partitions=2) as topic:
         name = create_group(redis_url)
@@ -155,7 +155,7 @@ async def test_a_partition_taken_during_the_outage_is_not_consumed_again(
 async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
     amqp_url: str, redis_url: str, amqp: FaultProxy
 ) -> None:
-    """Nobody else would work them as long as it is a member; and the journal says why."""
+    """No other member would work them as long as this one is a member; the journal says why."""
     here, there = Received(), Received()
     with a_topic(amqp_url, partitions=2) as topic:
         name = create_group(redis_url)
@@ -177,7 +177,7 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
 
 
 async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
-    """Hosts that are down are passed over, at first and when the one in use goes down; publishers do the same."""
+    """Hosts that are down are skipped, at first and when the one in use goes down; publishers do the same."""
     received = Received()
     parts = urlsplit(amqp_url)
     with ExitStack() as stack, a_topic(amqp_url) as topic:
@@ -202,7 +202,7 @@ async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: Fau
 
 
 async def test_a_restart_of_rabbitmq(secured_rabbitmq: Secured, redis_url: str) -> None:
-    """Consumers and publishers go on by themselves; what the publisher was told is stored is delivered."""
+    """Consumers and publishers recover by themselves; every message whose publish was confirmed is delivered."""
     server, received = secured_rabbitmq.server, Received()
     url = server.url
     with a_topic(url) as topic:
@@ -220,12 +220,12 @@ async def test_a_restart_of_rabbitmq(secured_rabbitmq: Secured, redis_url: str) 
 
 
 async def restart(server: servers.OwnRabbitMQ) -> None:
-    """Takes seconds."""
+    """Restarts the server, which takes seconds."""
     await anyio.to_thread.run_sync(server.restart)
 
 
 async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
-    """A publish whose outcome is unknown is repeated, as a program would; one that finds no connection waits for it."""
+    """Retries a publish whose outcome is unknown, as a program would; without a connection, it waits for one."""
     for body in bodies:
         while True:
             try:
@@ -236,7 +236,7 @@ async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
 
 
 async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq: Secured, redis_url: str) -> None:
-    """A publish waits until the alarm is over; meanwhile what is queued is consumed, which is what ends most alarms."""
+    """A publish waits for the alarm to end; meanwhile queued messages are consumed, which ends most alarms."""
     server, received = secured_rabbitmq.server, Received()
     url = server.url
     with a_topic(url) as topic, Publisher(url, topic) as publisher:
@@ -261,7 +261,7 @@ async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq
 async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(
     amqp_url: str, redis_url: str, amqp: FaultProxy, paused: bool
 ) -> None:
-    """A program can be ended while its connection is being tried for; partitions that wait to be resumed do not wait for it then."""
+    """A program can end while it is reconnecting; partitions that wait to be resumed do not wait for it then."""
     before = set(threading.enumerate())
     with a_topic(amqp_url) as topic:
         with anyio.fail_after(20):
@@ -279,14 +279,14 @@ async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(
 
 
 class Stumbling(BrokerConnection):
-    """pika as it is once in hundreds of times, when a server resets a connection between its being made and being looked at."""
+    """Fails as pika does once in hundreds of times, when a server resets a connection just after it was made."""
 
     def _start(self, *_: object) -> None:
         raise ValueError("Expected connected socket, but getpeername() failed")
 
 
 def test_whatever_pika_stumbles_over_is_a_server_that_cannot_be_reached() -> None:
-    """Or a member that connects again would end with an error of pika's that it does not know."""
+    """Otherwise a member that reconnects would end with an unknown error of pika's."""
     with pytest.raises(Unreachable, match="getpeername"):
         Stumbling("amqp://guest:guest@127.0.0.1:1/", "group/member").connect()
 
@@ -303,7 +303,7 @@ def test_the_same_when_topics_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
-    """A connection may end while several partitions are about to subscribe: each must hear of it, or it would wait for ever."""
+    """Several partitions may be about to subscribe: each must be notified, or it would wait forever."""
     heard = queue.SimpleQueue[str]()
     connection = BrokerConnection(amqp_url, "group/member", on_lost=lambda _: heard.put("lost"))
     connection.connect()
@@ -317,15 +317,15 @@ def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
 
 
 def test_a_conversation_that_is_cut_anywhere(amqp_url: str, amqp: FaultProxy) -> None:
-    """Looking at a topic either succeeds or says that RabbitMQ was lost, and not that it refused somebody or is something else."""
+    """Looking at a topic succeeds or reports a lost RabbitMQ, never a refusal or another kind of server."""
     url, failed = amqp.through(amqp_url), 0
     with a_topic(amqp_url, partitions=2) as topic:
-        for count in range(100, 10_000, 30):  # the farewell is longer than a step, so that it is cut, too
+        for count in range(100, 10_000, 30):  # the close is longer than a step, so that it is cut, too
             amqp.cut_after(count)
             try:
                 read_topic(url, topic.name)
                 break
-            except Unreachable:  # and nothing worse: a publisher that comes back tries again
+            except Unreachable:  # and nothing worse: a publisher that comes back retries
                 failed += 1
             amqp.heal()
         assert failed > 3

@@ -1,4 +1,4 @@
-"""What is relied upon of pika's private parts: a new pika release that changes them fails here, and says where."""
+"""The private parts of pika that are relied upon: a new release that changes them fails here, and shows where."""
 
 import queue
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def consuming(connection: BrokerConnection, messages: queue.SimpleQueue[tuple[Ba
 def test_a_bare_close_sends_nothing_but_channel_close(
     connection: BrokerConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No basic.cancel, no reject for what still arrives, no error in the log; and pika tells when CloseOk has come."""
+    """No basic.cancel, no reject for what still arrives, no error in the log; and pika reports CloseOk."""
     channel = consuming(connection, queue.SimpleQueue())
     sent: list[str] = []
     closed: Future[None] = Future()
@@ -73,7 +73,7 @@ def test_a_bare_close_sends_nothing_but_channel_close(
 
 
 def test_pika_calls_nothing_back_meanwhile(amqp_url: str) -> None:
-    """Not a timer that is due; afterwards it does. While pika itself calls something, we are told."""
+    """Not even a timer that is due, until afterwards. While pika itself is calling back, that is reported."""
     connection = BlockingConnection(URLParameters(amqp_url))
     outermost: list[bool] = []
 
@@ -104,7 +104,7 @@ def test_deliveries_arrive_whole_on_the_short_way(connection: BrokerConnection, 
 
 
 class Recorder:
-    """Stands in for a channel, and notes what reaches it."""
+    """Stands in for a channel, and records what reaches it."""
 
     def __init__(self) -> None:
         self.frames: list[str] = []
@@ -113,7 +113,7 @@ class Recorder:
         self.frames.append(repr(frame))
 
     def other_method(self, frame: Frame) -> bool:
-        """What pika's table of callbacks has an answer for."""
+        """What pika's table of callbacks handles."""
         if isinstance(frame, Method) and not isinstance(frame.method, spec.Basic.Deliver):
             self._handle_content_frame(frame)
             return True
@@ -125,7 +125,7 @@ class Recorder:
 
 
 def frames_read(kind: type[SelectConnection], chunks: list[bytes]) -> tuple[list[str], int, int, bytes]:
-    """What a connection makes of bytes that arrive in these chunks."""
+    """What a connection reads from bytes that arrive in these chunks."""
     connection: Any = kind.__new__(kind)
     recorder = Recorder()
     connection._frame_buffer, connection.bytes_received, connection.frames_received = b"", 0, 0
@@ -164,7 +164,7 @@ def test_any_stream_in_any_chunks_is_read_as_pika_reads_it(parts: list[bytes], d
 
 
 def test_a_broken_frame_is_left_to_pika() -> None:
-    """Which ends the connection."""
+    """Then pika ends the connection."""
     broken = message(b"x")[:-1] + b"!"
     for kind in (QuickConnection, SelectConnection):
         with pytest.raises(InvalidFrameError):
@@ -173,5 +173,5 @@ def test_a_broken_frame_is_left_to_pika() -> None:
 
 @pytest.mark.parametrize("name", ["_on_data_available", "_read_frame", "_deliver_frame_to_channel"])
 def test_the_methods_that_we_build_on_are_there(name: str) -> None:
-    """Should pika rename one, an override of ours would be dead code that nobody notices."""
+    """If pika renamed one, our override would be dead code without notice."""
     assert callable(getattr(SelectConnection, name))

@@ -1,6 +1,6 @@
-"""What RabbitMQ 4 brought: a delivery limit by default, another store for what is declared, features that it may refuse.
+"""Changes in RabbitMQ 4: a default delivery limit, another metadata store, features that it may refuse.
 
-An older RabbitMQ is held to the same, as far as it knows of it.
+Older versions are tested the same way, as far as they support it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ QUORUM: dict[str, str | int | bool] = {"x-queue-type": "quorum", "x-single-activ
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What happens at the broker is the same on both event loops."""
+    """The broker's side is the same on both event loops."""
     return "asyncio"
 
 
 def version(url: str) -> int:
-    """The major version of the RabbitMQ there."""
+    """The major version of the RabbitMQ at this URL."""
     with connected(url) as it:
         return int(it.server_version.partition(".")[0])
 
@@ -54,12 +54,12 @@ def version(url: str) -> int:
 def test_the_delivery_limit_of_a_queue(
     arguments: dict[str, str | int | bool], rabbitmq: str, limit: int | None
 ) -> None:
-    """Its own, or the one that RabbitMQ 4 and newer give every quorum queue; a negative one is none."""
+    """Its own, or the default of every quorum queue since RabbitMQ 4; a negative one means none."""
     assert delivery_limit(Queue("q", arguments), rabbitmq) == limit
 
 
 def ready_in(url: str, queue: str) -> int | None:
-    """How many messages wait in a queue."""
+    """Number of ready messages."""
     with channel(url) as it:
         return it.queue_declare(queue, passive=True).method.message_count
 
@@ -67,7 +67,7 @@ def ready_in(url: str, queue: str) -> int | None:
 async def test_the_last_delivery_by_the_limit_that_rabbitmq_sets_is_told(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A quorum queue that says nothing of a limit drops a message after 20 vain tries since RabbitMQ 4, and never before."""
+    """Since RabbitMQ 4, a quorum queue without a limit of its own drops messages after 20 failed deliveries."""
     name, seen = unique("limited"), Seen()
     limited = version(here.amqp_url) >= 4
 
@@ -94,7 +94,7 @@ ON_THEIR_WAY_OUT = ("global_qos", "queue_master_locator", "ram_node_type", "tran
 
 @pytest.fixture(scope="module")
 def strict_rabbitmq(amqp_url: str) -> Iterator[servers.OwnRabbitMQ]:
-    """One that keeps its declarations in Khepri, and refuses what is on its way out; where it knows of either."""
+    """A server that keeps its metadata in Khepri and refuses deprecated features, as far as it knows either."""
     is_4 = version(amqp_url) >= 4
     settings = {f"deprecated_features.permit.{it}": "false" for it in ON_THEIR_WAY_OUT} if is_4 else {}
     server = servers.private_rabbitmq(settings=settings)
@@ -108,7 +108,7 @@ def strict_rabbitmq(amqp_url: str) -> Iterator[servers.OwnRabbitMQ]:
 async def test_a_group_on_khepri_without_anything_deprecated(
     strict_rabbitmq: servers.OwnRabbitMQ, queue_type: str
 ) -> None:
-    """A partition is handed over in order; over a restart of the node messages may come again, but none is lost or overtaken."""
+    """A handover keeps order; a restart of the node may repeat messages, but loses or reorders none."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:

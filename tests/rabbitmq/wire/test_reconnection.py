@@ -1,4 +1,4 @@
-"""Connections to RabbitMQ that are made anew, without a broker: what leaving does to an attempt that is under way."""
+"""Reconnecting to RabbitMQ, without a broker: leaving during an attempt."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 class SlowConnection(BrokerConnection):
-    """One whose attempt to connect ends when it is told to."""
+    """A connection whose attempt to connect ends on request."""
 
     def __init__(self) -> None:
         super().__init__("amqp://localhost", "g/m")
@@ -30,19 +29,17 @@ class SlowConnection(BrokerConnection):
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def connect(self, timeout_ms: int = 10_000) -> None:
-        """Succeeds."""
         self.begun.set()
         self.go_on.wait(timeout_ms / 1000)
         self.calls.append("connected")
 
     def close(self, timeout_ms: int = 5_000) -> None:
-        """Is noted."""
         del timeout_ms
         self.calls.append("closed")
 
 
 async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
-    """Else it would stay, with nobody to close it, until the process ends."""
+    """Otherwise it would stay open until the process ends."""
 
     async def handle(_: Delivery) -> None: ...
 
@@ -63,6 +60,6 @@ async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
 
 
 async def release_shielded(group: ConsumerGroup) -> None:
-    """As at the end of a membership."""
+    """Releases as at the end of a membership."""
     with anyio.CancelScope(shield=True):
         await group._release_servers()

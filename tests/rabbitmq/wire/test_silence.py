@@ -1,4 +1,4 @@
-"""A RabbitMQ, or a proxy in front of it, that accepts connections and then answers nothing: whoever asks is told at its timeout."""
+"""Servers that accept connections and never answer: callers get an error at their timeout."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ TIMEOUT_MS, SOON_S = 1_000, 15.0
 
 @pytest.fixture
 def wire(amqp_url: str) -> Iterator[FaultProxy]:
-    """In front of RabbitMQ."""
+    """A proxy in front of RabbitMQ."""
     with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:
         yield proxy
 
@@ -36,7 +36,7 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 
 def test_silence_while_rabbitmq_is_asked(amqp_url: str, wire: FaultProxy) -> None:
-    """The next answer is waited for as long as the timeout says; a farewell not that long."""
+    """The next answer is awaited up to the timeout; that to a close less long."""
     started = time.monotonic()
     with pytest.raises(Unreachable, match="no answer in time"):
         ask_and_ask_in_vain(wire.through(amqp_url), wire)
@@ -44,7 +44,7 @@ def test_silence_while_rabbitmq_is_asked(amqp_url: str, wire: FaultProxy) -> Non
 
 
 def ask_and_ask_in_vain(url: str, wire: FaultProxy) -> None:
-    """The second time into a black hole."""
+    """Asks twice, the second time without an answer."""
     with connected(url, TIMEOUT_MS) as admin:
         assert not admin.exists("silence")
         wire.black_hole()
@@ -52,7 +52,7 @@ def ask_and_ask_in_vain(url: str, wire: FaultProxy) -> None:
 
 
 def test_silence_at_the_farewell(amqp_url: str, wire: FaultProxy) -> None:
-    """All has been said: that it is not answered is nobody's concern."""
+    """Everything was done before: an unanswered close is no error."""
     started = time.monotonic()
     with connected(wire.through(amqp_url), WAIT_S * 1_000) as admin:
         assert not admin.exists("silence")
@@ -62,7 +62,7 @@ def test_silence_at_the_farewell(amqp_url: str, wire: FaultProxy) -> None:
 
 @pytest.fixture(params=[(Admin, "require_exchange"), (BrokerConnection, "open_channel")], ids=["topic", "channel"])
 def falling_silent(request: pytest.FixtureRequest, wire: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
-    """From the first call of a method on: when a publisher looks at its topic, or opens its own channel."""
+    """Silent from the first call of a method on: when a publisher looks at its topic, or opens its own channel."""
     where, method = request.param
     original = getattr(where, method)
 
@@ -84,13 +84,13 @@ def test_silence_while_a_publisher_opens(amqp_url: str, falling_silent: FaultPro
 
 
 def test_silence_while_several_threads_publish(amqp_url: str, wire: FaultProxy, topic: Topic) -> None:
-    """They do not wait for one another's attempts, one after the other."""
-    told: list[CobalanceError] = []
+    """They do not wait for each other's attempts in turn."""
+    errors: list[CobalanceError] = []
 
     def publish() -> None:
         with pytest.raises(CobalanceError) as raised:
             publisher.publish("a", b"x")
-        told.append(raised.value)
+        errors.append(raised.value)
 
     with Publisher(wire.through(amqp_url), topic, timeout_ms=TIMEOUT_MS) as publisher:
         wire.reset()
@@ -102,4 +102,4 @@ def test_silence_while_several_threads_publish(amqp_url: str, wire: FaultProxy, 
         for thread in threads:
             thread.join(WAIT_S)
         assert time.monotonic() - started < SOON_S
-    assert len(told) == len(threads)
+    assert len(errors) == len(threads)

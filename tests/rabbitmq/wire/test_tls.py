@@ -1,4 +1,4 @@
-"""amqps:// is verified: by the authority that the URL names, and for the name that it says; nothing less is accepted."""
+"""amqps:// is verified: against the authority that the URL names, and for the host name; nothing less is accepted."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ SECRET = "s3cret-p4ssword"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop will do."""
     return "asyncio"
 
 
 def refusal(url: str) -> str:
-    """Why a URL is refused, once it has been made sure that nothing shows its password."""
+    """Why a URL is refused, after checking that nothing shows its password."""
     with pytest.raises((Unreachable, UsageError, NotRabbitMQ)) as caught:
         BrokerConnection(url, "group/member").connect()
     shown = "".join(traceback.format_exception(caught.value))
@@ -39,7 +38,7 @@ def refusal(url: str) -> str:
 
 @pytest.mark.anyio
 async def test_a_group_and_a_publisher_over_tls(secured_rabbitmq: Secured, redis_url: str) -> None:
-    """With the authority named in the URL, everything works as it does without TLS."""
+    """With the authority named in the URL, everything works as without TLS."""
     received, url = Received(), secured_rabbitmq.url()
     with a_topic(url) as topic:
         assert read_topic(url, topic.name).partitions == topic.partitions
@@ -60,7 +59,7 @@ def test_an_unknown_authority_is_refused(secured_rabbitmq: Secured) -> None:
 
 
 def test_a_certificate_for_another_name_is_refused(secured_rabbitmq: Secured) -> None:
-    """It was issued to localhost; by its number the same server is somebody else."""
+    """It was issued to localhost; by IP address, the same server does not match it."""
     assert "certificate is not trusted" in refusal(secured_rabbitmq.url(host="127.0.0.1", user=f"guest:{SECRET}"))
 
 
@@ -81,18 +80,18 @@ def test_another_name_can_be_expected(secured_rabbitmq: Secured) -> None:
     ],
 )
 def test_less_than_verification_is_refused(secured_rabbitmq: Secured, options: str, words: str) -> None:
-    """There is no easy way to trust everybody, pika's own included."""
+    """There is no easy way to trust everyone; pika's own is refused, too."""
     options = options.replace("AUTHORITY", str(secured_rabbitmq.files.authority))
     assert words in refusal(f"amqps://guest:{SECRET}@localhost:{secured_rabbitmq.port}/?{options}")
 
 
 def test_tls_options_need_tls(secured_rabbitmq: Secured) -> None:
-    """Or somebody would believe to be safe who is not."""
+    """Otherwise a user would wrongly believe to be protected."""
     assert "amqps://" in refusal(secured_rabbitmq.url(user=f"guest:{SECRET}").replace("amqps", "amqp"))
 
 
 class Lists(http.server.BaseHTTPRequestHandler):
-    """The least that a management API can say."""
+    """A minimal management API."""
 
     def do_GET(self) -> None:
         """There are no exchanges."""
@@ -101,12 +100,13 @@ class Lists(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"[]")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Does not log."""
 
 
 def test_the_management_api_is_verified_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its URL names an authority the same way; this is about TLS alone, so any web server will do. An amqps URL stands for one with
-    TLS, by the same authority.
+    """Its URL names an authority in the same way; an amqps URL implies TLS there, by the same authority.
+
+    This is about TLS alone, so any web server will do.
     """
     files, context = Certificates.make(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
@@ -130,7 +130,7 @@ def test_the_management_api_is_verified_too(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_without_a_management_url_every_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hosts of the AMQP URL, until one answers; when none does, all are named."""
+    """The hosts of the AMQP URL, until one answers; if none does, all are named."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as website:
         thread = threading.Thread(target=website.serve_forever)
         thread.start()
