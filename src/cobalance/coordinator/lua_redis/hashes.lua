@@ -1,4 +1,4 @@
--- Hashes and sets. Whatever Redis returns in no promised order comes out shuffled.
+-- Hashes. Whatever Redis returns in no promised order comes out shuffled.
 
 local values = require 'values'
 local keyspace = require 'keyspace'
@@ -20,27 +20,6 @@ local function put(entry, field, value)
   return is_new and 1 or 0
 end
 
--- Takes fields of a hash, or members of a set, away; an empty key is no key.
-local function take(key, kind, part, names, size)
-  local entry = keyspace.write(key, kind)
-  if not entry then return 0 end
-  local taken, map = 0, entry[part]
-  for i = 1, size do
-    if map[names[i]] ~= nil then
-      map[names[i]] = nil
-      taken = taken + 1
-    end
-  end
-  entry.size = entry.size - taken
-  if entry.size == 0 then keyspace.delete(key) end
-  return taken
-end
-
-local function size_of(key, kind)
-  local entry = keyspace.read(text(key), kind)
-  return entry and entry.size or 0
-end
-
 arity.HGET = 2
 function commands.HGET(key, field)
   local entry = keyspace.read(text(key), 'hash')
@@ -59,14 +38,6 @@ function commands.HSET(key, field, value, ...)
   return added
 end
 
-arity.HSETNX = 3
-function commands.HSETNX(key, field, value)
-  key, field, value = text(key), text(field), text(value)
-  local entry = keyspace.read(key, 'hash')
-  if entry and entry.fields[field] ~= nil then return 0 end
-  return put(hash_to_write(key), field, value)
-end
-
 arity.HMGET = -2
 function commands.HMGET(key, ...)
   local entry = keyspace.read(text(key), 'hash')
@@ -77,7 +48,20 @@ end
 
 arity.HDEL = -2
 function commands.HDEL(key, ...)
-  return take(text(key), 'hash', 'fields', values.texts(...))
+  key = text(key)
+  local names, size = values.texts(...)
+  local entry = keyspace.write(key, 'hash')
+  if not entry then return 0 end
+  local taken, fields = 0, entry.fields
+  for i = 1, size do
+    if fields[names[i]] ~= nil then
+      fields[names[i]] = nil
+      taken = taken + 1
+    end
+  end
+  entry.size = entry.size - taken
+  if entry.size == 0 then keyspace.delete(key) end -- an empty key is no key
+  return taken
 end
 
 arity.HEXISTS = 2
@@ -85,40 +69,6 @@ function commands.HEXISTS(key, field)
   local entry = keyspace.read(text(key), 'hash')
   return entry and entry.fields[text(field)] ~= nil and 1 or 0
 end
-
-arity.HLEN = 1
-function commands.HLEN(key)
-  return size_of(key, 'hash')
-end
-
-arity.HINCRBY = 3
-function commands.HINCRBY(key, field, by)
-  key, field, by = text(key), text(field), integer(by)
-  local entry = keyspace.read(key, 'hash')
-  local old = entry and entry.fields[field]
-  local sum = (old and integer(old, 'ERR hash value is not an integer') or 0) + by
-  local written = values.number_text(sum)
-  integer(written)
-  put(hash_to_write(key), field, written)
-  return sum
-end
-
-local function listing(key, with_names, with_values)
-  local entry = keyspace.read(text(key), 'hash')
-  if not entry then return {} end
-  local names, size = order.shuffled_keys(entry.fields)
-  local list = {}
-  for i = 1, size do
-    if with_names then list[#list + 1] = names[i] end
-    if with_values then list[#list + 1] = entry.fields[names[i]] end
-  end
-  return list
-end
-
-arity.HGETALL, arity.HKEYS, arity.HVALS = 1, 1, 1
-function commands.HGETALL(key) return listing(key, true, true) end
-function commands.HKEYS(key) return listing(key, true, false) end
-function commands.HVALS(key) return listing(key, false, true) end
 
 -- Fields are visited in the order of a number made of their names, and that number is the cursor: whatever is there all the
 -- time is visited, as in Redis. A page holds all fields of one number, so it may be longer than it should.
@@ -176,43 +126,6 @@ function commands.HSCAN(key, cursor, option, count)
     list[#list + 1] = entry.fields[name]
   end
   return { values.number_text(following), list }
-end
-
-arity.SADD = -2
-function commands.SADD(key, ...)
-  key = text(key)
-  local members, size = values.texts(...)
-  local entry = keyspace.write(key, 'set') or keyspace.create(key, { kind = 'set', members = {}, size = 0 })
-  local before, map = entry.size, entry.members
-  for i = 1, size do
-    if not map[members[i]] then
-      map[members[i]] = true
-      entry.size = entry.size + 1
-    end
-  end
-  return entry.size - before
-end
-
-arity.SREM = -2
-function commands.SREM(key, ...)
-  return take(text(key), 'set', 'members', values.texts(...))
-end
-
-arity.SISMEMBER = 2
-function commands.SISMEMBER(key, member)
-  local entry = keyspace.read(text(key), 'set')
-  return entry and entry.members[text(member)] and 1 or 0
-end
-
-arity.SCARD = 1
-function commands.SCARD(key)
-  return size_of(key, 'set')
-end
-
-arity.SMEMBERS = 1
-function commands.SMEMBERS(key)
-  local entry = keyspace.read(text(key), 'set')
-  return entry and (order.shuffled_keys(entry.members)) or {}
 end
 
 return hashes

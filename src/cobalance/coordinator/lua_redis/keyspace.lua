@@ -51,9 +51,7 @@ local function shallow(map)
 end
 
 local copy_parts = {
-  string = function() end,
   hash = function(twin) twin.fields = shallow(twin.fields) end,
-  set = function(twin) twin.members = shallow(twin.members) end,
   zset = function(twin) twin.sorted = sorted.copy(twin.sorted) end,
   stream = function(twin) twin.ms, twin.seq, twin.pairs = shallow(twin.ms), shallow(twin.seq), shallow(twin.pairs) end,
 }

@@ -119,9 +119,7 @@ local function flat_map(map)
 end
 
 local contents = {
-  string = function(entry) return { entry.text } end,
   hash = function(entry) return flat_map(entry.fields) end,
-  set = function(entry) return order.sorted_keys(entry.members) end,
   zset = function(entry) return sorted.forward(entry.sorted, 1, 1, 1 / 0, values.number_text) end,
   stream = function(entry)
     local list = { values.number_text(entry.last_ms) .. '-' .. values.number_text(entry.last_seq) }
@@ -147,19 +145,9 @@ end
 
 local loaders = {}
 
-function loaders.string(list)
-  return { text = list[1] }
-end
-
 function loaders.hash(list)
   local entry = { fields = {}, size = #list / 2 }
   for i = 1, #list, 2 do entry.fields[list[i]] = list[i + 1] end
-  return entry
-end
-
-function loaders.set(list)
-  local entry = { members = {}, size = #list }
-  for _, member in ipairs(list) do entry.members[member] = true end
   return entry
 end
 
@@ -192,6 +180,6 @@ function store.load(key, kind, expires_at_ms, list)
   keyspace.create(key, entry)
 end
 
-store.open, store.die_at, store.writes = sandbox.open, sandbox.die_at, sandbox.writes
+store.die_at, store.writes = sandbox.die_at, sandbox.writes
 
 return store

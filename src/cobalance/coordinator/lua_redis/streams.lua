@@ -1,4 +1,4 @@
--- Streams: append, trim from the front, read a range.
+-- Streams: append, with a trim from the front, and read a range.
 --
 -- An entry is spread over three lists, ms, seq and pairs, from index `first` to `last`; trimming moves `first`.
 
@@ -39,53 +39,32 @@ local function next_id(stream, id)
     if now_ms > stream.last_ms then return now_ms, 0 end
     return stream.last_ms, stream.last_seq + 1
   end
-  local open_ms = id:match('^(%d+)%-%*$')
-  if not open_ms then
-    local ms, seq = parse_id(id, 0)
-    if ms == 0 and seq == 0 then fail('ERR The ID specified in XADD must be greater than 0-0') end
-    return ms, seq
-  end
-  open_ms = tonumber(open_ms)
-  return open_ms, open_ms == stream.last_ms and stream.last_seq + 1 or 0
+  if id:find('*', 1, true) then keyspace.refuse('XADD: the id ' .. id .. ' is not supported') end
+  local ms, seq = parse_id(id, 0)
+  if ms == 0 and seq == 0 then fail('ERR The ID specified in XADD must be greater than 0-0') end
+  return ms, seq
 end
 
 local function trim(stream, limit, most)
-  local length = stream.last - stream.first + 1
-  local excess = math.max(length - limit, 0)
-  if most then
-    excess = math.min(excess, most)
-    excess = excess - excess % NODE
-  end
+  local excess = math.min(math.max(stream.last - stream.first + 1 - limit, 0), most)
+  excess = excess - excess % NODE
   for i = stream.first, stream.first + excess - 1 do
     stream.ms[i], stream.seq[i], stream.pairs[i] = nil, nil, nil
   end
   stream.first = stream.first + excess
-  return excess
 end
 
--- Reads LIMIT most at the given place, if that is there; how many entries an approximate trim may drop, and the next place.
-local function trim_limit(arguments, at, is_approximate)
-  if (arguments[at] or ''):upper() ~= 'LIMIT' then return 100 * NODE, at end
-  if not is_approximate then fail('ERR syntax error, LIMIT cannot be used without the special ~ option') end
-  local most = integer(arguments[at + 1] or fail('ERR syntax error'))
-  if most < 0 then fail('ERR The LIMIT argument must be >= 0.') end
-  return most > 0 and most or LAST_SEQ, at + 2
-end
-
--- Reads MAXLEN [= | ~] limit [LIMIT most] at the given place of the arguments; returns the limit, if any, how many entries may be
--- dropped where that is approximate, and the next place.
-local function trimming(command, arguments, at)
-  local word = arguments[at]:upper()
-  if word == 'MINID' or word == 'NOMKSTREAM' then
-    keyspace.refuse(command .. ': option ' .. word .. ' is not supported')
+-- Reads MAXLEN ~ limit LIMIT most, the only form of trimming there is; returns the limit, if any, how many entries may be dropped,
+-- and the next place of the arguments.
+local function trimming(arguments)
+  if not arguments[1]:find('^%u') then return nil, nil, 1 end
+  if arguments[1] ~= 'MAXLEN' or arguments[2] ~= '~' or arguments[4] ~= 'LIMIT' then
+    keyspace.refuse('XADD: nothing but MAXLEN ~ length LIMIT most is supported before the id, not ' .. arguments[1])
   end
-  if word ~= 'MAXLEN' then return nil, nil, at end
-  local sign = arguments[at + 1]
-  local has_sign = sign == '~' or sign == '='
-  local limit = integer(arguments[at + (has_sign and 2 or 1)] or fail('ERR syntax error'))
+  local limit, most = integer(arguments[3]), integer(arguments[5] or fail('ERR syntax error'))
   if limit < 0 then fail('ERR The MAXLEN argument must be >= 0.') end
-  local most, behind = trim_limit(arguments, at + (has_sign and 3 or 2), sign == '~')
-  return limit, sign == '~' and most or nil, behind
+  if most < 0 then fail('ERR The LIMIT argument must be >= 0.') end
+  return limit, most > 0 and most or LAST_SEQ, 6
 end
 
 local function new_stream()
@@ -96,7 +75,7 @@ arity.XADD = -4
 function commands.XADD(key, ...)
   key = text(key)
   local arguments, size = values.texts(...)
-  local limit, most, at = trimming('XADD', arguments, 1)
+  local limit, most, at = trimming(arguments)
   if size - at < 2 or (size - at) % 2 == 1 then values.wrong_arity() end
   local existing = keyspace.read(key, 'stream')
   local ms, seq = next_id(existing or new_stream(), arguments[at])
@@ -111,22 +90,6 @@ function commands.XADD(key, ...)
   stream.last_ms, stream.last_seq = ms, seq
   if limit then trim(stream, limit, most) end
   return id_text(ms, seq)
-end
-
-arity.XTRIM = -3
-function commands.XTRIM(key, ...)
-  key = text(key)
-  local arguments, size = values.texts(...)
-  local limit, most, at = trimming('XTRIM', arguments, 1)
-  if not limit or at <= size then fail('ERR syntax error') end
-  local stream = keyspace.write(key, 'stream')
-  return stream and trim(stream, limit, most) or 0
-end
-
-arity.XLEN = 1
-function commands.XLEN(key)
-  local stream = keyspace.read(text(key), 'stream')
-  return stream and stream.last - stream.first + 1 or 0
 end
 
 -- The index of the first entry not before an id; with `after`, of the first one behind it.

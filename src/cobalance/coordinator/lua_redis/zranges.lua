@@ -57,78 +57,51 @@ local function slice(set, low, high, reverse, offset, count, score_text)
   return sorted.forward(set, c1, i1, length, score_text)
 end
 
-local function slice_by_rank(set, start, stop, reverse, score_text)
+local function slice_by_rank(set, start, stop, score_text)
   if not set then return {} end
   local size = set.size
   if start < 0 then start = math.max(start + size, 0) end
   if stop < 0 then stop = stop + size end
   local length = math.min(stop, size - 1) - start + 1
   if length <= 0 then return {} end
-  if not reverse then
-    local c, i = sorted.at(set, start)
-    return sorted.forward(set, c, i, length, score_text)
-  end
-  local c, i = sorted.at(set, size - start)
-  return sorted.backward(set, c, i, length, score_text)
+  local c, i = sorted.at(set, start)
+  return sorted.forward(set, c, i, length, score_text)
 end
 
--- What follows a range: LIMIT offset count, WITHSCORES and, for ZRANGE itself, BYSCORE, BYLEX and REV.
+-- What follows a range: LIMIT offset count, and WITHSCORES.
 local function tail(allowed, ...)
   local words, size = values.texts(...)
   local options, at = { offset = 0, count = -1 }, 1
   while at <= size do
-    local word = words[at]:upper()
-    if word == 'LIMIT' and allowed.LIMIT and at + 2 <= size then
+    local word = words[at]
+    if not allowed[word] then
+      keyspace.refuse('a range: option ' .. word .. ' is not supported')
+    elseif word == 'LIMIT' and at + 2 <= size then
       options.offset, options.count = integer(words[at + 1]), integer(words[at + 2])
       at = at + 3
-    elseif word ~= 'LIMIT' and allowed[word] and (word == 'WITHSCORES' or not options[word]) then
-      options[word], at = true, at + 1
+    elseif word == 'WITHSCORES' then
+      options.score_text, at = values.number_text, at + 1
     else
       fail('ERR syntax error')
     end
   end
-  options.score_text = options.WITHSCORES and values.number_text or nil
   return options
 end
 
-local ZRANGE_WORDS = { BYSCORE = true, BYLEX = true, REV = true, LIMIT = true, WITHSCORES = true }
 local BY_SCORE_WORDS = { LIMIT = true, WITHSCORES = true }
 local BY_LEX_WORDS = { LIMIT = true }
 local BY_RANK_WORDS = { WITHSCORES = true }
-
-local function check_zrange(options)
-  if options.BYSCORE and options.BYLEX then fail('ERR syntax error') end
-  if options.count ~= -1 and not options.BYSCORE and not options.BYLEX then
-    fail('ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX')
-  end
-  if options.WITHSCORES and options.BYLEX then
-    fail('ERR syntax error, WITHSCORES not supported in combination with BYLEX')
-  end
-end
 
 local function by_bounds(key, make_bound, low, high, reverse, options)
   low, high = make_bound(low), make_bound(high)
   return slice(reading(key), low, high, reverse, options.offset, options.count, options.score_text)
 end
 
-local function by_rank(key, start, stop, reverse, options)
-  start, stop = integer(start), integer(stop)
-  return slice_by_rank(reading(key), start, stop, reverse, options.score_text)
-end
-
 arity.ZRANGE = -3
 function commands.ZRANGE(key, start, stop, ...)
-  if select('#', ...) == 0 then return by_rank(key, start, stop, false, {}) end
-  local options = tail(ZRANGE_WORDS, ...)
-  check_zrange(options)
-  if not options.BYSCORE and not options.BYLEX then return by_rank(key, start, stop, options.REV, options) end
-  if options.REV then start, stop = stop, start end
-  return by_bounds(key, options.BYLEX and lex_bound or score_bound, start, stop, options.REV, options)
-end
-
-arity.ZREVRANGE = -3
-function commands.ZREVRANGE(key, start, stop, ...)
-  return by_rank(key, start, stop, true, tail(BY_RANK_WORDS, ...))
+  local score_text = select('#', ...) > 0 and tail(BY_RANK_WORDS, ...).score_text or nil
+  start, stop = integer(start), integer(stop)
+  return slice_by_rank(reading(key), start, stop, score_text)
 end
 
 arity.ZRANGEBYSCORE = -3
@@ -168,25 +141,10 @@ function commands.ZLEXCOUNT(key, low, high)
   return count(key, lex_bound(low), lex_bound(high))
 end
 
-local function remove(key, low, high)
-  key = text(key)
-  return zsets.remove_all(key, slice(reading(key), low, high, false, 0, -1))
-end
-
-arity.ZREMRANGEBYSCORE = 3
-function commands.ZREMRANGEBYSCORE(key, low, high)
-  return remove(key, score_bound(low), score_bound(high))
-end
-
 arity.ZREMRANGEBYLEX = 3
 function commands.ZREMRANGEBYLEX(key, low, high)
-  return remove(key, lex_bound(low), lex_bound(high))
-end
-
-arity.ZREMRANGEBYRANK = 3
-function commands.ZREMRANGEBYRANK(key, start, stop)
-  key, start, stop = text(key), integer(start), integer(stop)
-  return zsets.remove_all(key, slice_by_rank(reading(key), start, stop, false))
+  key, low, high = text(key), lex_bound(low), lex_bound(high)
+  return zsets.remove_all(key, slice(reading(key), low, high, false, 0, -1))
 end
 
 return zranges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 from importlib.resources import files
@@ -39,7 +38,6 @@ class LuaEngine:
         )
         self._runtime.execute(_MORE_TRACES)
         self.store: Any = self._load_store()
-        self.store[b"open"](_sha1hex)
 
     def table(self, values: list[Any]) -> Any:
         """A Lua table of a list that may hold lists."""
@@ -51,10 +49,6 @@ class LuaEngine:
         for name in _MODULES:
             preload(name.encode(), (folder / f"{name}.lua").read_bytes())
         return self._runtime.eval(b"(require 'store')")
-
-
-def _sha1hex(text: bytes) -> bytes:
-    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def _find(name: str | None) -> tuple[str, Any]:
