@@ -13,7 +13,7 @@ from tests.cli_process import cobalance
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
 
-from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
+from cobalance.rabbitmq import Delivery, Topic, grow_topic, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
 
@@ -109,6 +109,27 @@ async def test_a_replayed_message_goes_to_nobody_but_its_own_queue(here: Place, 
         replay_dead_letters(here.amqp_url, topic.name)
         assert it.queue_declare(other, passive=True).method.message_count == 0
     assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
+
+
+async def test_a_message_of_a_topic_that_has_grown_is_replayed_to_where_it_is_consumed(
+    here: Place, topic: Topic
+) -> None:
+    """Its own queue is drained, and nobody consumes it any more, or it is pruned."""
+    await given_up(here, topic)
+    grown = grow_topic(here.amqp_url, topic.name, 3)
+    replay_dead_letters(here.amqp_url, topic.name)
+    assert ready_messages(here.amqp_url, [*topic.queue_names, *grown.queue_names]) == {
+        **dict.fromkeys([*topic.queue_names, *grown.queue_names], 0),
+        grown.queue_names[1]: 1,
+    }
+    seen: list[Delivery] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+
+    async with here.member(topic, handle):
+        await until(lambda: seen)
+    assert (seen[0].queue, seen[0].routing_key) == (grown.queue_names[1], topic.routing_key(1))
 
 
 async def test_what_cannot_be_sent_back_stays_a_dead_letter(here: Place, topic: Topic) -> None:

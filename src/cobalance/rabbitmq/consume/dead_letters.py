@@ -6,8 +6,10 @@ both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import attrs
@@ -16,8 +18,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
+from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics.broker import newest_layout
 from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
@@ -130,13 +134,17 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
     """Sends dead letters, all or those with the given ids, back to their partition queues, behind what is there.
 
     They go to no other queue. Headers are kept, except those about their death; the original exchange and routing key
-    become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read.
+    become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read. In a topic that has grown since, they
+    go to the partition of the same number, since nobody consumes the queue they came from; the other messages of their
+    keys may be in another partition.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
         PublishFailed: one could not be sent back; it and those behind it are still dead letters.
     """
-    return _settle(url, topic, message_ids, _send_back)
+    with connected(url) as admin:
+        newest = Topic(topic, 1, layout=newest_layout(admin, topic))
+    return _settle(url, topic, message_ids, partial(_send_back, newest))
 
 
 def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
@@ -194,7 +202,9 @@ def _letters(
         yield method.delivery_tag, DeadLetter.read(properties, len(body)), properties, body
 
 
-def _send_back(channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> None:
+def _send_back(
+    newest: Topic, channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
+) -> None:
     if letter.queue is None:
         raise UsageError(
             f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
@@ -202,7 +212,13 @@ def _send_back(channel: BlockingChannel, letter: DeadLetter, properties: BasicPr
     again = _without(properties, NOT_THE_MESSAGES)
     if letter.routing_key is not None and letter.exchange is not None:
         again.headers = {**(again.headers or {}), EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
-    publish(channel, "", letter.queue, again, body)
+    publish(channel, "", _home(letter.queue, newest), again, body)
+
+
+def _home(queue: str, newest: Topic) -> str:
+    """The queue itself, or that of the same number in the layout that is consumed; the older ones have fewer."""
+    older = re.fullmatch(rf"{re.escape(newest.name)}(\.v\d+)?-(\d+)", queue)
+    return f"{newest.prefix}-{older[2]}" if older else queue
 
 
 def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:
