@@ -31,6 +31,7 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
+from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.topics.broker import check_topic
 
 
@@ -66,6 +67,28 @@ def test_creating_twice_is_harmless(topic: Topic, amqp_url: str) -> None:
 def test_a_topic_reads_back_as_it_was_made(topic: Topic, amqp_url: str) -> None:
     """Without the management API, including its arguments."""
     assert read_topic(amqp_url, topic.name) == topic
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("length", [60, 190])
+def test_a_topic_with_a_long_name_reads_back(kind: Any, length: int, amqp_url: str) -> None:
+    """RabbitMQ tells the first argument that differs in 255 bytes, the queue's name included: what no longer fits is what our topics have."""
+    made = create_topic(amqp_url, Topic(f"broker.{kind}.".ljust(length, "x"), 2, kind))
+    try:
+        assert read_topic(amqp_url, made.name) == made
+        assert streams_among(amqp_url, made.queue_names) == dict.fromkeys(made.queue_names, kind == "stream")
+    finally:
+        delete_topic(amqp_url, made.name)
+
+
+def test_an_argument_that_is_cut_off_is_not_guessed_wrong(amqp_url: str) -> None:
+    """The queue is none of a topic's: who names its arguments can consume it."""
+    name = "broker.cut.".ljust(200, "x")
+    with channel(amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": "elsewhere"})
+        with pytest.raises(QueueMismatch, match=r"255 bytes.*give Queue"):
+            learn_queue(amqp_url, name)
+        it.queue_delete(name)
 
 
 def test_a_key_reaches_its_queue_and_a_reject_the_dead_letters(topic: Topic, amqp_url: str) -> None:

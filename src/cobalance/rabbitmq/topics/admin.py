@@ -17,7 +17,14 @@ from pika.exchange_type import ExchangeType
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.wire.failures import channel_failure, connect_failure, difference, is_unavailable, loss_reason
+from cobalance.rabbitmq.wire.failures import (
+    channel_failure,
+    connect_failure,
+    cut_off,
+    difference,
+    is_unavailable,
+    loss_reason,
+)
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters, place
 from cobalance.rabbitmq.wire.pika_internals import PatientConnection
@@ -197,11 +204,14 @@ class Admin:
             refusal = self._refusal(queue)
             if refusal is None:
                 return queue
-            found = difference(refusal)
+            found = difference(refusal) or cut_off(refusal, queue)
             if found is None:
                 break
             queue = found.applied_to(queue)
-        raise QueueMismatch(f"The arguments of queue {name!r} at {self.place} could not be read.")
+        raise QueueMismatch(
+            f"The arguments of queue {name!r} at {self.place} could not be read: RabbitMQ tells them in replies of 255 bytes, which a long "
+            "name fills. In place of the name give Queue(name, {...}) with its arguments, or the Topic(...) as it was created."
+        )
 
     def partitions(self, topic: str) -> int:
         """Counts the queues named by this topic and a number.
@@ -263,9 +273,13 @@ class Admin:
 
     def kind(self, name: str) -> str:
         """The type of an existing queue: classic, quorum or stream. RabbitMQ compares it first, after durability."""
-        refusal = self._refusal(Queue(name, {"x-queue-type": "classic"}))
-        found = None if refusal is None else difference(refusal)
-        return str(found.current) if found is not None and found.argument == "x-queue-type" else "classic"
+        for kind in ("classic", "quorum"):
+            refusal = self._refusal(Queue(name, {"x-queue-type": kind})) or ""
+            if "'x-queue-type'" not in refusal:
+                return kind
+            if found := difference(refusal):
+                return str(found.current)
+        return "stream"
 
     def _refusal(self, queue: Queue) -> str | None:
         """RabbitMQ's own words for refusing the declaration; None if it is equivalent to the queue's."""

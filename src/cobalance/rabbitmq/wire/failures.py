@@ -151,6 +151,27 @@ def difference(text: str) -> Difference | None:
     return Difference(name, value if kind in {None, "longstr"} else int(value))
 
 
+def cut_off(text: str, asked: Queue) -> Difference | None:
+    """The same where RabbitMQ's reply, of which AMQP carries 255 bytes, ends before the value: the next that it may be in a queue of a topic's."""
+    found = re.search(r"inequivalent arg '([^']+)'", text)
+    name = found[1] if found else ""
+    values = _values_of_topics(asked.name).get(name, [])
+    tried = asked.arguments.get(name)
+    untried = values[values.index(tried) + 1 :] if tried in values else values
+    return Difference(name, untried[0]) if untried else None
+
+
+def _values_of_topics(queue: str) -> dict[str, list[Argument]]:
+    topic = re.sub(r"(\.v\d+)?-\d+$", "", queue)
+    return {
+        "x-queue-type": ["quorum", "stream"],
+        "x-single-active-consumer": [True],
+        "x-delivery-limit": [20],
+        "x-dead-letter-exchange": [""],
+        "x-dead-letter-routing-key": [f"{topic}.dead"],
+    }
+
+
 def channel_lost(queue: str, reason: str) -> ChannelLost:
     return ChannelLost(
         f"The channel that consumed queue {queue!r} is gone: {reason}. What was not acknowledged will be redelivered."
