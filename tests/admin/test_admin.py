@@ -239,6 +239,20 @@ async def test_a_halted_partition_is_resumed_by_the_name_it_is_shown_by(
     delete_topic(amqp_url, topic.name, force=True)
 
 
+@pytest.mark.parametrize("offsets", ["earliest", None, 3, [("films", 3)]], ids=str)
+def test_offsets_that_are_none_are_refused(admin: GroupAdmin, name: str, offsets: Any) -> None:
+    """A plan's steps, or a dictionary."""
+    with pytest.raises(UsageError, match="give what plan_offsets"):
+        admin.reset_offsets(name, offsets)
+
+
+@pytest.mark.parametrize("settings", [{}, {"session_timeout_ms": 9_000}, 0], ids=str)
+def test_a_group_is_not_created_with_what_are_no_settings(admin: GroupAdmin, name: str, settings: Any) -> None:
+    """An empty dictionary was taken for the defaults."""
+    with pytest.raises(UsageError, match="give a GroupSettings"):
+        admin.create(name, settings)
+
+
 async def test_offsets_are_planned_and_reset(admin: GroupAdmin, name: str, redis_url: str, amqp_url: str) -> None:
     """A plan changes nothing; without a stream there is none; a plain mapping does for what is no stream."""
     with new_stream(amqp_url, 10) as stream:

@@ -1,6 +1,7 @@
 """What ``reset-offsets`` would do: each of Kafka's flags, worked out for a real stream."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], followi
     """The next message to be read, brought within what the stream has; one below is committed."""
     (step,) = plan(Scenario(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
     assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
+
+
+@pytest.mark.parametrize(
+    "target", ["erliest", "2020-01-01", None, True, 1.5, ["earliest"], datetime.fromisoformat("2020-01-01")], ids=str
+)
+def test_a_target_that_is_none_is_refused(stream: Stream, amqp_url: str, target: Any) -> None:
+    """A misspelt one led to the end of each stream, past all that was not processed yet."""
+    with pytest.raises(UsageError, match=r"^the target is .*: give "):
+        plan(target, [stream.name], {stream.name: COMMITTED}, amqp_url)
 
 
 def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: str) -> None:

@@ -17,7 +17,7 @@ from cobalance.coordinator.transport import Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal
-from cobalance.limits import check_names
+from cobalance.limits import check_kind, check_names
 from cobalance.names import validate_name
 from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.streams.reading_mark import forget
@@ -95,6 +95,7 @@ class GroupAdmin:
             GroupExists: it is there already.
             GroupActive: processes listen for it, so it is not new.
         """
+        check_kind("settings", settings, GroupSettings, optional=True)
         self._of(group).create(settings or GroupSettings())
 
     def delete(self, group: str, *, force: bool = False, on_waiting: Callable[[], object] = lambda: None) -> None:
@@ -211,7 +212,7 @@ class GroupAdmin:
 
         Raises:
             QueueMissing: there is no such stream.
-            UsageError: it is a queue, which keeps no offsets, or has no committed offset to go by.
+            UsageError: it is a queue, which keeps no offsets, or has no committed offset to go by; or the target is none.
         """
         committed = {row.name: row.committed for row in self._of(group).resources()}
         if streams is None and isinstance(target, Mapping):
@@ -240,7 +241,7 @@ class GroupAdmin:
         Raises:
             GroupActive: somebody is a member, or may be.
         """
-        wanted = dict(offsets) if isinstance(offsets, Mapping) else {step.stream: step.committed for step in offsets}
+        wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
         _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
 
@@ -272,6 +273,16 @@ class GroupAdmin:
                 raise QueueMissing(f"There is no stream {name!r}.")
             if not kinds[name]:
                 raise UsageError(f"{name!r} is a queue, which keeps no offsets: what was acknowledged is gone from it.")
+
+
+def _offsets_of(steps: object) -> dict[str, int]:
+    given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
+    found = [it for it in given if isinstance(it, Step)]
+    if len(found) < len(given):
+        raise UsageError(
+            "the offsets are neither a dictionary nor steps: give what plan_offsets() returns, or resource → offset"
+        )
+    return {it.stream: it.committed for it in found}
 
 
 def _spelt(text: str, known: Iterable[str]) -> Iterator[str]:

@@ -48,11 +48,23 @@ def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | N
     """A step for each stream.
 
     Raises:
-        UsageError: a stream has no committed offset to go by, or the target does not name it.
+        UsageError: the target is none, a stream has no committed offset to go by, or the target does not name it.
     """
+    _check(target)
     extents = read_extents(amqp_url, streams)
     wanted = _wanted(target, streams, committed, extents, amqp_url)
     return [Step(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
+
+
+def _check(target: object) -> None:
+    """What is misspelt must not lead anywhere: messages would be passed over."""
+    there_are = "give 'earliest', 'latest', an offset, a datetime, a Shift, or a dictionary of offsets"
+    if isinstance(target, bool) or not isinstance(target, str | int | datetime | Shift | Mapping):
+        raise UsageError(f"the target is an object of type {type(target).__name__}: {there_are}")
+    if isinstance(target, str) and target not in {"earliest", "latest"}:
+        raise UsageError(f"the target is {target!r}: {there_are}")
+    if isinstance(target, datetime) and target.tzinfo is None:
+        raise UsageError(f"the target is {target}, which has no time zone: give one, e.g. datetime.now(UTC)")
 
 
 def _wanted(
