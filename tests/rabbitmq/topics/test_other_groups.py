@@ -15,8 +15,8 @@ from tests.names import unique
 from cobalance import ConsumerGroup, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
-from cobalance.errors import UsageError
-from cobalance.rabbitmq import Delivery, create_topic, delete_topic, grow_topic
+from cobalance.errors import TopicMissing, UsageError
+from cobalance.rabbitmq import Delivery, create_topic, delete_topic, grow_topic, read_topic
 
 pytestmark = pytest.mark.anyio
 
@@ -177,6 +177,27 @@ def test_sets_follow_the_layout_and_keep_a_topic_from_being_grown(amqp_url: str)
             with pytest.raises(UsageError, match="cannot be grown"):
                 grow_topic(amqp_url, name, 5)
         delete_topic(amqp_url, own.name, force=True)
+
+
+def test_a_set_is_not_made_as_if_it_were_a_topic(amqp_url: str, topic: Topic) -> None:
+    """It would get nothing of what is published to the topic, without a word."""
+    own = topic.for_group("audit")
+    with pytest.raises(UsageError, match=r"create_topic\(url, .*, group='audit'\)"):
+        create_topic(amqp_url, own)
+    assert create_topic(amqp_url, topic, group="audit") == create_topic(amqp_url, own) == own
+    delete_topic(amqp_url, own.name, force=True)
+
+
+def test_a_topic_may_have_such_a_name_of_its_own(amqp_url: str) -> None:
+    """There is nothing that it could be a set of."""
+    mail = create_topic(amqp_url, Topic(unique("mail@shop"), 1))
+    delete_topic(amqp_url, mail.name)
+
+
+def test_who_has_no_set_is_told_how_to_make_one(amqp_url: str, topic: Topic) -> None:
+    """Creating a topic of that name would not do."""
+    with pytest.raises(TopicMissing, match=f"cobalance topic create {topic.name} --partitions N --group audit"):
+        read_topic(amqp_url, topic.for_group("audit").name)
 
 
 async def test_the_command_line_makes_a_set(amqp_url: str, topic: Topic) -> None:

@@ -17,6 +17,12 @@ MAX_PARTITIONS = 2_000
 QueueType = Literal["classic", "quorum", "stream"]
 
 
+def set_of(name: str) -> tuple[str, str] | None:
+    """The topic and the group of whose queue set this is the name, if it is one's: see :meth:`Topic.for_group`."""
+    topic, at, group = name.partition("@")
+    return (topic, group) if at and topic and group else None
+
+
 def _valid_name(_: object, __: object, value: str) -> None:
     validate_name("topic", value)
     if re.search(r"\.v\d+(\.\d+)?$", value):

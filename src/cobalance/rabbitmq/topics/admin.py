@@ -16,7 +16,7 @@ from pika.exchange_type import ExchangeType
 
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.wire.failures import (
     channel_failure,
     connect_failure,
@@ -247,7 +247,7 @@ class Admin:
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 404:
                 raise TopicMissing(
-                    f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {name} --partitions N"
+                    f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {_create(name)}"
                 ) from None
             raise _failure(error, name) from None
         channel.close()
@@ -298,6 +298,11 @@ class Admin:
         return channel.queue_declare(
             queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
         )
+
+
+def _create(name: str) -> str:
+    topic, group = set_of(name) or (name, "")
+    return f"{topic} --partitions N" + (f" --group {group}" if group else "")
 
 
 def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:

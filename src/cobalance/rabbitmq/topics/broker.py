@@ -9,9 +9,9 @@ from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import QueueType, Topic
+from cobalance.rabbitmq.model.topic import QueueType, Topic, set_of
 from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
-from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, sets_marker
+from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic, sets_marker
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
 """Marks an exchange as a topic, or as a layout of one. RabbitMQ keeps arguments that it does not know, and the
@@ -33,9 +33,16 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     """
     _check_kinds(url, topic)
     if group is None:
+        _refuse_set(url, topic)
         return _create_topic(url, topic)
     own = own_set(topic, group)
     return _create_set(url, _create_topic(url, topic), own)
+
+
+def _refuse_set(url: str, topic: Topic) -> None:
+    if set_of(topic.name):
+        with connected(url) as admin:
+            refuse_as_topic(admin, topic)
 
 
 def _check_kinds(url: object, topic: object) -> None:

@@ -6,7 +6,7 @@ were created.
 """
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.admin import Admin
 
 
@@ -22,6 +22,16 @@ def own_set(topic: Topic, group: str) -> Topic:
             f"Topic {topic.name!r} consists of streams, which any number of groups may read: leave group= out."
         )
     return topic.for_group(group)
+
+
+def refuse_as_topic(admin: Admin, own: Topic) -> None:
+    """Raises UsageError for a set that is not there yet: made as a topic, it would get nothing of what is published to its topic."""
+    topic, group = set_of(own.name) or ("", "")
+    if group and not admin.has_exchange(sets_marker(own.name)) and admin.has_exchange(f"{topic}.v1"):
+        raise UsageError(
+            f"{own.name!r} is what group {group!r} has of topic {topic!r}, which is made with create_topic(url, Topic({topic!r}, ...), "
+            f"group={group!r}) or cobalance topic create {topic} --partitions N --group {group}."
+        )
 
 
 def mark_sets(admin: Admin, topic: Topic, own: Topic) -> None:
