@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.consumers import bodies_in, channel, new_topic
+from tests.names import unique
 
+from cobalance import GroupAdmin
 from cobalance.rabbitmq import Topic
 
 CONSUMER = """
@@ -110,6 +112,25 @@ with BlockingGroup("g", ["r"], redis_url="memory://exit", settings=settings, {ca
     print("went on", type(group.failed).__name__, flush=True)
 """
 
+LOOPS_LAST = """
+import asyncio, sys
+from cobalance import ConsumerGroup, GroupSettings
+
+async def leave():
+    sys.exit(7)
+
+async def handle(delivery):
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(leave())
+
+async def be_member(topic, amqp_url, redis_url, name):
+    settings = GroupSettings(session_timeout_ms=60_000, revocation_timeout_ms=60_000)
+    async with ConsumerGroup(name, topic, handle, amqp_url=amqp_url, redis_url=redis_url, settings=settings):
+        await asyncio.sleep(30)
+
+asyncio.run(be_member(*sys.argv[1:]))
+"""
+
 EXITS = {"sys.exit(7)": 7, "raise KeyboardInterrupt": 130}
 CASES = list(product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"], EXITS))
 
@@ -173,3 +194,15 @@ def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: P
     assert "_Exit" not in ended.stderr  # what held it
     assert "ContainedExit" not in ended.stderr
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
+
+
+def test_a_task_of_a_handlers_may_end_the_process(topic: Topic, amqp_url: str, redis_url: str, tmp_path: Path) -> None:
+    """The exception ends the event loop again when that cancels the handler, so that nobody is left to wait for the end of the membership."""
+    name = unique("exit")
+    with channel(amqp_url) as it:
+        it.basic_publish("", topic.queue_names[0], b"1")
+    with GroupAdmin(redis_url) as admin:
+        admin.create(name)
+        ended = end_of(tmp_path, LOOPS_LAST, topic.name, amqp_url, redis_url, name)
+        assert ended.returncode == 7, ended.stderr
+        assert admin.describe(name).members == ()

@@ -5,6 +5,7 @@ None of them is the user's, so a handler that blocks the event loop for many ses
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import queue
@@ -12,6 +13,7 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from contextlib import suppress
 from functools import singledispatchmethod
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
     from cobalance.settings import GroupSettings, MemberSettings
 
 log = logging.getLogger("cobalance")
+
+LAST_S = 1.0
+"""How long a program that ends waits for members that are leaving."""
+
+_leaving: weakref.WeakSet[Engine] = weakref.WeakSet()
+"""Those that were told to, and go on if the event loop that would wait for them ends."""
 
 
 class Work(Protocol):
@@ -153,6 +161,8 @@ class Engine:
 
     def post(self, event: ev.Event) -> None:
         """Hands the session an event, from any thread."""
+        if isinstance(event, ev.StopAsked):
+            _leaving.add(self)
         self._events.put(event)
 
     def confirm(self, then: Callable[[], None]) -> None:
@@ -172,6 +182,11 @@ class Engine:
     def wait_left(self, timeout: float | None = None) -> bool:
         """Waits until the session is over; False when the time (s) is up first."""
         return self._over.wait(timeout)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a thread that ends the session; not so in a fork of the process."""
+        return self._threads[0].is_alive()
 
     # -- the session's thread ----------------------------------------------------------------------------------------
 
@@ -361,3 +376,12 @@ class Engine:
             return
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))
+
+
+@atexit.register
+def _let_leave() -> None:
+    """``sys.exit()`` in a task of a handler's ends the event loop a second time while it cancels what is left, that which leaves included."""
+    give_up_at = time.monotonic() + LAST_S
+    for engine in list(_leaving):
+        if engine.runs:
+            engine.wait_left(max(0, give_up_at - time.monotonic()))
