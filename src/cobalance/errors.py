@@ -56,7 +56,7 @@ Outcome = Literal["not_executed", "unknown"]
 
 
 class CobalanceError(Exception):
-    """The root of all our errors. Secrets in the message are blotted out here, whoever wrote it."""
+    """The root of all errors raised by this library. Secrets are redacted from the message here, whatever raised it."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(message))

@@ -1,4 +1,4 @@
-"""Every timeout and limit, with its default, its unit and its reason. Durations are whole milliseconds."""
+"""All timeouts and limits, with defaults, units and reasons. Durations are whole milliseconds."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ HOUR_MS, TEN_YEARS_MS = 3_600_000, 315_360_000_000
 
 
 def between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
-    """A validator of whole numbers."""
+    """Returns a validator for integers in a range."""
 
     def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if type(value) is not int or not low <= value <= high:  # a bool is no number here
+        if type(value) is not int or not low <= value <= high:  # bool is a subclass of int
             raise InvalidSettings(f"{attribute.name} is {value!r}: give a whole number from {low} to {high}")
 
     return check
 
 
 def number_between(low: float, high: float) -> Callable[[object, attrs.Attribute[float], float], None]:
-    """A validator of numbers that need not be whole."""
+    """Returns a validator for integers and floats in a range."""
 
     def check(_: object, attribute: attrs.Attribute[float], value: float) -> None:
         if not is_number(value, low, high):
@@ -38,7 +38,7 @@ def number_between(low: float, high: float) -> Callable[[object, attrs.Attribute
 
 
 def flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
-    """A validator of what is so or not."""
+    """Validates a bool."""
     if not isinstance(value, bool):
         raise InvalidSettings(f"{attribute.name} is {value!r}: give True or False")
 
@@ -57,45 +57,55 @@ def _never_or_long(_: object, attribute: attrs.Attribute[int], value: int) -> No
 
 @attrs.frozen(kw_only=True)
 class GroupSettings:
-    """What all members of a group share. The first join stores them; ``cobalance group configure`` changes them.
+    """Settings shared by all members of a group. The first join stores them; ``cobalance group configure`` changes
+    them.
 
     Raises:
-        InvalidSettings: a value is out of range, or two of them contradict each other; the message names them.
+        InvalidSettings: a value is out of range or contradicts another one; the message names them.
     """
 
     mode: Mode = attrs.field(default="cooperative")
-    """``cooperative`` moves only surplus; ``eager`` stops everything at every change (the baseline of comparisons)."""
+    """``cooperative`` moves only the surplus; ``eager`` stops all work at every change, as a baseline for comparisons.
+    """
 
     session_timeout_ms: int = attrs.field(default=5_000, validator=between(200, 3_600_000))
-    """A member silent for this long has crashed. Shorter heals faster, and mistakes a pause for a crash sooner."""
+    """A member silent for this long is considered crashed. A shorter timeout recovers faster, but is more likely to
+    mistake a pause for a crash.
+    """
 
     heartbeat_interval_ms: int = attrs.field(default=1_000, validator=between(20, 1_200_000))
-    """How often a member renews its session. At most a third of it, so that two lost ones cost nothing."""
+    """How often a member renews its session. At most a third of the session timeout, so that two lost heartbeats cost
+    nothing.
+    """
 
     revocation_timeout_ms: int = attrs.field(default=30_000, validator=between(200, 86_400_000))
     """How long a holder may take to finish and commit before its resource is moved by force. Not below the session
-    timeout: a holder must have been told, or have expired, before anybody else may start."""
+    timeout: a holder must have been notified, or have expired, before the next one may start.
+    """
 
     rejoin_grace_ms: int = attrs.field(default=60_000, validator=between(0, 86_400_000))
-    """How long the resources of a member with an instance id are kept for its return. 0 switches this off."""
+    """How long the resources of a member with an instance id are kept for its return. 0 disables this."""
 
     gather_ms: int = attrs.field(default=500, validator=between(0, 600_000))
-    """Changes that follow a rebalance this closely are gathered into the next one, so that a burst of joins does not
-    pause the same resources again and again. The first change always acts at once."""
+    """Changes that follow a rebalance within this time are batched into the next one, so that a burst of joins does not
+    pause the same resources again and again. The first change always takes effect at once.
+    """
 
     moves_per_call: int = attrs.field(default=50, validator=between(1, 1_000))
-    """Most resources one script call may move, which bounds how long Redis is busy with us: 50 take 4 to 8 ms on two slow, busy cores,
-    and 100 took up to 13."""
+    """How many resources one script call may move at most, which bounds how long a call keeps Redis busy: 50 take 4 to
+    8 ms on two slow, busy cores, and 100 took up to 13.
+    """
 
     journal_length: int = attrs.field(default=100_000, validator=between(100, 100_000_000))
-    """About how many journal entries are kept."""
+    """Approximate number of journal entries that are kept."""
 
     idle_expiry_ms: int = attrs.field(default=0, validator=_never_or_long)
-    """How long Redis keeps a group that nobody is a member of, with its committed offsets and its journal: an hour at least; 0 keeps it
-    for good. That is the default, since an offset is all that a job which runs once a quarter leaves behind, and what an idle
-    group takes is small and does not grow; give a time where groups are made by the hundred, as by tests or one for each customer.
-    A group with members does not expire, be Redis down or its members cut off for as much as six days; nor for a week longer than
-    this where all of them died without a word."""
+    """How long Redis keeps a group without members, with its committed offsets and its journal: at least an hour; 0,
+    the default, keeps it forever. An offset may be all that a quarterly job leaves behind, and an idle group is small
+    and does not grow. Set a time where groups are created by the hundred, such as one per test or per customer. A group
+    with members does not expire, even if Redis is down or its members are cut off for up to six days. If all members
+    died without leaving, it is kept at most a week longer than this.
+    """
 
     @mode.validator
     def _known_mode(self, _: object, value: str) -> None:
@@ -117,12 +127,12 @@ class GroupSettings:
 
 
 def differences(here: GroupSettings, there: GroupSettings) -> dict[str, tuple[int | str, int | str]]:
-    """The settings in which two differ: name → both values."""
+    """The settings in which two groups differ, as name → both values."""
     pairs = {name: (getattr(here, name), getattr(there, name)) for name in STORED_NAMES}
     return {name: both for name, both in pairs.items() if both[0] != both[1]}
 
 
-# How the settings are called in the scripts, in the order `join` takes them.
+# Each setting's name in the scripts, in the order in which `join` takes them.
 STORED_NAMES: dict[str, str] = {
     "mode": "mode",
     "session_timeout_ms": "session_ms",
@@ -138,23 +148,27 @@ STORED_NAMES: dict[str, str] = {
 
 @attrs.frozen(kw_only=True)
 class MemberSettings:
-    """What one process chooses for itself."""
+    """Settings that each process chooses for itself."""
 
     capacity: int = attrs.field(default=1, validator=between(0, 1_000))
-    """Its share relative to the others'. 0 is a standby, which is given nothing."""
+    """Its share relative to other members. 0 makes it a standby, which is assigned nothing."""
 
     instance_id: str | None = attrs.field(default=None, validator=_name)
-    """A name that survives restarts (a StatefulSet pod's): what the process held is kept for the rejoin grace. Started again
-    on its machine after a ``kill -9``, it has that at once."""
+    """A name that survives restarts, such as a StatefulSet pod's: what the process held is kept for the rejoin grace
+    period. A process restarted on the same machine after a ``kill -9`` gets it back at once.
+    """
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
-    """A handler that runs longer is hung, which is a failure of its message; a work function or callback costs its resource (Kafka's
-    max.poll.interval.ms, but not the member)."""
+    """A handler that runs longer is considered hung, and its message fails; a hung work function or callback loses its
+    resource. Like Kafka's max.poll.interval.ms, but the member stays.
+    """
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))
-    """How long a graceful leave may take before what is left is given up; and how long a hung
-    handler's cleanup may, or ``on_lost`` (a second at least)."""
+    """How long a graceful leave may take before unfinished work is given up. Also limits the cleanup of a hung handler,
+    and ``on_lost`` (at least a second).
+    """
 
     guarded_outage_ms: int = attrs.field(default=3_600_000, validator=between(0, 86_400_000))
-    """How long a member cut off from Redis goes on with resources whose broker is proven to admit one consumer only.
-    0 stops them with the others, at the end of its session."""
+    """How long a member cut off from Redis keeps working resources whose broker is proven to admit a single consumer. 0
+    stops them with the others when its session ends.
+    """
