@@ -1,1 +1,1 @@
-"""Threads and event loops: calls in threads, wake-ups between them, and what a fork does to both."""
+"""Threads and event loops: calls in threads, wake-ups between them, and forks."""

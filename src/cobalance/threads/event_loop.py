@@ -1,4 +1,4 @@
-"""The user's event loop, asyncio's or trio's, as other threads see it: how to get in, and whether it runs."""
+"""A uniform view of the user's event loop, asyncio's or trio's, for other threads."""
 
 from __future__ import annotations
 
@@ -18,60 +18,56 @@ State = Literal["running", "stopped", "closed"]
 
 
 class Event(Protocol):
-    """Of one loop."""
+    """An event that belongs to one loop."""
 
     def set(self) -> None:
-        """In the loop."""
+        """Call it in the loop."""
 
-    async def wait(self) -> object:
-        """Until it is set."""
+    async def wait(self) -> object: ...
 
 
 class EventLoop(Protocol):
-    """What is needed of one."""
+    """What this library needs of an event loop."""
 
     def run_soon(self, do: Callable[[], None]) -> None:
-        """Calls it in the loop; any thread. Raises RuntimeError when the loop is closed."""
+        """Calls a function in the loop, from any thread. Raises RuntimeError if the loop is closed."""
 
     def new_event(self) -> Event:
-        """The loop's own kind: anyio's costs a lookup each time."""
+        """Creates an event of the loop's own kind; anyio's costs a lookup each time."""
 
     def start_task(self, call: Call) -> object:
-        """Runs it in a task that belongs to nobody; to be kept until that has ended. In the loop."""
+        """Runs a call in a background task; call it in the loop. Keep the result until the task has ended."""
 
     def is_current(self) -> bool:
-        """Whether this is called in it; on an event loop."""
+        """Whether the caller runs in this loop; call it on an event loop."""
 
     def current_task(self) -> object:
-        """The task in which this is called."""
+        """The task that calls this."""
 
     def state(self) -> State:
-        """Whether it runs; any thread. A loop that its tasks block is running."""
+        """The loop's state; any thread. A loop blocked by a task counts as running."""
 
 
 class Asyncio:
-    """One of asyncio's."""
+    """An asyncio event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
     def run_soon(self, do: Callable[[], None]) -> None:
-        """Calls it in the loop."""
         self._loop.call_soon_threadsafe(do)
 
     def new_event(self) -> Event:
-        """For its tasks."""
         return asyncio.Event()
 
     def start_task(self, call: Call) -> object:
-        """Cancelled when the loop ends."""
+        """The task is cancelled when the loop ends."""
         return self._loop.create_task(call())
 
     def is_current(self) -> bool:
-        """Whether this is called in it."""
         try:
             return asyncio.get_running_loop() is self._loop
-        except RuntimeError:  # trio's
+        except RuntimeError:  # in trio
             return False
 
     def current_task(self) -> object:
@@ -79,14 +75,14 @@ class Asyncio:
         return asyncio.current_task()
 
     def state(self) -> State:
-        """Programs may stop it and let it go on."""
+        """Programs may stop a loop and resume it later."""
         if self._loop.is_closed():
             return "closed"
         return "running" if self._loop.is_running() else "stopped"
 
 
 class Trio:
-    """One run of trio's."""
+    """A run of trio."""
 
     def __init__(
         self, token: trio.lowlevel.TrioToken, new_event: Callable[[], Event], spawn: Callable[..., object]
@@ -94,27 +90,25 @@ class Trio:
         self._token, self.new_event, self._spawn = token, new_event, spawn
 
     def run_soon(self, do: Callable[[], None]) -> None:
-        """Calls it in the run."""
         self._token.run_sync_soon(do)
 
     def start_task(self, call: Call) -> object:
-        """Cancelled when the run ends. What it raises would end the run."""
+        """The task is cancelled when the run ends. An exception in it would end the run."""
         return self._spawn(call, context=copy_context())
 
     def is_current(self) -> bool:
-        """Whether this is called in it."""
         import trio
 
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
 
     def current_task(self) -> object:
-        """There always is one."""
+        """Trio always has one."""
         import trio
 
         return trio.lowlevel.current_task()
 
     def state(self) -> State:
-        """Trio tells only who calls something in it."""
+        """Trio reveals its state only when asked to run something."""
         try:
             self._token.run_sync_soon(_nothing, idempotent=True)
         except RuntimeError:  # RunFinishedError
@@ -123,7 +117,7 @@ class Trio:
 
 
 def running_event_loop() -> EventLoop:
-    """The one in which this is called."""
+    """The event loop of the caller."""
     if "trio" in sys.modules:
         import trio
 
@@ -133,14 +127,14 @@ def running_event_loop() -> EventLoop:
 
 
 class Attendance:
-    """Whether there is a loop to work what is held, or has been lately."""
+    """Watches whether the event loop works."""
 
     def __init__(self, loop: EventLoop, patience_ms: int) -> None:
         self._loop, self._patience_ms = loop, patience_ms
         self._stopped_at: int | None = None
 
     def missing(self, now: int) -> str | None:
-        """What has become of the loop, if it does not work."""
+        """Describes what is wrong with the loop, or None if it works or stopped only a moment ago."""
         state = self._loop.state()
         if state == "running":
             self._stopped_at = None
@@ -154,7 +148,7 @@ class Attendance:
 
     @property
     def over(self) -> bool:
-        """Nothing will ever run in it again."""
+        """Whether the loop is closed for good."""
         return self._loop.state() == "closed"
 
 

@@ -1,4 +1,4 @@
-"""Forks of a process: its memberships, their threads and connections stay with the parent."""
+"""Forked processes: memberships, with their threads and connections, stay with the parent."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from cobalance.errors import UsageError
 
 
 class Forkable:
-    """What belongs to the process that has entered it."""
+    """Base of objects that belong to the process that entered them."""
 
     name: str
     _process = 0
-    """In which it was entered."""
+    """The process id in which it was entered."""
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is a fork of the member's process."""
+        """Whether this process is a fork of the member's process."""
         return self._process not in {0, os.getpid()}
 
     def check_process(self) -> None:
-        """Raises UsageError in a fork: nobody would answer."""
+        """Raises UsageError in a fork, where nothing would answer."""
         if self.is_copy:
             raise UsageError(
                 f"group {self.name} was entered before the process was forked: make another one in each process"
@@ -29,8 +29,10 @@ class Forkable:
 
 
 def end_fork(error: BaseException | None) -> None:
-    """Ends a fork by what would end it anyway, but at once: its event loop shares with the parent's what wakes them, so that closing the
-    one would deafen the other, and using it hangs. So one that just goes on cannot. What the loop cancels is left to it.
+    """Ends a forked process at once, with the exit code that the error would have caused.
+
+    Its event loop shares the wake-up descriptors of the parent's: closing it would disable the parent's, and using it
+    hangs. So a fork cannot just continue. Cancellations are left to the loop.
     """
     error = error or UsageError(
         "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, and calls into it that end with whoever waits for them."""
+"""An event loop on its own thread, and calls into it that are cancelled when their caller is interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """For the length of a ``with``, which is given the way in. It keeps no process from ending, and one that is forgotten is left alone."""
+    """Runs an event loop for the duration of a ``with``, and returns its portal. The thread is a daemon, so it never
+    keeps a process alive.
+    """
 
     def __enter__(self) -> BlockingPortal:
         opened: Future[BlockingPortal] = Future()
@@ -32,7 +34,9 @@ class EventLoopThread:
 
     @contextmanager
     def ending(self, *, cancel: bool) -> Iterator[None]:
-        """Ends it after the block. Whoever is interrupted in there, as by a second Ctrl-C, waits for nothing any more."""
+        """Ends the loop after the block. An exception that interrupts the block, such as a second Ctrl-C, skips the
+        wait.
+        """
         try:
             yield
         except Exception:
@@ -41,7 +45,7 @@ class EventLoopThread:
         self._end(cancel=cancel)
 
     def _end(self, *, cancel: bool) -> None:
-        with suppress(RuntimeError):  # it has ended already
+        with suppress(RuntimeError):  # it has already ended
             self._portal.call(self._portal.stop, cancel)
         self._thread.join()
 
@@ -49,7 +53,7 @@ class EventLoopThread:
 def _run(opened: Future[BlockingPortal]) -> None:
     try:
         anyio.run(_serve, opened)
-    except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
+    except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
         if not opened.done():
             opened.set_exception(error)
 
@@ -61,36 +65,36 @@ async def _serve(opened: Future[BlockingPortal]) -> None:
 
 
 class _Call(Generic[T]):
-    """A call on the event loop, which can be stopped even before it is known that it has begun."""
+    """A call on the event loop, which can be cancelled even before it has begun."""
 
     def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
         self._function, self._args = function, args
         self._scope: anyio.CancelScope | None = None
 
     async def run(self) -> T:
-        """Calls it."""
         with anyio.CancelScope() as self._scope:
             return await self._function(*self._args)
-        raise InterruptedError  # which nobody hears
+        raise InterruptedError  # never seen: the caller is gone
 
     async def stop(self) -> None:
-        """Cancels it, unless it has ended."""
         if self._scope is not None:
             self._scope.cancel()
 
 
 def call_in(portal: BlockingPortal, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """What it returns. An exception that comes over the waiting thread, as from a signal handler, ends the call too."""
+    """Calls an async function in the loop and returns its result. If the waiting thread is interrupted, as by a signal
+    handler, the call is cancelled.
+    """
     pending = _Call(function, *args)
     try:
         return portal.call(pending.run)
     except BaseException:
-        with suppress(RuntimeError):  # There is no event loop any more.
+        with suppress(RuntimeError):  # the event loop is gone
             portal.start_task_soon(pending.stop)
         raise
 
 
 async def within(seconds: float | None, wait: Callable[..., Awaitable[T]], *args: str) -> T:
-    """What it returns; raises TimeoutError when that takes longer."""
+    """Awaits a call. Raises TimeoutError if it takes longer."""
     with anyio.fail_after(seconds):
         return await wait(*args)

@@ -1,4 +1,4 @@
-"""From the I/O thread to a task of the user's event loop, asyncio's or trio's: one crossing for a burst of messages."""
+"""Wakes tasks of the user's event loop (asyncio or trio) from other threads, once per burst of messages."""
 
 import asyncio
 from collections import deque
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Wakeup:
-    """An event that any thread may set and one task waits for. Create it inside the event loop."""
+    """An event that any thread may set and one task waits for. Create it in the event loop."""
 
     def __init__(self) -> None:
         self.loop = running_event_loop()
         self._event = self.loop.new_event()
 
     def notify(self) -> None:
-        """Wakes the task, or lets its next `wait` return at once. Any thread; harmless once the loop has gone."""
-        with suppress(RuntimeError):  # The loop was closed; trio's RunFinishedError is a RuntimeError too.
+        """Wakes the task, or makes its next `wait` return at once. Any thread; harmless if the loop is closed."""
+        with suppress(RuntimeError):  # closed; trio's RunFinishedError is a RuntimeError too
             self.loop.run_soon(self._set)
 
     async def wait(self) -> None:
-        """Returns after a `notify` that came since the last `wait` returned."""
+        """Returns after any `notify` since the last `wait` returned."""
         await self._event.wait()
         self._event = self.loop.new_event()
 
@@ -36,7 +36,7 @@ class Wakeup:
 
 
 class Crossing:
-    """For many futures that one event loop waits for: one crossing for all that end in a burst. Create it inside the event loop."""
+    """Lets one event loop wait for many futures, with one wake-up per burst. Create it in the event loop."""
 
     def __init__(self) -> None:
         self.loop = running_event_loop()
@@ -44,7 +44,7 @@ class Crossing:
         self._is_due = False
 
     async def result_of(self, future: Future[T]) -> T:
-        """What it returns, or raises, once it has ended."""
+        """Waits for the future and returns its result, or raises its exception."""
         if not future.done():
             event = self.loop.new_event()
             future.add_done_callback(lambda _: self._end(event))
@@ -55,17 +55,17 @@ class Crossing:
         self._ended.append(event)
         if not self._is_due:
             self._is_due = True
-            with suppress(RuntimeError):  # See above.
+            with suppress(RuntimeError):  # as in Wakeup.notify
                 self.loop.run_soon(self._set_all)
 
     def _set_all(self) -> None:
-        self._is_due = False  # First: what ends from here on either is found now or asks for another crossing.
+        self._is_due = False  # First: whatever ends from here on is either found below or schedules another wake-up.
         while self._ended:
             self._ended.popleft().set()
 
 
 async def end_of(future: Future[T]) -> None:
-    """Waits for a thread's future on either event loop. Being cancelled leaves the future's work running."""
+    """Waits for a thread's future on either event loop. Cancelling the wait leaves the future's work running."""
     if not future.done():
         wakeup = Wakeup()
         future.add_done_callback(lambda _: wakeup.notify())
@@ -73,8 +73,10 @@ async def end_of(future: Future[T]) -> None:
 
 
 async def insist(wait: Callable[[], Awaitable[object]], scope: CancelScope) -> None:
-    """Waits until the shielded scope that this is in is cancelled, if need be. Asyncio's own cancellations pass any shield, as when the loop ends;
-    to be called where it is known what comes of them.
+    """Waits to the end, or until the enclosing shielded scope is cancelled.
+
+    Asyncio's own cancellations, such as those at the end of the loop, ignore shields; they are swallowed here. Use it
+    only where the caller deals with the consequences.
     """
     while True:
         try:
@@ -89,6 +91,6 @@ async def insist(wait: Callable[[], Awaitable[object]], scope: CancelScope) -> N
 
 
 async def result_of(future: Future[T]) -> T:
-    """What it returns, or raises, once it has ended; see :func:`end_of`."""
+    """Waits for the future and returns its result, or raises its exception; see :func:`end_of`."""
     await end_of(future)
     return future.result()

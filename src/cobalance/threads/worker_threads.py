@@ -1,7 +1,7 @@
-"""Threads for the user's plain functions, and for our own calls that block. None of them keeps the process from ending, so they are
-daemons: anyio's are not on asyncio, and Python would wait for them.
+"""Threads for the user's plain functions, and for blocking calls of this library.
 
-A thread cannot be stopped, so whoever called a user's function waits until it has returned.
+They are daemons, so that none of them keeps the process alive; anyio's threads on asyncio are not, and Python would
+wait for them. A thread cannot be stopped, so the caller of a user's function waits until it has returned.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IDLE_S = 10.0
-"""As long as anyio's, in which programs may keep connections."""
+"""The same as anyio's; programs may keep connections in thread locals."""
 
 
 class WorkerThreads:
-    """Those of one group."""
+    """The worker threads of one group."""
 
     def __init__(self) -> None:
         self._daemons = Daemons()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Calls it in a thread, with the caller's context variables. When this is cancelled, the function is left alone with what
-        it does.
+        """Calls a function in a thread, with the caller's context variables. If the wait is cancelled, the function
+        runs on by itself.
         """
         await anyio.lowlevel.checkpoint()
         context = copy_context()
@@ -48,7 +48,9 @@ class WorkerThreads:
     async def run_to_end(
         self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[CancelScope]]
     ) -> T:
-        """The same, but a cancellation that finds it running waits until it has returned, for as long as `patience` shields that."""
+        """Like :meth:`run`, but a cancellation waits until the running function has returned, for as long as the scope
+        of `patience` shields the wait.
+        """
         call: Future[T] = Future()
 
         def attempt() -> None:
@@ -57,14 +59,16 @@ class WorkerThreads:
         try:
             await self.run(attempt)
         finally:
-            if not call.cancel() and not call.done():  # else it never began, or has returned
+            if not call.cancel() and not call.done():  # otherwise it never began, or has returned
                 with patience() as scope:
                     await insist(lambda: end_of(call), scope)
         return call.result()
 
 
 async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
-    """What `make` returns, called in a thread of its own. If nobody waits for it any more by then, it is undone."""
+    """Returns the result of `make`, called in a new thread. If the caller is gone by then, the result is passed to
+    `undo`.
+    """
     made: Future[T] = Future()
 
     def run() -> None:
@@ -80,13 +84,13 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
 
 
 class Daemons:
-    """Threads that serve one call after another, the last one that became idle first, and end after a while without."""
+    """Reusable threads. The most recently idle one is used first, and a thread ends after a while without work."""
 
     def __init__(self) -> None:
         self._idle: dict[SimpleQueue[Callable[[], Callable[[], None]]], None] = {}
 
     def start(self, function: Callable[[], T]) -> Future[T]:
-        """Calls it now."""
+        """Calls a function in a thread, and returns its future."""
         call: Future[T] = Future()
         try:
             jobs, _ = self._idle.popitem()
@@ -102,25 +106,25 @@ class Daemons:
                 tell = jobs.get(timeout=IDLE_S)()
             except Empty:
                 if self._idle.pop(jobs, jobs) is None:
-                    return  # else it is just being given one
+                    return  # otherwise it is just being given a call
             else:
-                self._idle[jobs] = None  # first, so that the next call finds it
+                self._idle[jobs] = None  # before the result is set, so that the next call finds this thread
                 tell()
 
 
 def _carry_out(call: Future[T], function: Callable[[], T]) -> Callable[[], None]:
-    """Calls it unless that was cancelled; returns what tells the result to whoever waits."""
+    """Calls the function unless the future was cancelled. Returns a function that sets the future's result."""
     if not call.set_running_or_notify_cancel():
         return lambda: None
     try:
         result = function()
-    except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
+    except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
         return partial(call.set_exception, error)
     return partial(call.set_result, result)
 
 
 def _leave_event_loop() -> None:
-    """The thread has none, so that it may run one of its own."""
+    """Clears sniffio's context, so that the function may run an event loop of its own in the thread."""
     if "sniffio" in sys.modules:
         import sniffio
 
