@@ -1,7 +1,7 @@
 """Finds a Redis and a RabbitMQ, or starts private ones, for the demo, the bench and the tests.
 
-In this order: `COBALANCE_REDIS_URL` and `COBALANCE_AMQP_URL`; the machine's `redis-server` and `rabbitmq-server`, run
-privately; containers; and, as root on Debian or Ubuntu, packages installed for the purpose.
+Tried in this order: `COBALANCE_REDIS_URL` and `COBALANCE_AMQP_URL`; the machine's own `redis-server` and
+`rabbitmq-server`, run privately; containers; and, as root on Debian or Ubuntu, packages installed for the purpose.
 """
 
 from cobalance.servers.choose import (

@@ -17,7 +17,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code: the command's own, 1 without servers, 130 after Ctrl-C."""
+    """Runs the command line and returns the exit code: the command's own, 1 without servers, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m cobalance.servers", description=__doc__.splitlines()[0])
     parser.add_argument("--management", action="store_true", help="with RabbitMQ's management API")
     parser.add_argument("command", nargs="*", help="the command to run; none: keep the servers until Ctrl-C")
@@ -39,7 +39,7 @@ def _run(command: list[str], servers: Servers) -> int:
             try:
                 code = process.wait()
             except KeyboardInterrupt:
-                continue  # A Ctrl-C reaches the command as well; it decides when to end, and the servers last as long.
+                continue  # Ctrl-C reaches the command too: it decides when to end, and the servers outlive it.
             except SystemExit:
                 process.terminate()
             else:

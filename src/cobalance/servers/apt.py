@@ -1,4 +1,4 @@
-"""Installs servers from Debian's or Ubuntu's own packages, without letting them start as services."""
+"""Installs servers from Debian's or Ubuntu's packages, without starting them as services."""
 
 import contextlib
 import fcntl
@@ -12,31 +12,31 @@ from pathlib import Path
 from cobalance.servers.unavailable import ServerUnavailable
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-"""Debian asks this program before a package starts its service; exit code 101 forbids it."""
+"""Debian runs this program before a package starts its service; exit code 101 forbids the start."""
 
 OUR_POLICY = "#!/bin/sh\n# cobalance installs servers for its own use, not as services\nexit 101\n"
 
 LOCK = Path("/run/lock/cobalance-apt.lock")
 
 LOCK_TIMEOUT_S = 300
-"""Another package manager may be at work, on a machine that has just booted for instance."""
+"""Another package manager may be running, for instance on a machine that has just booted."""
 
 
 def can_install() -> bool:
-    """Whether this is a Debian or Ubuntu, and we may install packages on it."""
+    """Whether this is Debian or Ubuntu, and this process may install packages."""
     return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 @contextlib.contextmanager
 def only_installer() -> Iterator[None]:
-    """Wait until no other process of ours is installing; look again afterwards, it may have done the work."""
+    """Waits until no other process of this library is installing. Look again afterwards: it may have done it."""
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install the packages; their services do not start, now or later in this session."""
+    """Installs the packages; their services do not start, now or later in this session."""
     print(f"cobalance: installing {' and '.join(packages)} with apt-get", file=sys.stderr, flush=True)  # noqa: T201
     with services_forbidden():
         _apt_get("update")
@@ -61,8 +61,8 @@ def _apt_get(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def services_forbidden() -> Iterator[None]:
-    """Keep packages from starting services. A policy the machine already has is its owner's, and stays in force."""
-    ours = not POLICY.exists() or POLICY.read_text() == OUR_POLICY  # The latter was left behind by a killed installer.
+    """Keeps packages from starting services. A policy that the machine already has stays in force."""
+    ours = not POLICY.exists() or POLICY.read_text() == OUR_POLICY  # or one left behind by a killed installer
     if ours:
         POLICY.write_text(OUR_POLICY)
         POLICY.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Which server is taken: the one the environment names, the machine's own program, a container, or a fresh package."""
+"""Chooses a server: the one the environment names, the machine's own program, a container, or a new package."""
 
 import os
 import sys
@@ -23,58 +23,54 @@ Program = TypeVar("Program")
 
 @attrs.frozen
 class Servers:
-    """A Redis and a RabbitMQ that answer."""
+    """The addresses of a running Redis and a running RabbitMQ."""
 
     redis_url: str = attrs.field(repr=False)
-    """May hold a password, and so is not in the repr."""
+    """May hold a password, so it is not in the repr."""
     amqp_url: str = attrs.field(repr=False)
-    """May hold a password, and so is not in the repr."""
+    """May hold a password, so it is not in the repr."""
     management_url: str | None = attrs.field(repr=False)
-    """RabbitMQ's management API, None when it was not asked for or not named."""
+    """RabbitMQ's management API; None if it was neither requested nor named."""
     redis_origin: str
-    """How the Redis was found: environment, local, docker or apt."""
+    """environment, local, docker or apt."""
     rabbitmq_origin: str
-    """How the RabbitMQ was found: environment, local, docker or apt."""
+    """environment, local, docker or apt."""
 
     def environment(self) -> dict[str, str]:
-        """The environment variables by which another process finds the same servers."""
+        """The environment variables that point another process to the same servers."""
         named = {REDIS_URL: self.redis_url, AMQP_URL: self.amqp_url, MANAGEMENT_URL: self.management_url}
         return {name: url for name, url in named.items() if url}
 
 
 @attrs.frozen
 class GivenServer:
-    """A server somebody else runs, named by an environment variable."""
+    """A server named by an environment variable, not started by us."""
 
     url: str = attrs.field(repr=False)
-    """Where it listens."""
     management_url: str | None = attrs.field(default=None, repr=False)
-    """A RabbitMQ's management API, when that was named, too."""
+    """RabbitMQ's management API, if it was named too."""
     origin: str = "environment"
-    """How it was found."""
 
     def close(self) -> None:
-        """Leave it alone: it is not ours to stop."""
+        """Does nothing: the server is not ours to stop."""
 
 
 OwnRedis: TypeAlias = PrivateRedis | docker.ContainerRedis
-"""A Redis that is ours to stop, freeze and empty."""
+"""A Redis of our own, which may be stopped, frozen and emptied."""
 
 OwnRabbitMQ: TypeAlias = PrivateRabbitMQ | docker.ContainerRabbitMQ
-"""A RabbitMQ that is ours to stop, freeze and empty."""
+"""A RabbitMQ of our own, which may be stopped, frozen and emptied."""
 
 RedisServer: TypeAlias = GivenServer | OwnRedis
-"""Any Redis that answers."""
 
 RabbitMQServer: TypeAlias = GivenServer | OwnRabbitMQ
-"""Any RabbitMQ that answers."""
 
 
 @contextmanager
 def running(*, management: bool = False) -> Iterator[Servers]:
-    """A Redis and a RabbitMQ for the time of the block; what was started for it is gone afterwards.
+    """A Redis and a RabbitMQ for the duration of the block. What was started for it is removed afterwards.
 
-    `management` asks a RabbitMQ that has to be started for its management API. Raises ServerUnavailable.
+    `management` requests the management API of a RabbitMQ that has to be started. Raises ServerUnavailable.
     """
     redis = redis_server()
     try:
@@ -102,7 +98,7 @@ def rabbitmq_server(*, management: bool = False) -> RabbitMQServer:
 
 
 def private_redis(options: Sequence[str] = ()) -> OwnRedis:
-    """A Redis of our own, to be stopped, frozen and emptied at will. `options` go on its command line."""
+    """Starts a private Redis, which may be stopped, frozen and emptied. `options` are added to its command line."""
     program, origin = _program(find_redis, "redis-server", variable=REDIS_URL)
     if program is None:
         return docker.ContainerRedis(options)
@@ -112,7 +108,7 @@ def private_redis(options: Sequence[str] = ()) -> OwnRedis:
 def private_rabbitmq(
     *, management: bool = False, plugins: Sequence[str] = (), settings: Mapping[str, str] | None = None
 ) -> OwnRabbitMQ:
-    """A RabbitMQ of our own, to be stopped, frozen and emptied at will. `settings` are lines for rabbitmq.conf."""
+    """Starts a private RabbitMQ, which may be stopped, frozen and emptied. `settings` are lines for rabbitmq.conf."""
     program, origin = _program(find_rabbitmq, "rabbitmq-server", variable=AMQP_URL)
     if program is None:
         return docker.ContainerRabbitMQ(management=management, plugins=plugins, settings=settings)
@@ -120,7 +116,7 @@ def private_rabbitmq(
 
 
 def _program(find: Callable[[], Program | None], package: str, *, variable: str) -> tuple[Program | None, str]:
-    """The program and how it was found; no program means Docker."""
+    """Returns the program and how it was found; None means Docker."""
     if (program := find()) is not None:
         return program, "local"
     if docker.engine_answers():

@@ -1,6 +1,6 @@
-"""A Redis and a RabbitMQ in containers, through testcontainers, where Docker runs but the machine has no binaries.
+"""Redis and RabbitMQ in containers, through testcontainers, for machines with Docker but without the binaries.
 
-Their ports are chosen here rather than by Docker, because Docker gives a restarted container other ones.
+Ports are chosen here rather than by Docker, which assigns new ones to a restarted container.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ RABBITMQ_IMAGE = "rabbitmq:4.1"
 
 ENGINE_TIMEOUT_S = 5
 START_TIMEOUT_S = 120.0
-"""The image is there by then: pulling it is not counted."""
+"""Excludes pulling the image."""
 
 STOP_TIMEOUT_S = 60
 
@@ -31,7 +31,7 @@ def engine_answers() -> bool:
     """Whether testcontainers is installed and a Docker engine answers."""
     if importlib.util.find_spec("testcontainers") is None or shutil.which("docker") is None:
         return False
-    # The command knows of every way to reach an engine (contexts, Docker Desktop) and leaves no socket open when it fails.
+    # The command knows every way to reach an engine (contexts, Docker Desktop) and leaves no socket open when it fails.
     asked = ["docker", "version", "--format", "{{.Server.Version}}"]
     try:
         return subprocess.run(asked, capture_output=True, timeout=ENGINE_TIMEOUT_S, check=False).returncode == 0
@@ -40,34 +40,33 @@ def engine_answers() -> bool:
 
 
 class ContainerServer:
-    """One server in a container; testcontainers' reaper removes it should this process be killed."""
+    """One server in a container. Testcontainers' reaper removes it if this process is killed."""
 
     origin = "docker"
-    """How it was found."""
 
     def __init__(self, name: str, make: Callable[[], "DockerContainer"], answers: Sequence[Callable[[], bool]]) -> None:
-        """Start what `make` returns and wait until everything in `answers` holds."""
+        """Starts what `make` returns and waits until every function in `answers` returns true."""
         self.name = name
-        """What error messages call the server."""
+        """The server's name in error messages."""
         self._make = make
         self._answers = answers
         self._container = make()
         self._run(self._container.start)
 
     def start(self) -> None:
-        """Start it again after `stop` or `kill`."""
+        """Starts it again after `stop` or `kill`."""
         self._run(self._engine_side.start)
 
     def stop(self) -> None:
-        """End it politely."""
+        """Stops it gracefully."""
         self._engine_side.stop(timeout=STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Ends it as a crash would."""
         self._engine_side.kill()
 
     def restart(self, *, empty: bool = False) -> None:
-        """Stop and start it, with its data or `empty`."""
+        """Restarts it, with its data or `empty`."""
         self.stop()
         if empty:
             self.close()
@@ -77,25 +76,25 @@ class ContainerServer:
             self.start()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing is answered, until `resume`."""
+        """Freezes it: connections stay open but get no answers, until `resume`."""
         self._engine_side.pause()
 
     def resume(self) -> None:
-        """Let a paused one go on."""
+        """Continues after `pause`."""
         self._engine_side.unpause()
 
     def close(self) -> None:
-        """End it and remove its container."""
+        """Stops it and removes its container."""
         self._container.stop()
 
     def wait_exit(self, timeout_s: float) -> bool:
-        """Whether the container has ended, looking after timeout_s."""
+        """Whether the container has ended after timeout_s."""
         time.sleep(timeout_s)
         self._engine_side.reload()
         return str(self._engine_side.status) == "exited"
 
     def log_tail(self) -> str:
-        """The last lines of the server's log, for an error message."""
+        """The last lines of the server's log, for error messages."""
         return str(self._engine_side.logs(tail=20).decode(errors="replace"))
 
     def __enter__(self) -> Self:
@@ -122,13 +121,12 @@ class ContainerRedis(ContainerServer):
     """Redis in a container."""
 
     def __init__(self, options: Sequence[str] = ()) -> None:
-        """Start it. `options` are further command line options of redis-server."""
+        """Starts it. `options` are further command line options of redis-server."""
         from testcontainers.core.container import DockerContainer
 
         port = free_port()
         self.url = f"redis://{HOST}:{port}/0"
-        """Where it listens."""
-        # To a container every client is a remote one; it is the published port that keeps strangers out.
+        # To a container every client is remote; the port is published on loopback only, which keeps others out.
         command = ["redis-server", "--protected-mode", "no", "--save", "", "--appendonly", "no", *options]
 
         def make() -> DockerContainer:
@@ -138,17 +136,17 @@ class ContainerRedis(ContainerServer):
         super().__init__("redis", make, [lambda: redis_answers(port)])
 
     def save(self) -> None:
-        """Write a snapshot, which a later start loads."""
+        """Writes a snapshot, which a later start loads."""
         self._engine_side.exec_run(["redis-cli", "save"])
 
     def stop(self, *, save: bool = False) -> None:
-        """End it politely, with all it has on disk if it is to `save`; otherwise what was not saved is lost."""
+        """Stops it gracefully, after a snapshot if `save`; otherwise unsaved data is lost."""
         if save:
             self._engine_side.exec_run(["redis-cli", "shutdown", "save"])
         super().stop()
 
     def restart(self, *, empty: bool = False) -> None:
-        """Stop and start it, with its data or `empty`."""
+        """Restarts it, with its data or `empty`."""
         if empty:
             super().restart(empty=True)
         else:
@@ -162,16 +160,15 @@ class ContainerRabbitMQ(ContainerServer):
     def __init__(
         self, *, management: bool = False, plugins: Sequence[str] = (), settings: Mapping[str, str] | None = None
     ) -> None:
-        """Start it. `settings` are lines for rabbitmq.conf; `management` enables that plugin."""
+        """Starts it. `settings` are lines for rabbitmq.conf; `management` enables that plugin."""
         from testcontainers.core.container import DockerContainer
 
         port, management_port = free_port(), free_port()
         self.url = f"amqp://guest:guest@{HOST}:{port}/%2F"
-        """Where clients connect."""
         self.management_url = f"http://guest:guest@{HOST}:{management_port}" if management else None
-        """Where the management API answers, or None when it is not enabled."""
+        """The management API's URL, or None if it is not enabled."""
         enabled = [*(["rabbitmq_management"] if management else []), *plugins]
-        # Docker's own network makes every client a remote one, which the guest user must be told to admit.
+        # On Docker's network every client is remote, which RabbitMQ forbids the guest user by default.
         lines = {"loopback_users.guest": "false"} | dict(settings or {})
 
         def make() -> DockerContainer:
@@ -187,14 +184,14 @@ class ContainerRabbitMQ(ContainerServer):
         super().__init__("rabbitmq", make, answers)
 
     def control(self, *arguments: str) -> None:
-        """Run `rabbitmqctl` against it; raises with the command's own words when it fails."""
+        """Runs `rabbitmqctl` against it. Raises with the command's output if it fails."""
         code, output = self._engine_side.exec_run(["rabbitmqctl", *arguments])
         if code:
             raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {output.decode(errors='replace').strip()}")
 
 
 def _bound(container: "DockerContainer", ports: Mapping[int, int]) -> "DockerContainer":
-    """Publish container ports on the loopback interface alone; testcontainers' own method would publish to the network."""
+    """Publishes container ports on loopback only; testcontainers' own method would publish them to the network."""
     for inside, outside in ports.items():
         container.ports[f"{inside}/tcp"] = (HOST, outside)  # type: ignore[assignment]
     return container

@@ -1,4 +1,4 @@
-"""Where this machine keeps its server programs."""
+"""Finds the server programs installed on this machine."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ USUAL_FOLDERS = (
     "/home/linuxbrew/.linuxbrew/sbin",
     "/home/linuxbrew/.linuxbrew/bin",
 )
-"""Searched after PATH: Homebrew's RabbitMQ and Debian's sbin are often missing from it."""
+"""Searched after PATH, which often lacks Homebrew's RabbitMQ and Debian's sbin."""
 
 DEBIAN_RABBITMQ_SCRIPTS = "/usr/lib/rabbitmq/bin"
 
@@ -29,21 +29,21 @@ class RabbitMQProgram:
     """A RabbitMQ that can be run as a private node."""
 
     server: Path
-    """Its own `rabbitmq-server` script, which runs as whoever starts it."""
+    """Its `rabbitmq-server` script, which does not switch users."""
     epmd: Path
     """Erlang's port mapper."""
 
 
 def find_redis() -> Path | None:
-    """The Redis server program (Valkey's will do), or None."""
+    """The Redis (or Valkey) server program, or None."""
     return _program("redis-server") or _program("valkey-server")
 
 
 def find_rabbitmq() -> RabbitMQProgram | None:
-    """The RabbitMQ server script and its Erlang, or None when one of them is missing.
+    """The RabbitMQ server script and Erlang's port mapper, or None if one of them is missing.
 
-    Distributions put a wrapper on PATH that switches to a system user and a system-wide node. The script wanted here
-    is the one that lies beside its `rabbitmq-env`.
+    Distributions put a wrapper on PATH that switches to a system user and a system-wide node. The script needed here is
+    the one next to `rabbitmq-env`.
     """
     epmd = _program("epmd") or _epmd_of_erlang()
     if epmd is None:
@@ -56,7 +56,7 @@ def find_rabbitmq() -> RabbitMQProgram | None:
 
 
 def search_path() -> str:
-    """PATH, and after it the usual folders it does not name."""
+    """PATH, followed by the usual folders that it lacks."""
     return os.pathsep.join(_folders())
 
 
@@ -71,7 +71,7 @@ def _program(name: str) -> Path | None:
 
 
 def _epmd_of_erlang() -> Path | None:
-    """Erlang keeps epmd beside its virtual machine; not every package links it into a folder of PATH."""
+    """Erlang keeps epmd next to its virtual machine; not every package links it into a folder of PATH."""
     erl = _program("erl")
     homes = (erl.resolve().parent.parent, erl.resolve().parent.parent / "lib/erlang") if erl else ()
     found = [epmd for home in homes for epmd in sorted(home.glob("erts-*/bin/epmd"))]

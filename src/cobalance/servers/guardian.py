@@ -1,14 +1,15 @@
-"""Keeps one server for its parent, and takes it away as soon as the parent is gone.
+"""Runs one server for its parent process, and removes it as soon as the parent is gone.
 
-A process that is killed cannot tidy up after itself, so each private server belongs to a small process like this one:
-`python guardian.py LOG FOLDER`, in a session of its own where a Ctrl-C of the terminal does not reach it.
-The parent holds the only writing end of its standard input, so the end of that input is the parent's death or its wish;
-then the server and its whole process group are killed, FOLDER is removed, and the guardian leaves as well.
+A killed process cannot clean up after itself, so each private server belongs to a small process like this one: `python
+guardian.py LOG FOLDER`, in a session of its own, out of reach of the terminal's Ctrl-C.
+The parent holds the only writing end of standard input. When that input ends, the parent has died or wants to stop: the
+server and its whole process group are killed, FOLDER is removed, and the guardian exits.
 
-Lines in: `start JSON` with the command and its environment, `signal NUMBER`. Lines out: `started PID`, `failed REASON`, `exited CODE`.
-The server is this process's own child, so its process id can never have passed to a stranger when it is signalled.
+Lines in: `start JSON` with the command and its environment, `signal NUMBER`. Lines out: `started PID`, `failed REASON`,
+`exited CODE`.
+The server is a child of this process, so its process id cannot have been reused when it is signalled.
 
-This file is run by path, before any import path is set up, and so uses nothing but the standard library.
+This file is run by path, before any import path is set up, so it uses only the standard library.
 """
 
 import contextlib
@@ -22,11 +23,11 @@ import sys
 from pathlib import Path
 
 PARENT_CHECK_S = 1.0
-"""A fork of the parent may keep the pipe open after the parent's death, so the parent is looked at this often, too."""
+"""A fork of the parent may keep the pipe open after the parent's death, so the parent is also checked this often."""
 
 
 class Guardian:
-    """A server's log and folder, and its process while there is one."""
+    """A server's log and folder, and its process while it runs."""
 
     def __init__(self, log: Path, folder: Path) -> None:
         self._log = log
@@ -44,12 +45,12 @@ class Guardian:
             signal.signal(number, self._end)
 
     def run(self) -> None:
-        """Serve the parent until it is gone."""
+        """Serves the parent until it is gone."""
         try:
             while not self._ending and os.getppid() == self._parent:
                 self._step()
         except BrokenPipeError:
-            pass  # The parent went while it was being answered.
+            pass  # The parent went away while it was being answered.
         finally:
             self._tidy_up()
 
@@ -71,7 +72,7 @@ class Guardian:
             if verb == "start":
                 self._start(**json.loads(argument))
             elif verb == "signal" and self._server is not None:
-                # Paused or not, the whole group gets it: a server's helpers must not go on without it.
+                # The whole group gets the signal, paused or not: a server's helpers must not outlive it.
                 os.killpg(self._server.pid, int(argument))
 
     def _start(self, command: list[str], environment: dict[str, str]) -> None:
@@ -108,7 +109,7 @@ class Guardian:
 
 
 def answer(line: str) -> None:
-    """Send one line to the parent."""
+    """Sends one line to the parent."""
     os.write(1, line.replace("\n", " ").encode() + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""A private server process that cannot outlive this one, whatever kills it: see `guardian.py`."""
+"""A private server process that cannot outlive this one, however this one ends: see `guardian.py`."""
 
 import json
 import os
@@ -15,27 +15,27 @@ from cobalance.servers import guardian
 from cobalance.servers.unavailable import ServerUnavailable
 
 ANSWER_TIMEOUT_S = 30.0
-"""How long the guardian itself, which does next to nothing, may take to answer on a busy machine."""
+"""The guardian does next to nothing; this allows for a busy machine."""
 
 LOG_TAIL_LINES = 20
-"""Enough to hold the reason a server refused to start."""
+"""Enough to hold the reason why a server refused to start."""
 
 
 class PrivateProcess:
-    """One server command with a temporary folder of its own; both are gone after `close`, or after this process.
+    """One server command with a temporary folder of its own. Both are gone after `close`, or after this process.
 
-    Not for use by several threads at once.
+    Not thread-safe.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """What error messages call the server."""
+        """The server's name in error messages."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"cobalance-{name}-"))
-        """Holds everything the server writes."""
+        """Everything the server writes is in here."""
         self.log = self.folder / "server.log"
-        """What the server prints; empty until it runs."""
+        """The server's output."""
         self.pid: int | None = None
-        """The running server's process id, None while it does not run."""
+        """The process id of the running server, or None."""
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, str(self.log), str(self.folder)],
             stdin=subprocess.PIPE,
@@ -48,11 +48,11 @@ class PrivateProcess:
 
     @property
     def guardian_pid(self) -> int:
-        """The process id of the guardian, which ends after its server."""
+        """The process id of the guardian, which exits after its server."""
         return self._guardian.pid
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Run a command that stays in the foreground, with this environment or with our own."""
+        """Runs a command that stays in the foreground, in this environment or in this process's own."""
         if self.running:
             raise ServerUnavailable(f"{self.name} is running already.")
         self._tell("start " + json.dumps({"command": command, "environment": dict(environment or os.environ)}))
@@ -63,7 +63,7 @@ class PrivateProcess:
         self.pid = int(detail)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the server and its helper processes; nothing happens when it does not run."""
+        """Signals the server and its helper processes. Does nothing if it is not running."""
         if self.running:
             self._tell(f"signal {int(number)}")
 
@@ -73,20 +73,20 @@ class PrivateProcess:
         return self.pid is not None and not self.wait_exit(0)
 
     def wait_exit(self, timeout_s: float) -> bool:
-        """Whether the server has ended, waiting up to timeout_s for it."""
+        """Waits up to timeout_s for the server to end, and returns whether it has."""
         if self.pid is not None and self._next_answer(timeout_s) is not None:
             self.pid = None
         return self.pid is None
 
     def log_tail(self) -> str:
-        """The last lines of the server's log, for an error message."""
+        """The last lines of the server's log, for error messages."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-LOG_TAIL_LINES:]) or "(its log is empty)"
 
     def close(self) -> None:
-        """Kill the server and remove its folder."""
+        """Kills the server and removes its folder."""
         self.pid = None
-        with self._guardian:  # Closes both pipes, which tells the guardian to tidy up, and waits until it has.
+        with self._guardian:  # Closes both pipes, which makes the guardian clean up, and waits for it.
             pass
 
     def _tell(self, line: str) -> None:

@@ -1,7 +1,7 @@
-"""A private RabbitMQ node: on this machine only, on free ports, gone with this process.
+"""A private RabbitMQ node: on loopback only, on free ports, gone with this process.
 
-It shares nothing with a RabbitMQ the machine may already run: own home and cookie, own data, log and plugin files, own
-Erlang port mapper. The port mapper is started here and kept in the foreground, since the one that Erlang would start by
+It shares nothing with any other RabbitMQ on the machine: it has its own home and cookie, data, log and plugin files,
+and its own Erlang port mapper. The port mapper is started here in the foreground, since the one Erlang would start by
 itself is a daemon that outlives the node.
 """
 
@@ -22,33 +22,33 @@ from cobalance.servers.ready import amqp_answers, http_answers, wait_until_ready
 from cobalance.servers.unavailable import ServerUnavailable
 
 START_TIMEOUT_S = 90.0
-"""A node takes four to eight seconds; the rest is for a machine that is busy with something else."""
+"""A node takes four to eight seconds; the rest is for busy machines."""
 
 STOP_TIMEOUT_S = 60.0
-"""A polite stop takes about a second, with the management plugin up to eight."""
+"""A graceful stop takes about a second, up to eight with the management plugin."""
 
 KILL_TIMEOUT_S = 10.0
 
 CONTROL_TIMEOUT_S = 60.0
-"""The command starts an Erlang of its own, which takes a second or two."""
+"""The command starts its own Erlang VM, which takes a second or two."""
 
 
 @attrs.frozen
 class Ports:
-    """The ports of one node, the same over restarts."""
+    """The ports of one node, unchanged by restarts."""
 
     amqp: int = attrs.field(factory=free_port)
-    """Clients."""
+    """For clients."""
     distribution: int = attrs.field(factory=free_port)
-    """Erlang's own."""
+    """Erlang distribution."""
     mapper: int = attrs.field(factory=free_port)
     """Erlang's port mapper."""
     management: int = attrs.field(factory=free_port)
-    """The management plugin's API, when enabled."""
+    """The management plugin's API, if enabled."""
 
 
 class PrivateRabbitMQ:
-    """A RabbitMQ node that a test may stop, freeze, kill and bring back."""
+    """A RabbitMQ node that tests may stop, freeze, kill and restart."""
 
     def __init__(
         self,
@@ -59,13 +59,11 @@ class PrivateRabbitMQ:
         settings: Mapping[str, str] | None = None,
         origin: str = "local",
     ) -> None:
-        """Start it. `settings` are lines for rabbitmq.conf; `management` enables that plugin and costs seconds."""
+        """Starts it. `settings` are lines for rabbitmq.conf; `management` enables that plugin, which takes seconds."""
         self.origin = origin
-        """How it was found: `local`, or `apt` when it was installed for the purpose."""
+        """`local`, or `apt` if it was installed for the purpose."""
         self.ports = Ports()
-        """Where it listens."""
         self.process = PrivateProcess("rabbitmq")
-        """Its process, folder and log."""
         self._program = program
         self._plugins = ["rabbitmq_management", *plugins] if management else list(plugins)
         self._settings = dict(settings or {})
@@ -80,41 +78,40 @@ class PrivateRabbitMQ:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
         return f"amqp://guest:guest@{HOST}:{self.ports.amqp}/%2F"
 
     @property
     def management_url(self) -> str | None:
-        """Where the management API answers, or None when it is not enabled."""
+        """The management API's URL, or None if it is not enabled."""
         return f"http://guest:guest@{HOST}:{self.ports.management}" if self._has_management else None
 
     def start(self) -> None:
-        """Start it again after `stop` or `kill`, with its durable queues and persistent messages."""
+        """Starts it again after `stop` or `kill`, with its durable queues and persistent messages."""
         self.process.start([str(self._program.server)], self.environment())
         wait_until_ready(lambda: amqp_answers(self.ports.amqp), self.process, START_TIMEOUT_S)
         if self._has_management:
             wait_until_ready(lambda: http_answers(self.ports.management), self.process, START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it politely."""
+        """Stops it gracefully."""
         self.process.signal(signal.SIGTERM)
         if not self.process.wait_exit(STOP_TIMEOUT_S):
             raise ServerUnavailable(f"rabbitmq did not stop within {STOP_TIMEOUT_S:g} s:\n{self.process.log_tail()}")
 
     def kill(self) -> None:
-        """End it as a crash would. RabbitMQ 3 may then forget a queue that was declared only a moment ago."""
+        """Ends it as a crash would. RabbitMQ 3 may then forget a queue that was declared a moment ago."""
         self.process.signal(signal.SIGKILL)
         self.process.wait_exit(KILL_TIMEOUT_S)
 
     def restart(self, *, empty: bool = False) -> None:
-        """Stop and start it, with its durable data or `empty`."""
+        """Restarts it, with its durable data or `empty`."""
         self.stop()
         if empty:
             shutil.rmtree(self._data)
         self.start()
 
     def control(self, *arguments: str) -> None:
-        """Run `rabbitmqctl` against it; raises with the command's own words when it fails."""
+        """Runs `rabbitmqctl` against it. Raises with the command's output if it fails."""
         command = [str(self._program.server.parent / "rabbitmqctl"), *arguments]
         done = subprocess.run(
             command, check=False, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S
@@ -123,15 +120,15 @@ class PrivateRabbitMQ:
             raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing is answered, until `resume`."""
+        """Freezes it: connections stay open but get no answers, until `resume`."""
         self.process.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused one go on."""
+        """Continues after `pause`."""
         self.process.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it and remove its folder."""
+        """Kills it and removes its folder."""
         self.process.close()
         self._mapper.close()
 
@@ -142,14 +139,14 @@ class PrivateRabbitMQ:
         self.close()
 
     def environment(self) -> dict[str, str]:
-        """What the node, and any of RabbitMQ's own commands meant for it, must be run with."""
+        """The environment for the node, and for any RabbitMQ command meant for it."""
         folder = self.process.folder
         own = {
             "HOME": str(folder),
             "PATH": search_path(),
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(self.ports.mapper),
-            # The script then becomes the Erlang machine instead of waiting for it, so that a signal reaches the node.
+            # Makes the script become the Erlang VM instead of waiting for it, so that signals reach the node.
             "RUNNING_UNDER_SYSTEMD": "true",
             "RABBITMQ_NODENAME": f"cobalance-{self.ports.amqp}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": HOST,

@@ -1,4 +1,4 @@
-"""When a server that has just been started can be used."""
+"""Detects when a server that was just started is ready."""
 
 import socket
 import time
@@ -9,44 +9,42 @@ from cobalance.servers.ports import HOST
 from cobalance.servers.unavailable import ServerUnavailable
 
 ANSWER_TIMEOUT_S = 2.0
-"""How long one question may wait for its answer before it is asked again."""
+"""Timeout of one probe."""
 
 POLL_S = 0.02
-"""A server does not say when it starts to listen, so it is asked this often."""
+"""Servers do not announce that they are listening, so they are polled."""
 
 AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME = b"\x01"
 
 
 class Starting(Protocol):
-    """A server between its start and its first answer."""
-
     name: str
 
     def wait_exit(self, timeout_s: float) -> bool:
-        """Whether it has ended instead, waiting up to timeout_s for it."""
+        """Waits up to timeout_s, and returns whether it has ended."""
 
     def log_tail(self) -> str:
-        """The end of its log, for an error message."""
+        """The end of its log, for error messages."""
 
 
 def redis_answers(port: int) -> bool:
-    """Whether a Redis on this port has loaded its data. One that asks for a password first is just as ready."""
+    """Whether a Redis on this port has loaded its data. One that first requires a password is ready too."""
     return _answer(port, b"PING\r\n").startswith((b"+PONG", b"-NOAUTH"))
 
 
 def amqp_answers(port: int) -> bool:
-    """Whether a RabbitMQ on this port answers the protocol header with its Connection.Start."""
+    """Whether a RabbitMQ on this port answers the protocol header with Connection.Start."""
     return _answer(port, AMQP_HEADER).startswith(METHOD_FRAME)
 
 
 def http_answers(port: int) -> bool:
-    """Whether a web server on this port answers at all."""
+    """Whether an HTTP server on this port answers at all."""
     return _answer(port, b"HEAD / HTTP/1.0\r\n\r\n").startswith(b"HTTP/")
 
 
 def wait_until_ready(answers: Callable[[], bool], server: Starting, timeout_s: float) -> None:
-    """Wait until the server answers, and raise with the end of its log when it ends or takes too long."""
+    """Waits until the server answers. Raises with the end of its log if it exits or takes too long."""
     deadline_s = time.monotonic() + timeout_s
     while not answers():
         if server.wait_exit(POLL_S):

@@ -1,7 +1,8 @@
-"""Tests of programs that use Cobalance, without servers: everything is in this process.
+"""Tests of programs that use Cobalance, without servers: everything runs in this process.
 
-``Delivery.fake`` and ``Tenure.fake`` are for tests of one function. ``cobalance.testing.plugin`` is for pytest: a broker and a group whose
-members join, leave, crash, hang and are expired as the test says. ``memory://NAME`` is a URL for either server, wherever one is taken.
+``Delivery.fake`` and ``Tenure.fake`` are for testing a single function. ``cobalance.testing.plugin`` provides pytest
+fixtures: a broker, and a group whose members join, leave, crash, hang and expire on demand. ``memory://NAME`` is
+accepted wherever a server's URL is.
 """
 
 from cobalance.testing.broker import Broker

@@ -1,4 +1,4 @@
-"""A RabbitMQ in this process, as tests use it."""
+"""An in-process RabbitMQ for tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """What lies in it is in ``memory://NAME``; ``url`` goes wherever an AMQP URL is taken. Streams, priorities and messages that expire take a
-    real RabbitMQ: it refuses them.
+    """An in-process broker; pass its ``url`` wherever an AMQP URL is taken.
+
+    Streams, priorities and message expiry are refused: they need a real RabbitMQ.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,27 +24,27 @@ class Broker:
         self._server = MemoryRabbitMQ.named(name)
 
     def create_topic(self, name: str, partitions: int = 1, **options: Any) -> Topic:
-        """As :func:`cobalance.create_topic`."""
+        """Creates a topic; see :func:`cobalance.create_topic`."""
         return create_topic(self.url, Topic(name, partitions, **options))
 
     def publish(self, topic: Topic | str, key: Key, *bodies: bytes | str, headers: Headers | None = None) -> None:
-        """Puts messages into a topic, in this order, under one key."""
+        """Publishes messages to a topic, in this order, under one key."""
         with Publisher(self.url, topic) as publisher:
             for body in bodies:
                 publisher.publish(key, body, headers)
 
     def ready(self, queue: str) -> list[bytes]:
-        """The bodies that lie in a queue, oldest first; not those that are out with a consumer."""
+        """The bodies of the messages ready in a queue, oldest first, without unacknowledged ones."""
         return self._server.call(lambda broker: [it.body for it in broker.find(queue, None).ready])
 
     def is_empty(self, topic: Topic) -> bool:
-        """Whether all of a topic's messages are acknowledged."""
+        """Whether all messages of a topic are acknowledged."""
         return self._server.call(lambda broker: all(broker.queues[it].is_empty for it in topic.queue_names))
 
     def shut_out(self, name: str) -> None:
-        """Ends the connection of that name, and lets it in no more."""
+        """Closes the connection of that name and refuses new ones."""
         self._server.shut_out(name)
 
     def let_in(self, name: str) -> None:
-        """Undoes that."""
+        """Accepts the connection of that name again."""
         self._server.let_in(name)

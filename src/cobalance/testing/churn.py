@@ -1,4 +1,4 @@
-"""A group whose members come and go as a test says, with nothing but memory behind them."""
+"""A group in memory whose members come and go on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SETTINGS = GroupSettings(
     session_timeout_ms=3_000, heartbeat_interval_ms=200, revocation_timeout_ms=10_000, rejoin_grace_ms=0, gather_ms=0
 )
-"""No test waits for a session timeout: whoever crashes is expired at once."""
+"""Tests never wait for a session timeout: crashed members are expired at once."""
 
 OWN = MemberSettings(drain_timeout_ms=5_000)
 
@@ -36,11 +36,11 @@ _EXPIRE = Script.of(
     "if vitals then redis.call('HSET', KEYS[1], field, string.match(vitals, '^%d+') .. ' 0') "
     "redis.call('ZADD', KEYS[2], '0', 's:' .. ARGV[1]) end",
 )
-"""The member's session has ended long ago."""
+"""Sets the end of the member's session to a time in the past."""
 
 
 class Churn:
-    """The members of one group, each with an event loop and connections of its own, all in this process."""
+    """The members of one group, each with its own event loop and connections, all in this process."""
 
     def __init__(self, name: str, broker: Broker) -> None:
         self.name, self.broker = name, broker
@@ -51,11 +51,13 @@ class Churn:
         self._coordinator.create(SETTINGS)
 
     def join(self, source: ConsumerSource, handler: Callable[..., Any], **options: Any) -> Member:
-        """One more process consumes; see :class:`cobalance.ConsumerGroup` for what it may be given. Returns once it is a member."""
+        """Starts a member that consumes, with the options of :class:`cobalance.ConsumerGroup`. Returns once it has
+        joined.
+        """
         return self.enter(lambda **servers: ConsumerGroup(self.name, source, handler, **servers, **options))
 
     def join_resources(self, resources: Iterable[str], **options: Any) -> Member:
-        """One more process works these; see :class:`cobalance.Group`."""
+        """Starts a member that works these resources, with the options of :class:`cobalance.Group`."""
 
         def make(**servers: Any) -> Group:
             del servers["amqp_url"]
@@ -64,7 +66,7 @@ class Churn:
         return self.enter(make)
 
     def enter(self, make: Callable[..., Group]) -> Member:
-        """One more process, of a group that the program itself makes: ``make(amqp_url=…, transport=…, settings=…, member=…)``."""
+        """Starts a member of a group that the caller makes: ``make(amqp_url=…, transport=…, settings=…, member=…)``."""
         transport = OwnTransport(self._store)
         group = make(amqp_url=self.broker.url, transport=transport, settings=SETTINGS, member=OWN)
         if group.name != self.name:
@@ -75,45 +77,45 @@ class Churn:
         return member
 
     def leave(self, member: Member) -> None:
-        """It drains, hands over and ends."""
+        """Leaves gracefully: drains, hands over and ends."""
         self.members.remove(member)
         member.stop()
 
     def crash(self, member: Member) -> None:
-        """The process is gone without a farewell, and the others have noticed."""
+        """Ends the member without leaving, and expires its session at once."""
         self.members.remove(member)
         self._cut_off(member)
         member.die()
         self._end_session(member.id)
 
     def hang(self, member: Member) -> None:
-        """It is cut off from both servers for so long that others have its place; its handlers go on."""
+        """Cuts the member off from both servers and expires its session; its handlers go on."""
         self._cut_off(member)
         self._end_session(member.id)
 
     def wake(self, member: Member) -> None:
-        """Undoes :meth:`hang`: it notices what it has lost, and joins again."""
+        """Ends :meth:`hang`: the member notices what it has lost and joins again."""
         if name := connection_name(member.group):
             self.broker.let_in(name)
         member.transport.is_cut = False
 
     def expire(self, member: Member) -> None:
-        """Its session has ended, though it lives: it hears of that with its next heartbeat, and joins again."""
+        """Expires the session of a live member, which learns of it with its next heartbeat and joins again."""
         member.transport.is_cut = True
         self._end_session(member.id)
         member.transport.is_cut = False
 
     def lose_redis(self) -> None:
-        """Redis is back at once, empty. Returns when the members have joined again and brought back what they hold."""
+        """Empties Redis. Returns when the members have joined again and reclaimed what they hold."""
         self._store.flush()
         self._store.identity = secrets.token_hex(20)
         living = sum(not it.transport.is_cut for it in self.members)
         self.until(lambda: self._present() == living)
-        self.advance(SETTINGS.session_timeout_ms)  # so long Redis waits for others
+        self.advance(SETTINGS.session_timeout_ms)  # Redis waits this long for other members
         self.until(lambda: self._coordinator.state()["recovering"] == "0")
 
     def advance(self, ms: int) -> None:
-        """Redis's clock is ahead by so much more, as if all had slept: timeouts are over, and who lives has time to say so."""
+        """Advances Redis's clock, as if everyone had slept: timeouts fire, and live members get a chance to report."""
         self._ahead_us += ms * 1_000
         self._coordinator.tick()
 
@@ -124,14 +126,14 @@ class Churn:
             return 0
 
     def committed(self) -> dict[str, int | None]:
-        """The committed offsets, by resource."""
+        """The committed offsets by resource."""
         return {row.name: row.committed for row in self._coordinator.resources()}
 
     def until(self, condition: Callable[[], object], within_s: float = 20.0) -> None:
-        """Waits until something is so.
+        """Waits until the condition is true.
 
         Raises:
-            TimeoutError: it is not, in time.
+            TimeoutError: it was not true in time.
         """
         give_up_at = time.monotonic() + within_s
         while not condition():
@@ -140,7 +142,7 @@ class Churn:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Everybody leaves; raises what has ended a member."""
+        """Makes all members leave. Raises what ended a member."""
         for member in reversed(self.members.copy()):
             self.leave(member)
 

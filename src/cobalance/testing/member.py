@@ -1,4 +1,4 @@
-"""One process of a group, as far as a test is concerned: an event loop of its own, and its own ways to both servers."""
+"""One member in a test, with its own event loop and its own connections to both servers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """Made by :class:`cobalance.testing.Churn`."""
+    """Created by :class:`cobalance.testing.Churn`."""
 
     def __init__(self, group: Group, transport: OwnTransport) -> None:
         self.group = group
-        """For what a test asks of it: ``tenures``, ``failed`` …"""
+        """The group object, for its ``tenures``, ``failed`` and so on."""
         self.transport = transport
         self._thread = EventLoopThread()
         self._portal: BlockingPortal = self._thread.__enter__()
         self._ended: Future[None] | None = None
 
     def start(self) -> None:
-        """Joins."""
+        """Joins the group."""
         try:
             call_in(self._portal, self.group.start)
         except BaseException:
@@ -39,16 +39,16 @@ class Member:
 
     @property
     def id(self) -> str:
-        """Its id at the coordinator."""
+        """Its member id."""
         return self.group.member
 
     @property
     def holds(self) -> set[str]:
-        """What it has now."""
+        """The resources it holds now."""
         return set(self.group.tenures)
 
     def stop(self) -> None:
-        """Leaves gracefully. What has ended it before is raised here, unless it has crashed."""
+        """Leaves gracefully. Raises what ended the membership before, unless it has crashed."""
         crashed, self._ended = self._ended, self._ended or Daemons().start(lambda: None)
         if crashed is not None:
             crashed.result()
@@ -59,7 +59,7 @@ class Member:
             self._thread.__exit__(None)
 
     def die(self) -> None:
-        """Its handlers are cancelled wherever they are; nothing is told to anybody."""
+        """Cancels its handlers wherever they are, without notifying anyone."""
         self._portal.call(self.group.abandon)
         self._ended = Daemons().start(self._bury)
 
@@ -70,6 +70,6 @@ class Member:
 
 
 def connection_name(group: Any) -> str:
-    """What its connection to RabbitMQ is called; empty without one."""
+    """The name of its RabbitMQ connection; empty if it has none."""
     connection = getattr(group, "connection", None)
     return "" if connection is None else str(connection.name)

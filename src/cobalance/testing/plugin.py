@@ -1,4 +1,4 @@
-"""For pytest: ``pytest_plugins = ["cobalance.testing.plugin"]`` in ``conftest.py``."""
+"""Pytest fixtures: put ``pytest_plugins = ["cobalance.testing.plugin"]`` in ``conftest.py``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _numbers = count(1)
 
 @pytest.fixture
 def cobalance_broker() -> Broker:
-    """An empty RabbitMQ in this process, for one test."""
+    """An empty in-process RabbitMQ for one test."""
     return Broker(f"pytest-{next(_numbers)}")
 
 
 @pytest.fixture
 def cobalance_group(cobalance_broker: Broker) -> Iterator[Churn]:
-    """A group on that broker: ``join leave crash hang wake expire lose_redis``. What has ended a member is raised at the end of the test."""
+    """A group on that broker, with ``join leave crash hang wake expire lose_redis``. Raises what ended a member at the
+    end of the test.
+    """
     churn = Churn("group", cobalance_broker)
     yield churn
     churn.close()

@@ -1,4 +1,4 @@
-"""What a group does to a tenure, for tests of work functions."""
+"""Acts on tenures like a group does, for tests of work functions."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def ask_back(tenure: Tenure) -> None:
-    """No new work may begin: ``tenure.active`` is false from now on. On the event loop."""
+    """Asks the tenure back: no new work may begin, and ``tenure.active`` becomes false. Call it on the event loop."""
     tenure.ask_back()

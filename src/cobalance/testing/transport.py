@@ -1,4 +1,4 @@
-"""The way of one member to a Redis in this process, which can be cut."""
+"""A member's connection to the in-process Redis, which a test can cut."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class OwnTransport(MemoryTransport):
-    """Of one member alone."""
+    """The transport of one member."""
 
     is_cut = False
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """Runs the script, while the way is open."""
+        """Runs the script, unless the connection is cut."""
         if self.is_cut:
             raise Unreachable("the test has cut this member off from Redis", outcome="not_executed")
         return super().call(script, keys, args)
