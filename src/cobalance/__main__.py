@@ -1,4 +1,4 @@
-"""``python -m cobalance``: the same as ``cobalance``."""
+"""Entry point of ``python -m cobalance``."""
 
 from cobalance.cli import main
 

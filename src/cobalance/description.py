@@ -1,4 +1,4 @@
-"""A group at one moment, as ``describe`` shows it."""
+"""A snapshot of a group, as ``describe`` shows it."""
 
 from __future__ import annotations
 
@@ -16,104 +16,112 @@ if TYPE_CHECKING:
     from cobalance.coordinator.client import Coordinator, KeptOffset, MemberRow, ResourceRow, SubscriptionRow
 
 GroupState = Literal["Empty", "Assigning", "Reconciling", "Stable", "Recovering"]
-"""In Kafka's words. Recovering: it is being found out who holds what, after a loss of data or in a new group."""
+"""Kafka's group states. Recovering: after a loss of data, or in a new group, members are still reporting what they
+hold.
+"""
 
 
 @attrs.frozen(kw_only=True)
 class SubscriptionDescription:
-    """What members with one declaration can work."""
+    """Members that declared the same resource list."""
 
     id: str
     members: int
-    """How many have it now."""
+    """How many members currently have this subscription."""
     resources: tuple[str, ...]
-    """What it names, in order; of members that name nothing themselves, what is declared for all of them."""
+    """The resources it names, sorted. Members that name none use the list declared for the whole group."""
     is_known: bool
-    """The coordinator has seen all of the list."""
+    """Whether the coordinator has received the complete list."""
     is_left_to_others: bool
-    """It names nothing: those members work what no other member names."""
+    """It names no resources: these members work whatever no other member names."""
 
 
 @attrs.frozen(kw_only=True)
 class MemberDescription:
-    """One member."""
+    """One member of the group."""
 
     id: str
     instance_id: str | None
     label: str
-    """Host and process id, for people."""
+    """Host and process id, for display."""
     state: str
-    """active, leaving, graced (kept for its return), dead (its resources are being freed), or silent: its session is over, and nobody is
-    there to act on it, since the coordinator expires members only while it hears of others."""
+    """One of active, leaving, graced (its resources are kept for its return), dead (its resources are being freed), or
+    silent: its session has expired, but no live member has prompted the coordinator to act on it.
+    """
     capacity: int
     resources: tuple[str, ...]
-    """What it has, in order."""
+    """What it holds, sorted."""
     kept: int
-    """How many of them it is not to hand over."""
+    """How many of them it keeps."""
     pending: int
-    """How many it is to hand over."""
+    """How many of them it must hand over."""
     quota: tuple[int, int]
-    """How many it is to keep: the floor and the ceil of its share."""
+    """The floor and the ceiling of its share."""
     expires_in_ms: int | None
-    """What is left of its session, or of the rejoin grace."""
+    """Time left in its session, or in its rejoin grace period."""
     subscription: str
     """The id of a :class:`SubscriptionDescription`."""
 
     @property
     def host(self) -> str:
-        """Where it runs."""
+        """Host name."""
         return self.label.partition("/")[0]
 
 
 @attrs.frozen(kw_only=True)
 class ResourceDescription:
-    """One resource."""
+    """One resource of the group."""
 
     name: str
     state: str
-    """free, granted (not heard of yet), held, pending (being handed over), graced (kept for its holder's return), or halted."""
+    """One of free, granted (not yet confirmed by its holder), held, pending (being handed over), graced (kept for its
+    holder's return), or halted.
+    """
     owner: str | None
-    """Member id."""
+    """The holder's member id."""
     token: int | None
-    """The fencing token of the tenure, or of the last one."""
+    """The fencing token of the current tenure, or of the last one."""
     committed: int | None
     age_ms: int
-    """How long it has been in this state."""
+    """Time in this state."""
     deadline_in_ms: int | None
-    """When it is moved by force, if it is pending."""
+    """For a pending resource, the time until it is moved by force."""
     is_removing: bool
-    """Nobody is to work it any more: no list names it."""
+    """It is being removed: no list names it any more, and no new holder gets it."""
     is_named: bool
-    """Somebody present names it; also where nobody is present, since everything stays then."""
+    """Whether any member names it. True as well when the group is empty, since everything is kept then."""
     halted: str | None
-    """Why nobody works it before ``cobalance group resume``, or before it is tried again."""
+    """Why it is halted, that is, not worked until ``cobalance group resume`` or the next automatic retry."""
     tried_in_ms: int | None
-    """When a halted one is tried again by itself."""
+    """For a halted resource, the time until it is retried automatically."""
 
 
 @attrs.frozen(kw_only=True)
 class LetGo:
-    """What the group has let go of, since nobody named it any more: its offset is kept for its return."""
+    """A resource that left the group because no member named it. Its offset is kept for its return."""
 
     name: str
     committed: int
     forgotten_in_ms: int
-    """When the offset is dropped."""
+    """Time until the offset is dropped."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupDescription:
-    """Settings, members and resources, read one after the other: a group in motion may have moved in between."""
+    """Settings, members and resources of a group.
+
+    They are read one after the other, so a group that is rebalancing may have changed in between.
+    """
 
     name: str
     state: GroupState
     settings: GroupSettings
     coordinator: str | None
-    """The elected member's id."""
+    """Member id of the elected coordinator."""
     offsets_known: bool
-    """Every offset that was ever committed is certain to be here; see ``cobalance group trust-offsets``."""
+    """Whether no committed offset can have been lost; see ``cobalance group trust-offsets``."""
     expires_at: datetime | None
-    """When Redis drops the group, unless somebody joins; see ``GroupSettings.idle_expiry_ms``."""
+    """When Redis drops the group unless a member joins; see ``GroupSettings.idle_expiry_ms``."""
     members: tuple[MemberDescription, ...]
     resources: tuple[ResourceDescription, ...]
     subscriptions: tuple[SubscriptionDescription, ...]
@@ -121,12 +129,12 @@ class GroupDescription:
 
     @property
     def are_alike(self) -> bool:
-        """All members present name the same."""
+        """Whether all present members name the same resources."""
         return sum(it.members > 0 for it in self.subscriptions) < 2
 
     @classmethod
     def read(cls, coordinator: Coordinator) -> GroupDescription:
-        """Asks the coordinator.
+        """Reads the group from the coordinator.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -183,7 +191,7 @@ def _subscription(coordinator: Coordinator, row: SubscriptionRow) -> Subscriptio
 
 
 def _named(subscriptions: Sequence[SubscriptionDescription]) -> Collection[str] | None:
-    """What somebody present names; None is everything."""
+    """The resources that present members name; None means all of them."""
     present = [it for it in subscriptions if it.members]
     if not present or any(it.is_left_to_others for it in present):
         return None

@@ -1,4 +1,4 @@
-"""What a public class shows: notebooks and shells complete names by ``dir()``, and should offer what is for programs."""
+"""Hides internal methods of public classes from ``dir()``, so that notebooks and shells complete only public names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ C = TypeVar("C", bound=type)
 
 
 def hides(*names: str) -> Callable[[C], C]:
-    """Leaves out of a class's ``dir()`` what only other parts of this library call."""
+    """Class decorator that leaves these names, which only this library calls, out of the class's ``dir()``."""
 
     def decorate(cls: C) -> C:
         shown: Any = cls.__dir__

@@ -1,7 +1,7 @@
-"""The group's journal, read: every transition of every resource and member, in the order in which they happened.
+"""Reads a group's journal: every transition of every resource and member, in order.
 
-The coordinator's scripts write it, each transition in the very step that makes it. Reading it changes nothing: it does not
-even settle what is due, as every verb does.
+The coordinator's scripts write each entry in the same step as the transition it records. Reading changes nothing:
+unlike the other verbs, it does not even settle what is due.
 """
 
 from __future__ import annotations
@@ -21,59 +21,68 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
 
 BEGINNING = "0"
-"""Before the first entry."""
+"""The position before the first entry."""
 
 PAGE = 500
-"""How many entries are read at a time."""
+"""Entries per read."""
 
 
 @attrs.frozen(kw_only=True)
 class JournalEntry:
-    """One transition. What a kind of transition has nothing to say about is ``None``, or "" for the reason."""
+    """One transition. Fields that do not apply to its kind are ``None``, and an absent reason is ""."""
 
     id: str
-    """Its place in the stream: read on after this one."""
+    """Position in the stream; pass it as ``after`` to read on."""
     seq: int
-    """Contiguous within a group, so that a gap shows."""
+    """Sequence number, contiguous within a group, so that gaps are detectable."""
     kind: str
-    """joined, leaving, left, expired_member, graced, coordinator, incarnation, recovered, configured and barrier are about members or
-    the group; added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired, inherited, withdrawn, claimed,
-    reset, removing, removed and refused about a resource. Of repaired there is one about each member and resource of which a script spoke
-    that died between its writes: ``reason`` is its status on record, or gone. A last one says why all was repaired (torn, or asked by an
-    administrator), and after which ``seq`` that script's own entries begin."""
+    """The kind of transition.
+
+    About a member or the group: joined, leaving, left, expired_member, graced, coordinator, incarnation, recovered,
+    configured, barrier.
+
+    About a resource: added, granted, revoking, cancelled, released, abandoned, halted, resumed, forced, expired,
+    inherited, withdrawn, claimed, reset, removing, removed, refused.
+
+    repaired follows a script that died between its writes: one entry for each member and resource it touched, with the
+    recorded status (or gone) as ``reason``, and a last one that says why everything was repaired (torn, or requested by
+    an administrator) and after which ``seq`` that script's own entries begin.
+    """
     at_ms: int
-    """On the group's clock: Redis's time since 1970, kept from running backwards."""
+    """Group time in milliseconds since 1970: Redis's clock, kept from running backwards."""
     resource: str | None = None
     member: str | None = None
     token: int | None = None
     handover_id: int | None = None
-    """The token of the tenure that ends: the same from ``revoking`` to the ``granted`` of its successor."""
+    """The token of the tenure that ends; the same from ``revoking`` to the ``granted`` of its successor."""
     deadline_ms: int | None = None
-    """When a revocation was, or a barrier is, to be forced; on the group's clock."""
+    """When a revocation or barrier is forced, in group time."""
     drain_ms: int | None = None
-    """How long it was pending when it ended."""
+    """How long the revocation was pending when it ended."""
     committed: int | None = None
     """The committed offset at the end of the tenure."""
     reason: str = ""
     handled: int | None = None
-    """How often the handler ran in the tenure that was released or abandoned, where its holder could tell."""
+    """How often the handler ran in a released or abandoned tenure, if its holder reported it."""
     busy_ms: int | None = None
-    """How long it ran in all."""
+    """The handler's total running time."""
     late_ms: int | None = None
-    """How much longer than a heartbeat interval nothing was heard of the holder, at most since its last report."""
+    """The longest silence of the holder beyond a heartbeat interval since its last report."""
     label: str | None = None
-    """Host and process id of a member that joined; ``None`` in a journal of an older version, as are the next two."""
+    """Host and process id of a member that joined. This and the next two fields are ``None`` in the journals of older
+    versions.
+    """
     instance_id: str | None = None
-    """The one it joined with."""
+    """The instance id it joined with."""
     capacity: int | None = None
-    """The one it joined with."""
+    """The capacity it joined with."""
 
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
-        """From an entry of the stream.
+        """Parses an entry of the stream.
 
         Raises:
-            ProtocolMismatch: it is not of our form.
+            ProtocolMismatch: the entry has an unknown format.
         """
         try:
             return cls._read(id_, fields)
@@ -116,7 +125,7 @@ def _given(word: str | None) -> str | None:
 
 
 def _effort(text: str) -> list[int | None]:
-    """Three numbers with slashes between them, each possibly empty; of any other form, nothing is known."""
+    """Parses ``handled/busy_ms/late_ms``, each possibly empty; all are None for any other format."""
     words = text.split("/")
     if len(words) != 3 or not all(word.isdecimal() or not word for word in words):
         return [None] * 3
@@ -125,30 +134,30 @@ def _effort(text: str) -> list[int | None]:
 
 @attrs.frozen
 class Gap:
-    """Entries that should be there and are not: the stream was trimmed, or part of Redis's data was lost."""
+    """Missing entries: the stream was trimmed, or Redis lost part of its data."""
 
     after_seq: int
     before_seq: int
 
     @property
     def missing(self) -> int:
-        """How many."""
+        """The number of missing entries."""
         return self.before_seq - self.after_seq - 1
 
 
 class Journal:
-    """Reads one group's journal."""
+    """Reads the journal of one group."""
 
     def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
         self._transport = transport
         self._key = journal_key(validate_name("group", group), validate_name("key prefix", key_prefix))
 
     def entries(self, after: str = BEGINNING) -> Iterator[JournalEntry]:
-        """What is there now, after an entry's ``id``, oldest first.
+        """Yields the entries currently in the journal after an entry's ``id``, oldest first.
 
         Raises:
-            ServerError: it could not be read.
-            ProtocolMismatch: an entry is not of our form.
+            ServerError: the journal could not be read.
+            ProtocolMismatch: an entry has an unknown format.
         """
         while True:
             page = self._transport.read_stream(self._key, after, PAGE)
@@ -159,7 +168,7 @@ class Journal:
                 return
 
     def follow(self, after: str, stop: threading.Event, *, poll_ms: int = 200) -> Iterator[JournalEntry]:
-        """The same, and then whatever comes, until the event is set."""
+        """Yields the same entries, then new ones as they arrive, until ``stop`` is set."""
         while True:
             for entry in self.entries(after):
                 after = entry.id
@@ -169,9 +178,9 @@ class Journal:
 
 
 def with_gaps(entries: Iterator[JournalEntry], *, last_seq: int = 0) -> Iterator[JournalEntry | Gap]:
-    """The entries, and a :class:`Gap` wherever some are missing after ``last_seq``.
+    """Yields the entries after ``last_seq``, with a :class:`Gap` wherever some are missing.
 
-    The seq jumps of its own accord in one place: a group whose data was lost goes on above whatever its members have seen.
+    One jump in the sequence is not a gap: a group whose data was lost continues above whatever its members have seen.
     """
     for entry in entries:
         if entry.seq > last_seq + 1 and entry.kind != "incarnation":

@@ -1,6 +1,6 @@
-"""How much of everything a group may have. Each bound keeps a promise of the coordinator's; none is a target.
+"""Upper bounds on what a group may have. Each protects a guarantee of the coordinator; none is a target.
 
-Names have their own bound (names.py), topics theirs (rabbitmq/model/topic.py), and settings say their ranges themselves.
+Names have their own bound (names.py), as have topics (rabbitmq/model/topic.py). Settings declare their own ranges.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 MAX_RESOURCES = 100_000
-"""Per group: all of them have to be claimed within one session timeout when Redis has lost its data, and a claim takes it up to
-50 µs (5 s on two busy cores). The quotients of ``40_shares.lua`` are exact up to 2^18.
+"""Per group. After a loss of data all resources must be claimed within one session timeout, and a claim costs up to 50
+µs each (5 s on two busy cores). The quotients of ``40_shares.lua`` are exact up to 2^18.
 """
 
 MAX_MEMBERS = 10_000
-"""Per group, looked at when a process enters: ten times what was measured, and what a page-wise ``describe`` can still show."""
+"""Per group, checked when a process joins: ten times what was measured, and what a paged ``describe`` can still show.
+"""
 
 MAX_INTEGER = 2**53 - 1
-"""Redis's Lua has no integers but these: above, two offsets would look the same."""
+"""Redis's Lua has only doubles: above this, two adjacent offsets would compare equal."""
 
 
 def check_resources(names: Collection[str]) -> None:
-    """Raises UsageError when there are too many resources."""
+    """Raises UsageError for too many resources."""
     if len(names) > MAX_RESOURCES:
         raise UsageError(
             f"{len(names):,} resources are more than a group may have ({MAX_RESOURCES:,}): use several groups, or larger resources"
@@ -36,7 +37,7 @@ def check_resources(names: Collection[str]) -> None:
 
 
 def check_members(group: str, present: int) -> None:
-    """Raises UsageError when a group has no room for another member."""
+    """Raises UsageError if the group has no room for another member."""
     if present >= MAX_MEMBERS:
         raise UsageError(
             f"group {group!r} has {present:,} members already, and may have {MAX_MEMBERS:,}: is some program joining it in a loop?"
@@ -44,34 +45,36 @@ def check_members(group: str, present: int) -> None:
 
 
 def check_integer(what: str, value: object, *, least: int = 0, most: int = MAX_INTEGER) -> None:
-    """Raises UsageError unless the value is a whole number in these bounds, by default one that the coordinator can tell from its
-    neighbours.
+    """Raises UsageError unless the value is an integer within these bounds, by default those the coordinator represents
+    exactly.
     """
-    if type(value) is not int or not least <= value <= most:  # a bool is no number here
+    if type(value) is not int or not least <= value <= most:  # bool is a subclass of int
         bound = "2^53 - 1" if most == MAX_INTEGER else most
         raise UsageError(f"{what} is {value!r}: give a whole number from {least} to {bound}")
 
 
 def is_number(value: object, least: float, most: float) -> bool:
-    """Whether it is a finite number in these bounds."""
+    """Whether the value is a finite number within these bounds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def check_number(what: str, value: object, *, least: float, most: float) -> None:
-    """Raises UsageError unless the value is a number in these bounds, whole or not."""
+    """Raises UsageError unless the value is an integer or float within these bounds."""
     if not is_number(value, least, most):
         raise UsageError(f"{what} is {value!r}: give a number from {least} to {most}")
 
 
 def check_kind(what: str, value: object, kind: type, *, optional: bool = False) -> None:
-    """Raises UsageError unless the value is of this class. Values may hold secrets, so only their own class is told."""
+    """Raises UsageError unless the value is an instance of ``kind``. The message names only the type, since the value
+    may be secret.
+    """
     if not isinstance(value, kind) and not (optional and value is None):
         wanted = f"a {kind.__name__}{' or None' if optional else ''}"
         raise UsageError(f"{what} is an object of type {type(value).__name__}: give {wanted}")
 
 
 def check_callables(**functions: object) -> None:
-    """Raises UsageError unless each, by the names they have, is a function that takes one argument, or is not given."""
+    """Raises UsageError unless each named value is None or a function of one argument."""
     for what, function in functions.items():
         check_callable(what, function)
         if callable(function):
@@ -79,11 +82,11 @@ def check_callables(**functions: object) -> None:
 
 
 def check_parameters(what: str, function: Callable[..., object], argument: str) -> None:
-    """Raises UsageError for a function that cannot be called with this argument alone."""
+    """Raises UsageError unless the function can be called with a single argument."""
     try:
-        # Not what a decorator wraps: it may give arguments of its own.
+        # A decorator may pass arguments of its own, so the wrapped function's signature does not count.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # that of a built-in may not be known
+    except (TypeError, ValueError):  # built-ins may have no signature
         return
     try:
         signature.bind(None)
@@ -95,13 +98,15 @@ def check_parameters(what: str, function: Callable[..., object], argument: str) 
 
 
 def check_callable(what: str, value: object) -> None:
-    """Raises UsageError unless the value is a function, or is not given."""
+    """Raises UsageError unless the value is None or callable."""
     if value is not None and not callable(value):
         raise UsageError(f"{what} is an object of type {type(value).__name__}: give a function")
 
 
 def check_names(kind: str, names: object) -> tuple[str, ...]:
-    """Returns the names in a list, or raises UsageError. A single string is no list of its letters."""
+    """Validates a list of names and returns it. Raises UsageError, also for a single string, which is not a list of
+    letters.
+    """
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise UsageError(f"the {kind}s are {names!r}: give a list of names, such as ['{kind}1', '{kind}2']")
     return tuple(validate_name(kind, name) for name in names)

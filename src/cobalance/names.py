@@ -1,20 +1,20 @@
-"""Which names are accepted, for everything that has one: groups, resources, topics, queues, members."""
+"""Validates the names of groups, resources, topics, queues and members."""
 
 import re
 
 from cobalance.errors import UsageError
 
 MAX_NAME_BYTES = 200
-"""RabbitMQ takes 255 bytes, and partitions and dead-letter queues add a suffix of their own."""
+"""RabbitMQ allows 255 bytes, and partitions and dead-letter queues append suffixes."""
 
 _BANNED = re.compile(r"[\s{}*?\[\]\\^#\x00-\x1f\x7f]")
 
 
 def validate_name(kind: str, value: str) -> str:
-    """Returns the name, or raises UsageError saying what is wrong with it; `kind` says what is being named ("group").
+    """Returns the name, or raises UsageError with the reason. ``kind`` is what is being named ("group").
 
-    Braces would break the hash tag that keeps a group's Redis keys together, glob characters the patterns of SCAN and of ACL
-    rules, `#` the wildcards of topic exchanges, and blanks and control characters everybody's logs.
+    Braces would break the hash tag that keeps a group's Redis keys together, glob characters the patterns of SCAN and
+    ACL rules, `#` the wildcards of topic exchanges, and blanks and control characters everyone's logs.
     """
     if not isinstance(value, str):
         raise UsageError(f"The name of a {kind} is an object of type {type(value).__name__}: give a string.")
