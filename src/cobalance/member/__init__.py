@@ -1,1 +1,1 @@
-"""One member's protocol, without I/O: what it holds, what it asks, and until when it may work."""
+"""One member's side of the protocol, without I/O: what it holds, what it requests, and until when it may work."""

@@ -1,4 +1,4 @@
-"""What a member must do: the outputs of :class:`cobalance.member.session.Session`. Carried out in order."""
+"""The outputs of :class:`cobalance.member.session.Session`: what a member must do, carried out in order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Call:
 
 @attrs.frozen
 class Listen:
-    """Listen for hints to this member id, instead of the one before."""
+    """Listen for hints to this member id, instead of the previous one."""
 
     member: str
 
 
 @attrs.frozen
 class Start:
-    """Work the resource, under this token, from this committed offset."""
+    """Work the resource under this token, starting from this committed offset."""
 
     resource: str
     token: int
@@ -37,7 +37,7 @@ class Start:
 
 @attrs.frozen
 class Drain:
-    """Stop delivery, finish, commit, report :class:`Drained`; an :class:`Abort` comes at ``abort_at`` otherwise."""
+    """Stop delivery, finish, commit and report :class:`Drained`; otherwise :class:`Abort` follows at ``abort_at``."""
 
     resource: str
     token: int
@@ -54,7 +54,7 @@ class Resume:
 
 @attrs.frozen
 class Abort:
-    """Stop at once. For ``lost`` the ownership is gone; for the others report :class:`Abandoned` when it is done."""
+    """Stop at once. For ``lost`` the ownership is gone; otherwise report :class:`Abandoned` when done."""
 
     resource: str
     token: int
@@ -63,7 +63,7 @@ class Abort:
 
 @attrs.frozen
 class CommitDone:
-    """How a commit ended."""
+    """The outcome of a commit."""
 
     ticket: int
     outcome: CommitOutcome
@@ -71,14 +71,14 @@ class CommitDone:
 
 @attrs.frozen
 class Joined:
-    """The process is a member, under this id."""
+    """The process is a member under this id."""
 
     member: str
 
 
 @attrs.frozen
 class Declared:
-    """The group goes by the resource list this process declared, or will once it has recovered."""
+    """The group uses the resource list this process declared, or will once it has recovered."""
 
 
 @attrs.frozen
@@ -99,7 +99,7 @@ class Problem:
     message: str
     fatal: bool = False
     expected: bool = False
-    """It belongs to a normal start."""
+    """Part of a normal start."""
 
 
 @attrs.frozen
@@ -109,7 +109,7 @@ class Left:
 
 @attrs.frozen
 class Wait:
-    """Report :class:`TimerFired` at this time unless something else happens first."""
+    """Report :class:`TimerFired` at this time unless another event happens first."""
 
     until: int
 

@@ -1,4 +1,4 @@
-"""The resource list this process declares to its group, page by page."""
+"""The resource list that this process declares to its group, page by page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMES_A_PAGE = 200
 
 
 def digest(names: tuple[str, ...]) -> str:
-    """What two members compare to know that they declare the same list."""
+    """A hash by which members recognise that they declare the same list."""
     return sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
 class Declaration:
-    """What was declared, and how far the coordinator has it."""
+    """The declared list, and how much of it the coordinator has."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -32,18 +32,18 @@ class Declaration:
         self._not_before = 0
 
     def declare(self, version: int, names: tuple[str, ...]) -> None:
-        """A new list; lists of lower versions are ignored by the coordinator."""
+        """Declares a new list. The coordinator ignores versions lower than its own."""
         self._names = tuple(sorted(set(names)))
         self._declared = (version, digest(self._names))
         self.forget()
 
     def forget(self) -> None:
-        """The coordinator may have lost the list: it is declared again."""
+        """Starts over, since the coordinator may have lost the list."""
         self._known = self._declared[0] == 0
         self._after, self._not_before = "", 0
 
     def times(self) -> list[int]:
-        """When to go on."""
+        """When the next page is due."""
         return [] if self._known else [self._not_before]
 
     def next_page(self, now: int) -> SetResources | None:
@@ -57,7 +57,7 @@ class Declaration:
         return SetResources(version=version, digest=hashed, after=self._after, to=to, names=page)
 
     def answered(self, payload: Payload, reply: CoordinatorReply, now: int) -> list[Problem | Declared]:
-        """Goes on after a page, or learns that the list is known, or disputed."""
+        """Continues after the answer to a page: the next page, or the list is complete, or it is disputed."""
         if not isinstance(payload, SetResources) or (payload.version, payload.digest) != self._declared:
             return []
         result = reply.results[0]

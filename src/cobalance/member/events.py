@@ -1,4 +1,4 @@
-"""What happens to a member: the inputs of :class:`cobalance.member.session.Session`. Times are the member's own monotonic ms."""
+"""The inputs of :class:`cobalance.member.session.Session`. Times are the member's own monotonic ms."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cobalance.coordinator.requests import GROUPS_OWN, Effort, Request
 
 @attrs.frozen
 class Started:
-    """The process wants to be a member, of those with this subscription: all of them declare the same list."""
+    """The process wants to join. Members with the same subscription declare the same list."""
 
     subscription: str = GROUPS_OWN
 
 
 @attrs.frozen
 class ResourcesDeclared:
-    """The sorted resource list this process knows, and its version."""
+    """The sorted resource list that this process knows, and its version."""
 
     version: int
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class ResourcesDeclared:
 
 @attrs.frozen
 class Replied:
-    """A request was answered. ``sent_at`` is when the answered attempt was sent."""
+    """A request was answered. ``sent_at`` is the time at which the answered attempt was sent."""
 
     request: Request
     reply: CoordinatorReply
@@ -36,7 +36,7 @@ class Replied:
 
 @attrs.frozen
 class CallFailed:
-    """A request got no answer; it may or may not have run, and is sent again as it is."""
+    """A request got no answer. It may have run, and is sent again unchanged."""
 
     request: Request
     message: str
@@ -44,7 +44,7 @@ class CallFailed:
 
 @attrs.frozen
 class Hinted:
-    """Something changed for this member at ``version``; -1 after a (re)subscription: anything may have."""
+    """Something changed for this member at ``version``; -1 after a (re)subscription, when anything may have."""
 
     version: int
 
@@ -56,7 +56,7 @@ class TimerFired:
 
 @attrs.frozen
 class Sample:
-    """Since when the handler of one tenure has been busy; ``None`` when idle."""
+    """Since when the handler of one tenure has been busy; ``None`` if it is idle."""
 
     resource: str
     token: int
@@ -65,7 +65,7 @@ class Sample:
 
 @attrs.frozen
 class Progressed:
-    """How the handlers are getting on: those that are busy, and those that were when they were last sampled."""
+    """The handlers that are busy, or were when they were last sampled."""
 
     samples: tuple[Sample, ...]
 
@@ -89,7 +89,7 @@ class DrainBegun:
 
 @attrs.frozen
 class Drained:
-    """The tenure's work is finished: delivered and committed counts, and the offset to commit for good if there is one."""
+    """The tenure's work is finished: how much was delivered and committed, and the offset to store, if there is one."""
 
     resource: str
     token: int
@@ -111,7 +111,7 @@ class Abandoned:
 
 @attrs.frozen
 class CommitAsked:
-    """The user commits an offset; ``ticket`` comes back with the outcome."""
+    """The user commits an offset; ``ticket`` is returned with the outcome."""
 
     ticket: int
     resource: str
@@ -121,7 +121,7 @@ class CommitAsked:
 
 @attrs.frozen
 class StopAsked:
-    """Leave gracefully. ``remain`` keeps everything for the rejoin grace (instance id)."""
+    """Leave gracefully. ``remain`` keeps everything for the rejoin grace period (instance id)."""
 
     remain: bool = False
 

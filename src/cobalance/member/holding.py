@@ -1,10 +1,10 @@
 """One tenure of one resource, as its member sees it.
 
-The theory. A tenure begins when a reply says *hold* and ends when the coordinator knows that it has ended. In between
-it is worked (HELD), asked back (DRAINING), past the point of return because ``on_revoked`` runs (CLOSING), finished or
-given up but not yet reported (ENDED), and reported (RELEASING). An abort may strike a tenure that still has work:
-ABORTED waits until the work has really stopped, so that nothing is reported free while it is still touched. What has not
-stopped in time is reported all the same, as an overlap; whatever its work says after that comes too late to count.
+A tenure begins when a reply says *hold* and ends when the coordinator knows that it has ended. In between it is worked
+(HELD), asked back (DRAINING), past the point of no return because ``on_revoked`` runs (CLOSING), finished or given up
+but not yet reported (ENDED), and reported (RELEASING). A tenure that still has work can be aborted: ABORTED waits until
+the work has really stopped, so that nothing is reported free while it is still in use. What has not stopped in time is
+reported all the same, as an overlap, and whatever its work reports afterwards is ignored.
 
                     revoke              begun               drained             send               OK | FENCED
     hold ──► HELD ────────► DRAINING ────────► CLOSING ────────► ENDED ────────► RELEASING ────────► (forgotten)
@@ -24,29 +24,29 @@ from cobalance.errors import IllegalTransition
 
 
 class State(Enum):
-    """Where a tenure stands."""
+    """The states of a tenure."""
 
-    HELD = "held"  # Worked. Leaves by revoke, by a finished drain nobody asked for, or by an abort.
-    DRAINING = "draining"  # Delivery stops, the handler finishes. A cancelled revocation brings it back.
-    CLOSING = "closing"  # on_revoked runs or has run. Only finishing or an abort leads out.
-    ABORTED = "aborted"  # Told to stop at once; waits until it has, but not for ever: what does not stop may overlap.
-    ENDED = "ended"  # Nothing works it any more. Waits to be released.
-    RELEASING = "releasing"  # The release is on its way; the same one is repeated until it is answered.
+    HELD = "held"  # Worked. Left by a revocation, by a drain that finished unasked, or by an abort.
+    DRAINING = "draining"  # Delivery has stopped, the handler finishes. A cancelled revocation returns it to HELD.
+    CLOSING = "closing"  # on_revoked runs or has run. Left only by finishing or by an abort.
+    ABORTED = "aborted"  # Stopping at once. Waits until it has, but not forever: what does not stop may overlap.
+    ENDED = "ended"  # Not worked any more. Waits to be released.
+    RELEASING = "releasing"  # The release is under way, and repeated unchanged until it is answered.
     GONE = "gone"  # Forgotten.
 
 
 class Step(Enum):
-    """What may happen to a tenure."""
+    """The events of a tenure."""
 
     KEEP = "keep"  # a reply says hold
     REVOKE = "revoke"  # a reply says revoke
     BEGIN = "begin"  # on_revoked is about to run
     FINISH = "finish"  # drained
     ABORT = "abort"  # by the member's own clock: deadline, lease or hung handler
-    STOP = "stop"  # work has stopped unfinished
+    STOP = "stop"  # the work has stopped unfinished
     SEND = "send"  # the release is sent
     ANSWER = "answer"  # the release was accepted, or refused as fenced
-    RETRY = "retry"  # the release was refused for another reason: it is given up instead
+    RETRY = "retry"  # the release was refused for another reason: give up the tenure instead
     LOSE = "lose"  # a reply says lost
 
 
@@ -56,7 +56,7 @@ TABLE: dict[State, dict[Step, State]] = {
     _S.HELD: {
         _E.KEEP: _S.HELD,
         _E.REVOKE: _S.DRAINING,
-        _E.BEGIN: _S.CLOSING,  # it began while the cancellation was on its way to it
+        _E.BEGIN: _S.CLOSING,  # it began before the cancellation reached it
         _E.FINISH: _S.ENDED,
         _E.ABORT: _S.ABORTED,
         _E.STOP: _S.ENDED,
@@ -82,7 +82,7 @@ TABLE: dict[State, dict[Step, State]] = {
     _S.ABORTED: {
         _E.KEEP: _S.ABORTED,
         _E.REVOKE: _S.ABORTED,
-        _E.BEGIN: _S.ABORTED,  # the abort crossed a drain that was just getting there
+        _E.BEGIN: _S.ABORTED,  # the abort crossed a drain that was just closing
         _E.FINISH: _S.ENDED,
         _E.STOP: _S.ENDED,
         _E.LOSE: _S.GONE,
@@ -90,7 +90,7 @@ TABLE: dict[State, dict[Step, State]] = {
     _S.ENDED: {
         _E.KEEP: _S.ENDED,
         _E.REVOKE: _S.ENDED,
-        _E.BEGIN: _S.ENDED,  # it was given up as hung, and comes late; so may its end
+        _E.BEGIN: _S.ENDED,  # it was given up as hung, and reports late; so may its end
         _E.FINISH: _S.ENDED,
         _E.STOP: _S.ENDED,  # the abort crossed the end of the drain
         _E.SEND: _S.RELEASING,
@@ -109,7 +109,7 @@ TABLE: dict[State, dict[Step, State]] = {
 }
 
 WORKING = (State.HELD, State.DRAINING, State.CLOSING)
-"""Where user code may touch the resource."""
+"""States in which user code may use the resource."""
 
 
 @attrs.define
@@ -121,10 +121,10 @@ class Holding:
     committed: int | None = None
     state: State = State.HELD
     on_record: bool = True
-    """Not once it was left out of the claims to a coordinator that lost its state: it is only waited for."""
+    """False once it was omitted from the claims to a coordinator that lost its state: it only has to stop."""
     abort_at: int | None = None
     stop_by: int = 0
-    """Once aborted: when work that has not stopped is waited for no longer."""
+    """Once aborted: when to stop waiting for its work."""
     busy_since: int | None = None
     told_busy: bool = False
     guarded: bool = False
@@ -138,7 +138,7 @@ class Holding:
         """Moves along the table.
 
         Raises:
-            IllegalTransition: this cannot happen in this state; nothing has changed.
+            IllegalTransition: the step is not possible in this state; nothing has changed.
         """
         after = TABLE.get(self.state, {}).get(step)
         if after is None:
@@ -149,22 +149,22 @@ class Holding:
         return after
 
     def next_clock(self) -> int | None:
-        """When to look at it again."""
+        """When to check it again."""
         if self.state is State.ABORTED:
             return self.stop_by
         return self.abort_at if self.working else None
 
     @property
     def working(self) -> bool:
-        """Whether user code may still touch the resource."""
+        """Whether user code may still use the resource."""
         return self.state in WORKING
 
     @property
     def over(self) -> bool:
-        """Whether it has ended already, as far as the coordinator is or will be told."""
+        """Whether it has ended, as the coordinator has been told or will be."""
         return self.state in (State.ENDED, State.RELEASING)
 
     @property
     def is_busy(self) -> bool:
-        """Whether its handler was running when it was last looked at."""
+        """Whether its handler was running when it was last sampled."""
         return self.busy_since is not None

@@ -1,4 +1,4 @@
-"""Tenures by what is next for them. A member may hold a hundred thousand, and no event may look at all of them."""
+"""Indexes tenures by what has to happen to them next: a member may hold 100,000, too many to scan per event."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from cobalance.member.holding import Holding
 
 Pile = dict[str, "Holding"]
-"""By resource, in the order in which they came to it."""
+"""By resource, in order of arrival."""
 
 
 class HoldingIndex:
-    """Each tenure is in the piles where it belongs, and is filed again, alone, when it has changed."""
+    """Files each tenure in the piles it belongs to. A changed tenure is filed again by itself."""
 
     def __init__(self, holdings: Iterable[Holding]) -> None:
         self.exposed: Pile = {}
-        """User code may touch them, and no broker guards them."""
+        """User code may use them, without a broker that guards them."""
         self.guarded: Pile = {}
-        """User code may touch them, and a broker admits nobody else."""
+        """User code may use them, and a broker admits no other consumer."""
         self.aborted: Pile = {}
-        """Told to stop, and waited for."""
+        """Aborted, and not stopped yet."""
         self.finished: Pile = {}
-        """Ended in order: to be released, or kept for the rejoin grace."""
+        """Ended in order: to be released, or kept for the rejoin grace period."""
         self.unstored: Pile = {}
-        """Those of the finished whose offset the coordinator has yet to hear."""
+        """The finished ones whose offset has yet to be sent to the coordinator."""
         self.given_up: Pile = {}
         """Ended with work unfinished: to be released."""
         self.untold: Pile = {}
@@ -45,17 +45,17 @@ class HoldingIndex:
             (self.untold, lambda held: held.working and held.told_busy != held.is_busy),
         )
         self.token_sum = 0
-        """Of what is on record."""
+        """Of the tenures on record."""
         self._tokens: dict[str, int] = {}
         self._clocks: dict[str, int] = {}
         self._alarms: list[tuple[int, int, str]] = []
-        """A heap of all clocks that were ever set and have not run out; those that are void now are left out when they come up."""
+        """A heap of all clocks ever set that have not run out. Outdated ones are skipped when they come up."""
         self._set = count()
         for held in holdings:
             self.file(held.resource, held)
 
     def file(self, resource: str, held: Holding | None) -> None:
-        """Puts what is held of a resource where it belongs now; ``None`` when nothing is."""
+        """Files the tenure of a resource under its current state; ``None`` removes it."""
         for pile, belongs in self._piles:
             if held is not None and belongs(held):
                 pile[resource] = held
@@ -85,7 +85,7 @@ class HoldingIndex:
         return self._alarms[0][0] if self._alarms else None
 
     def take_due(self, now: int) -> list[str]:
-        """The resources whose clocks have run out; each is named once, and is to be changed and filed again."""
+        """The resources whose clocks have run out. Each is returned once, and has to be changed and filed again."""
         due = []
         while (at := self.next_clock()) is not None and at <= now:
             resource = heapq.heappop(self._alarms)[2]
@@ -95,7 +95,7 @@ class HoldingIndex:
 
     @property
     def is_any_touched(self) -> bool:
-        """Whether user code may still touch anything."""
+        """Whether user code may still use anything."""
         return bool(self.exposed or self.guarded or self.aborted)
 
 

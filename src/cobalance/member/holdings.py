@@ -1,4 +1,4 @@
-"""All tenures of one member: the table of :mod:`cobalance.member.holding` applied to what replies, clocks and work say."""
+"""All tenures of one member: applies the table of :mod:`cobalance.member.holding` to replies, clocks and work."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ RELEASES_A_CALL = 100
 NEWS_A_CALL = 200
 
 LAST_MS = 1_000
-"""What a hung handler has at most when its time to stop was over before."""
+"""The least time that a hung handler gets, even if its time to stop was over before."""
 
 
 class Holdings:
     """What this member holds, by resource. ``out`` collects the actions of the event being handled.
 
-    Whatever changes a tenure touches it first. What was touched is filed again, alone, before the index is asked: a member may
-    have a hundred thousand, and an event is about one.
+    Whatever changes a tenure touches it first. Touched tenures are filed again, one by one, before the index is used: a
+    member may have a hundred thousand, and an event concerns one.
     """
 
     def __init__(self, member: MemberSettings) -> None:
         self._own = member
         self._by_name: dict[str, Holding] = {}
         self._index: HoldingIndex | None = None
-        """As it was before what was touched; ``None`` before it is first asked."""
+        """Lacks what was touched since; ``None`` before its first use."""
         self._touched: list[str] = []
         self._drain_by: int | None = None
         self.highest_token = 0
@@ -56,7 +56,7 @@ class Holdings:
             raise IllegalTransition(f"there was no tenure of {resource!r} with token {token}")
 
     def _filed(self) -> HoldingIndex:
-        """The index, as it is now."""
+        """The index, brought up to date."""
         if self._index is None:
             self._index = HoldingIndex(self._by_name.values())
         for resource in self._touched:
@@ -65,49 +65,49 @@ class Holdings:
         return self._index
 
     def _touch(self, resource: str) -> Holding | None:
-        """What is held of it, about to change."""
+        """Marks a resource as about to change, and returns its tenure."""
         self._touched.append(resource)
         return self._by_name.get(resource)
 
     def _touch_tenure(self, resource: str, token: int) -> Holding | None:
-        """The same, unless it is another tenure."""
+        """The same, but only if it is the tenure with this token."""
         held = self._touch(resource)
         return held if held is not None and held.token == token else None
 
     @property
     def number(self) -> int:
-        """How many are known."""
+        """How many tenures are known."""
         return len(self._by_name)
 
     def is_worked(self, resource: str, token: int) -> bool:
-        """Whether this tenure is there, and nothing has ended it."""
+        """Whether this tenure is known and not ended."""
         held = self._by_name.get(resource)
         return held is not None and held.token == token and held.working
 
     def any_known(self) -> bool:
-        """Whether the coordinator may believe that something is held here."""
+        """Whether the coordinator may believe that this member holds something."""
         return bool(self._by_name)
 
     def unfinished(self) -> bool:
-        """Whether user code may still touch anything."""
+        """Whether user code may still use anything."""
         return self._filed().is_any_touched
 
     @property
     def token_sum(self) -> int:
-        """Of the tokens of all that is on record as held here."""
+        """The sum of the tokens of all tenures on record."""
         return self._filed().token_sum
 
     def tokens(self) -> tuple[int, ...]:
-        """The same one by one, in order."""
+        """The tokens of all tenures on record, sorted."""
         return tuple(sorted(it.token for it in self._by_name.values() if it.on_record))
 
     def snapshot(self) -> dict[str, tuple[int, str]]:
-        """Resource → (token, state), for people."""
+        """Resource → (token, state), for display."""
         return {name: (it.token, it.state.value) for name, it in self._by_name.items()}
 
     def claims(self) -> list[Claim]:
-        """What to claim from a coordinator that lost its state: never what was aborted or given up. What has not stopped yet
-        is still waited for.
+        """What to claim from a coordinator that lost its state: nothing that was aborted or given up. What has not
+        stopped yet still has to.
         """
         kept = {name: it for name, it in self._by_name.items() if it.state is State.ABORTED or not it.reason}
         self._by_name, self._index = kept, None
@@ -124,7 +124,7 @@ class Holdings:
     # -- what replies say ------------------------------------------------------------------------------------------
 
     def hold(self, change: Change) -> None:
-        """The coordinator says: yours. News of a tenure, or the end of its revocation."""
+        """The coordinator says that the member holds it: a new tenure, or the end of a revocation."""
         held = self._present(change)
         if held is None:
             self._add(change, State.HELD)
@@ -136,15 +136,15 @@ class Holdings:
             self.out.append(act.Resume(held.resource, held.token))
 
     def decline(self, change: Change) -> None:
-        """A grant that crossed our leaving: nothing was started, so it has ended."""
+        """A grant that crossed this member's leave: nothing was started, so it has ended."""
         if self._present(change) is None:
             self._add(change, State.ENDED)
 
     def revoke(self, change: Change, deadline: int, now: int) -> None:
-        """The coordinator asks for it back. The work is aborted a little before the deadline."""
+        """The coordinator asks for it back. Work is aborted a little before the deadline."""
         held = self._present(change)
         if held is None:
-            self._add(change, State.ENDED)  # granted and revoked again before we heard of it
+            self._add(change, State.ENDED)  # granted and revoked again before this member heard of it
             return
         was = held.state
         if held.step(Step.REVOKE) not in (State.DRAINING, State.CLOSING):
@@ -155,7 +155,7 @@ class Holdings:
             self.out.append(act.Drain(held.resource, held.token, held.abort_at))
 
     def lose(self, change: Change) -> None:
-        """It is ours no more. ``lost`` carries a token above the lost one."""
+        """The member has lost it. The change carries a token above the lost one."""
         held = self._touch(change.resource)
         if held is not None and held.token <= change.token:
             self._lose(held)
@@ -167,12 +167,12 @@ class Holdings:
             self._lose(held)
 
     def lose_all(self) -> None:
-        """The session has ended, or is left."""
+        """The session has ended."""
         for held in list(self._by_name.values()):
             self._lose(held)
 
     def release_answered(self, resource: str, token: int, result: str) -> None:
-        """What became of a release."""
+        """Handles the outcome of a release."""
         held = self._touch_tenure(resource, token)
         if held is None or held.state is not State.RELEASING:
             return
@@ -184,7 +184,7 @@ class Holdings:
         held.reason, held.offset = "uncommitted" if result == "UNCOMMITTED" else "regressed", None
 
     def _present(self, change: Change) -> Holding | None:
-        """The tenure this is about. An older one of the same resource has been lost on the way."""
+        """The tenure of this change. An older one of the same resource is treated as lost."""
         held = self._touch(change.resource)
         if held is not None and held.token < change.token:
             self._lose(held)
@@ -209,13 +209,13 @@ class Holdings:
     # -- what the work says ----------------------------------------------------------------------------------------
 
     def begun(self, event: ev.DrainBegun, now: int) -> None:
-        """``on_revoked`` runs: no way back. Where nobody else waits for its end, it has as long as a handler."""
+        """``on_revoked`` runs, so there is no way back. If no deadline was set, it has as long as a handler."""
         held = self.find(event.resource, event.token)
         if held is not None and held.step(Step.BEGIN) is State.CLOSING and held.abort_at is None:
             held.abort_at = now + self._own.max_processing_ms
 
     def drained(self, event: ev.Drained) -> None:
-        """Everything delivered was finished and committed. Of no effect once it was given up: others may work it by now."""
+        """Everything delivered was finished and committed. Ignored once it was given up: others may work it by now."""
         held = self.find(event.resource, event.token)
         if held is None:
             return
@@ -243,7 +243,7 @@ class Holdings:
         held.step(Step.STOP)
         held.abort_at = None
         if not late:
-            is_halted = event.reason.startswith("halted:")  # by who has been told to stop, too
+            is_halted = event.reason.startswith("halted:")  # also if it was already being stopped
             held.reason = event.reason if is_halted else held.reason or event.reason
             held.effort = event.effort
 
@@ -254,7 +254,7 @@ class Holdings:
             held.guarded = event.proven
 
     def progressed(self, event: ev.Progressed, now: int) -> None:
-        """A handler busy for too long is hung, and costs its resource, not the member."""
+        """A handler that is busy for too long is hung, and loses its resource, but not the membership."""
         for sample in event.samples:
             self._check_token(sample.resource, sample.token)
         for sample in event.samples:
@@ -271,7 +271,7 @@ class Holdings:
 
     def _hung(self, held: Holding, busy_since: int, now: int) -> None:
         self._abort(held, "hung", now)
-        told_at = busy_since + self._own.max_processing_ms  # before now, if its worker has told it to stop by itself
+        told_at = busy_since + self._own.max_processing_ms  # in the past, if its worker has stopped it by itself
         patience_ms = self._own.drain_timeout_ms
         held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
         message = (
@@ -284,7 +284,7 @@ class Holdings:
     # -- clocks ----------------------------------------------------------------------------------------------------
 
     def drain_all(self, abort_at: int) -> None:
-        """The process stops: everything drains, by this time at the latest."""
+        """The process stops: everything has to drain by this time."""
         self._drain_by = abort_at
         for held in self._by_name.values():
             self._touch(held.resource)
@@ -296,7 +296,7 @@ class Holdings:
                 held.abort_at = min(held.abort_at or abort_at, abort_at)
 
     def check_deadlines(self, now: int) -> None:
-        """Aborts what has outlived its deadline, ahead of the coordinator's own; gives up on aborts that never end."""
+        """Aborts what has passed its deadline, ahead of the coordinator's own; gives up on aborts that never end."""
         for resource in self._filed().take_due(now):
             held = self._touch(resource)
             if held is not None and held.working:
@@ -305,7 +305,7 @@ class Holdings:
                 self._overlap(held)
 
     def _overlap(self, held: Holding) -> None:
-        """It is not waited for any longer."""
+        """Stops waiting for its work."""
         held.step(Step.STOP)
         message = (
             f"the code that works {held.resource!r} was told to stop ({held.reason}) and has not: {held.resource!r} is given up "
@@ -315,7 +315,7 @@ class Holdings:
         self.out.append(act.Problem("overlap", message))
 
     def fence(self, now: int, *, keep_guarded: bool) -> int:
-        """The lease is over: aborts what no broker guards, and says how many that was."""
+        """The lease is over: aborts what no broker guards, and returns how many that is."""
         index = self._filed()
         doomed = [*index.exposed.values(), *(() if keep_guarded else index.guarded.values())]
         for held in doomed:
@@ -325,20 +325,20 @@ class Holdings:
     def _abort(self, held: Holding, reason: act.AbortReason, now: int) -> None:
         self._touch(held.resource)
         held.step(Step.ABORT)
-        is_hung = reason == "hung"  # it has had its max_processing_ms
+        is_hung = reason == "hung"  # it has already had its max_processing_ms
         patience_ms = self._own.drain_timeout_ms if is_hung else self._own.max_processing_ms
         held.reason, held.abort_at, held.stop_by = reason, None, now + patience_ms
         self.out.append(act.Abort(held.resource, held.token, reason))
 
     def times(self) -> list[int]:
-        """When to look at the clocks again."""
+        """When to check the clocks again."""
         at = self._filed().next_clock()
         return [] if at is None else [at]
 
     # -- what to tell ----------------------------------------------------------------------------------------------
 
     def take_releases(self, *, park: bool) -> list[ReleaseItem]:
-        """What has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace."""
+        """Takes what has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace period."""
         index = self._filed()
         ended = list(islice(chain(index.given_up.values(), () if park else index.finished.values()), RELEASES_A_CALL))
         for held in ended:
@@ -347,7 +347,9 @@ class Holdings:
         return list(map(_item, ended))
 
     def park(self) -> list[tuple[str, int, int]]:
-        """Offsets of what has ended and is kept for the rejoin grace: not released, they are committed by themselves."""
+        """The offsets of ended tenures that are kept for the rejoin grace period: not released, so committed
+        separately.
+        """
         parked = [(it, it.offset) for it in self._filed().unstored.values() if it.offset is not None]
         for held, offset in parked:
             self._touch(held.resource)
@@ -355,12 +357,12 @@ class Holdings:
         return [(held.resource, held.token, offset) for held, offset in parked]
 
     def news(self) -> list[tuple[str, int, bool]]:
-        """Tenures that turned busy or idle since the coordinator was last told, as many as one call may carry."""
+        """Tenures that turned busy or idle since the coordinator was last told, as many as fit into a call."""
         untold = islice(self._filed().untold.values(), NEWS_A_CALL)
         return [(it.resource, it.token, it.is_busy) for it in untold]
 
     def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
-        """The coordinator has heard this."""
+        """The coordinator has received this progress."""
         for resource, token, busy in progress:
             held = self._touch_tenure(resource, token)
             if held is not None:

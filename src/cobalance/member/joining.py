@@ -1,4 +1,4 @@
-"""What a member joins with: settings, claims page by page, and patience with whoever has its instance id."""
+"""The requests to join: settings, and claims page by page. Waits for a previous process with the same instance id."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from cobalance.settings import GroupSettings, MemberSettings
 
 CLAIMS_A_PAGE = 100
-"""Each is a move, and a call makes about so many."""
+"""Each is a move, and a call makes about this many."""
 
 
 class Joining:
-    """The join under way, and all that are to come."""
+    """The current join and later ones."""
 
     def __init__(self, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self._label, self._settings, self._own = label, settings, member
@@ -27,12 +27,12 @@ class Joining:
         self._refused_at = 0
 
     def begin(self, claims: list[Claim]) -> None:
-        """Another join, with these claims."""
+        """Starts a join with these claims."""
         self._claims = claims
 
     def page(self, previous: str, floor_token: int, session_ms: int, heartbeat_ms: int) -> Join:
-        """The next page of it. It carries the timings the group is known to have: a Redis that has lost them waits for
-        claims as long as the leases run.
+        """The next page. It carries the group's timings as last known: a Redis that has lost them waits for claims as
+        long as the leases run.
         """
         page = self._claims[:CLAIMS_A_PAGE]
         settings = attrs.evolve(
@@ -54,13 +54,13 @@ class Joining:
         )
 
     def answered(self, page: Join) -> None:
-        """This page was taken."""
+        """The coordinator accepted this page."""
         self._claims = self._claims[len(page.claims) :]
         self._refused_since = None
 
     def refused(self, now: int, session_ms: int) -> list[Problem]:
-        """Another process has the instance id. One that died may have left it behind until its session ends; one that keeps
-        it longer is alive. While Redis is away no session ends: the wait begins anew.
+        """Another process has the instance id. One that died keeps it until its session ends; one that keeps it longer
+        is alive. No session ends while Redis is away, so the wait then starts over.
         """
         first = self._refused_since is None
         if self._refused_since is None or 2 * (now - self._refused_at) > session_ms:

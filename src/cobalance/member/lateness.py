@@ -1,4 +1,4 @@
-"""How late a member's calls are answered, for the journal: session timeouts are tuned by it."""
+"""Measures how late a member's calls are answered. Recorded in the journal, for tuning session timeouts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Lateness:
-    """The longest time, beyond a heartbeat interval, for which the last answered call was not followed by another. Slow
-    networks, a busy or paused Redis, a frozen process and a garbage collector all show in it. Monotonic ms.
+    """The longest time between answered calls, beyond a heartbeat interval. Slow networks, a busy or paused Redis, a
+    frozen process and garbage collection all show in it. Monotonic ms.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Lateness:
         self._longest_ms = 0
 
     def heard(self, sent_at: int, now: int, reply: CoordinatorReply) -> None:
-        """A call that was sent then is answered now. Refusals renew nothing, and do not count."""
+        """A call sent at ``sent_at`` was answered. Refusals renew nothing, and do not count."""
         if reply.status != "OK":
             return
         if self._sent_at is not None:
@@ -31,7 +31,7 @@ class Lateness:
         self._sent_at = sent_at
 
     def noted_in(self, event: Drained | Abandoned) -> Drained | Abandoned:
-        """The end of a tenure, which now tells it too, unless nobody worked it; the count begins again."""
+        """Adds the lateness to the end of a tenure, if it was worked, and starts over."""
         if event.effort is None:
             return event
         longest, self._longest_ms = self._longest_ms, 0

@@ -1,4 +1,4 @@
-"""How long a member may believe in its session, by its own monotonic clock, and when it asks again. All times in ms."""
+"""How long a member may rely on its session, by its own monotonic clock, and when it retries. Times are in ms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ FIRST_RETRY_MS = 20
 
 @attrs.define
 class Lease:
-    """The lease counts from the *first* send of the last answered request: the coordinator cannot have counted from
-    earlier, whichever of the repeats it was that arrived.
+    """Counts from the *first* send of the last answered request: whichever attempt arrived, the coordinator cannot have
+    counted from earlier.
     """
 
     session_ms: int
-    """The session timeout as far as it is known: the group's, once it has answered."""
+    """The session timeout as far as known: the group's, once it has answered."""
     until: int | None = None
     """When the member must have stopped; ``None`` before the first answer."""
     retry_at: int | None = None
@@ -24,27 +24,27 @@ class Lease:
     _failures: int = 0
 
     def first_sent(self, now: int) -> None:
-        """A new request goes out."""
+        """A new request is sent."""
         self._first_sent_at = self._sent_at = now
         self._failures, self.retry_at = 0, None
 
     def sent_again(self, now: int) -> None:
-        """The outstanding request goes out once more."""
+        """The outstanding request is sent again."""
         self._sent_at, self.retry_at = now, None
 
     def renewed(self, session_timeout_ms: int) -> None:
-        """An answer came. A tenth of the session is kept back for stopping."""
+        """The request was answered. A tenth of the session is reserved for stopping."""
         self.session_ms = session_timeout_ms
         self.until = self._first_sent_at + session_timeout_ms - session_timeout_ms // 10
         self.retry_at = None
 
     def forget(self) -> None:
-        """The session has ended: there is nothing left to believe in."""
+        """The session has ended."""
         self.until = None
 
     def failed(self, now: int) -> None:
-        """No answer came. Attempts follow each other within a third of the session timeout, the time spent waiting for an
-        answer included, so that no live claim misses the window in which a recovering group takes claims.
+        """The request got no answer. Attempts follow each other within a third of the session timeout, including the
+        time spent waiting, so that no live claim misses the window in which a recovering group takes claims.
         """
         self._failures += 1
         delay = min(FIRST_RETRY_MS * 2 ** min(self._failures - 1, 16), self.session_ms // 6)
@@ -63,7 +63,7 @@ class Lease:
         return self.until is not None and now >= self.until + extra_ms
 
     def times(self, now: int, extra_ms: int) -> list[int]:
-        """When to look again."""
+        """When to check again."""
         times = [] if self.retry_at is None else [self.retry_at]
         if self.until is not None and self.until + extra_ms > now:
             times.append(self.until if self.until > now else self.until + extra_ms)

@@ -1,4 +1,4 @@
-"""Commits that wait for an answer. Several for one tenure travel as one: the highest offset says it all."""
+"""Commits that wait for an answer. Those of one tenure are sent as one, with the highest offset."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ COMMITS_A_CALL = 100
 
 
 class PendingCommits:
-    """What has been asked and not been answered."""
+    """Commits that were requested and not answered."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, int], list[CommitAsked]] = {}
         self._sent: dict[tuple[str, int], list[CommitAsked]] = {}
 
     def add(self, asked: CommitAsked) -> None:
-        """Takes one more."""
         self._waiting.setdefault((asked.resource, asked.token), []).append(asked)
 
     def take(self) -> list[CommitItem]:
-        """The items of the next request, as many as one call may carry."""
+        """The items of the next request, as many as fit into a call."""
         if not self._waiting:
             return []
         keys = list(islice(self._waiting, COMMITS_A_CALL))
@@ -34,7 +33,7 @@ class PendingCommits:
         return [CommitItem(name, token, max(it.offset for it in asked)) for (name, token), asked in self._sent.items()]
 
     def answered(self, payload: Commit, results: tuple[str, ...]) -> list[CommitDone]:
-        """Who asked hears how it went, as if each had been sent by itself: one below an earlier one has regressed."""
+        """Returns the outcome of each commit, as if it had been sent alone: one below an earlier one has regressed."""
         done: list[CommitDone] = []
         for item, result in zip(payload.items, results, strict=True):
             highest = -1
@@ -45,13 +44,13 @@ class PendingCommits:
         return done
 
     def retry(self) -> None:
-        """The request was refused as a whole, and its tenures live on: they are asked for again."""
+        """The request was refused as a whole, but its tenures live on: sends the commits again."""
         for key, asked in self._sent.items():
             self._waiting[key] = asked + self._waiting.get(key, [])
         self._sent = {}
 
     def drop_all(self) -> list[CommitDone]:
-        """The session is over: those sent may or may not have been stored, the others were not."""
+        """The session is over: commits that were sent may have been stored, the others were not."""
         sent = [CommitDone(asked.ticket, "UNKNOWN") for asks in self._sent.values() for asked in asks]
         waiting = [CommitDone(asked.ticket, "FENCED") for asks in self._waiting.values() for asked in asks]
         self._sent, self._waiting = {}, {}

@@ -1,4 +1,4 @@
-"""A member's line to its coordinator: who it is there, the one request that waits for an answer, and what is worth asking."""
+"""A member's connection to its coordinator: its member id, its one outstanding request, and whether to ask for news."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Line:
-    """One outstanding request at a time, repeated as it is until it is answered.
+    """Has one outstanding request at a time, repeated unchanged until it is answered.
 
     A member id is never reused: each join has its own, made of the process's name and a count.
     """
@@ -21,13 +21,13 @@ class Line:
         self.name = name
         self.member = self.previous = ""
         self.incarnation = 0
-        """The highest of the group that any answer has named."""
+        """The group's highest incarnation in any answer."""
         self.outstanding: Request | None = None
         self._joins = self._number = self._seen = self._cursor = self._hinted = 0
         self._resync = self._more = False
 
     def begin_member(self) -> str:
-        """The next join goes out under a new id. What was outstanding is given up."""
+        """Creates a new member id for the next join. An outstanding request is dropped."""
         self.previous = self.member
         self._joins += 1
         self.member = f"{self.name}.{self._joins}"
@@ -37,7 +37,9 @@ class Line:
         return self.member
 
     def send(self, payload: Payload, held: tuple[int, ...] | None = None) -> Request:
-        """A new request, with the tokens of all that is held. Its answer will tell whatever every earlier hint was about."""
+        """Creates a request, with the tokens of everything held. Its answer will cover whatever earlier hints were
+        about.
+        """
         self._number += 1
         self._hinted, self._resync, self._more = 0, False, False
         self.outstanding = Request(
@@ -46,7 +48,7 @@ class Line:
         return self.outstanding
 
     def waits_for(self, request: Request) -> bool:
-        """Whether this is the request we wait for; one that was given up is not.
+        """Whether this request is outstanding, rather than dropped.
 
         Raises:
             IllegalTransition: it was never sent.
@@ -57,27 +59,27 @@ class Line:
         return request is self.outstanding
 
     def answered(self, reply: CoordinatorReply) -> None:
-        """The line is free again. Nothing the coordinator tells later may be older than this."""
+        """The outstanding request was answered. Later answers cannot be older than this one."""
         self.outstanding = None
         self._seen = max(self._seen, reply.version)
         self.incarnation = max(self.incarnation, reply.incarnation)
 
     def heard(self, reply: CoordinatorReply) -> None:
-        """The changes in an answer were taken in."""
+        """The changes in an answer were applied."""
         self._cursor, self._more = reply.cursor, reply.more
 
     def ask_again(self) -> None:
-        """The changes in an answer were not taken in: they come again with the next one."""
+        """The changes in an answer were not applied: they come again with the next one."""
         self._more = True
 
     def hinted(self, version: int) -> None:
-        """Something changed at this version; -1 says that anything may have."""
+        """Something changed at this version; -1 means that anything may have."""
         self._resync = self._resync or version < 0
         self._hinted = max(self._hinted, version)
 
     @property
     def has_news(self) -> bool:
-        """Whether a heartbeat would bring something. A hint is worth one question, even if the answer knows nothing of it:
-        a Redis that has lost its data may never come to the version hinted at.
+        """Whether a heartbeat may bring changes. A hint is worth one request, even if the answer does not reach its
+        version: a Redis that has lost its data may never do so.
         """
         return self._more or self._resync or self._hinted > self._cursor

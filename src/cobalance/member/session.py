@@ -1,12 +1,12 @@
 """One member's side of the protocol, without I/O: ``handle(event, now) → actions``.
 
-The theory. A session has at most one request outstanding. It repeats that very request until it is answered, so a lost
-reply does no harm: the coordinator gives a repeat the same answer. Everything a member wants is state, never a queue of
-messages: when the line is free, :meth:`Session._next_payload` looks at what is due and asks for it.
+A session has at most one request outstanding, and repeats it unchanged until it is answered. A lost reply does no harm:
+the coordinator gives a repeated request the same answer. What a member wants is state, never a queue of messages: when
+no request is outstanding, :meth:`Session._next_payload` looks for what is due and requests it.
 
 Every answer renews the lease, counted from the *first* send of its request, because the coordinator cannot have counted
-from earlier. When the lease is over before an answer comes, the member fences itself: it aborts whatever no broker
-guards, ahead of the moment at which the coordinator may give it to somebody else.
+from earlier. When the lease ends without an answer, the member fences itself: it aborts whatever no broker guards,
+before the coordinator may assign it to another member.
 
             Started             answer OK              StopAsked            results LEFT
     NEW ───────────► JOINING ───────────► ACTIVE ───────────────► LEAVING ───────────► LEFT
@@ -49,10 +49,10 @@ NOBODY = 0
 
 
 class Phase(Enum):
-    """Where the member stands."""
+    """The phases of a session."""
 
-    NEW = "new"  # Nothing was asked yet. Leaves by Started.
-    JOINING = "joining"  # No member, or one no longer known. Waits for the answer to its join.
+    NEW = "new"  # Nothing was requested yet. Left by Started.
+    JOINING = "joining"  # Not a member, or one no longer known. Waits for the answer to its join.
     ACTIVE = "active"  # A member within its lease.
     CUT = "cut"  # No answer within the lease. What no broker guards has been aborted. Waits for any answer.
     LEAVING = "leaving"  # Draining everything. Waits until nothing is held.
@@ -73,7 +73,7 @@ class Session:
     """The protocol of one member.
 
     Args:
-        name: unique to this process; member ids are made of it.
+        name: unique to this process; member ids are derived from it.
         label: shown by ``describe`` (host and process id).
         settings: used if the group has none yet.
         member: this process's own settings.
@@ -118,14 +118,14 @@ class Session:
         return self._out
 
     def succeed(self, member: str) -> None:
-        """Before the first join: what this member, whose process is dead, had is inherited."""
+        """Before the first join: inherit what this member, whose process is dead, held."""
         if self.phase is not Phase.NEW:
             raise IllegalTransition("a session that has begun succeeds nobody")
         self.line.member = member
 
     @property
     def member(self) -> str:
-        """The present member id; before the first join empty, or that of the dead process it succeeds."""
+        """The current member id. Before the first join it is empty, or that of the dead process to be succeeded."""
         return self.line.member
 
     @property
@@ -140,7 +140,7 @@ class Session:
 
     @property
     def is_head(self) -> bool:
-        """Whether the last answer named it as the one to look for what its subscription is about."""
+        """Whether the last answer elected this member to look for its subscription's resources."""
         return self._is_head
 
     def _to(self, phase: Phase) -> None:
@@ -168,7 +168,7 @@ class Session:
             self._finish()
             return
         self.holdings.drain_all(self.leaving.ask(self._now, remain=event.remain))
-        if self.phase is not Phase.JOINING:  # else once the join is answered, so that it leaves no ghost
+        if self.phase is not Phase.JOINING:  # otherwise once the join is answered, so that no ghost stays behind
             self._begin_leaving()
 
     def _begin_leaving(self) -> None:
@@ -197,7 +197,7 @@ class Session:
         elif reply.status == "REJOIN":
             self.commits.retry()
             self._rejoin(self.holdings.claims())
-        else:  # ENDED, UNKNOWN, STALE: the coordinator has given up on this member id, and on what it held
+        else:  # ENDED, UNKNOWN, STALE: the coordinator has given up this member id, and what it held
             self.holdings.lose_all()
             self._out += self.commits.drop_all()
             self.lease.forget()
@@ -207,9 +207,9 @@ class Session:
                 self._rejoin([])
 
     def _refused_as_double(self, reply: CoordinatorReply) -> None:
-        self.lease.failed(self._now)  # asked again until the session of whoever has it has ended
+        self.lease.failed(self._now)  # repeated until the session of the instance id's owner has ended
         if self.leaving.asked_at is not None and not self.holdings.any_known():
-            self._finish()  # it is no member, so there is nothing to leave
+            self._finish()  # it is not a member, so there is nothing to leave
         else:
             self._out += self.joining.refused(self._now, reply.session_timeout_ms)
 
@@ -221,10 +221,10 @@ class Session:
         )
         self._out.append(act.Problem("subscriptions", message, fatal=True))
         if not self.holdings.any_known():
-            self._finish()  # it is no member, so there is nothing to leave
+            self._finish()  # it is not a member, so there is nothing to leave
 
     def _accept(self, payload: Payload, reply: CoordinatorReply, sent_at: int) -> None:
-        if not isinstance(payload, Join) or payload.last_page:  # a page of claims says nothing of those yet to come
+        if not isinstance(payload, Join) or payload.last_page:  # a page of claims does not renew those still to come
             self.lease.renewed(reply.session_timeout_ms)
         self._heartbeat_ms = reply.heartbeat_interval_ms
         self._heartbeat_at = min(self._heartbeat_at, sent_at + self._heartbeat_ms)  # somebody may have shortened it
@@ -233,7 +233,7 @@ class Session:
         if self.phase is Phase.CUT and not self.lease.over(self._now):
             self._to(Phase.ACTIVE)
         self._apply_results(payload, reply)
-        if self.lease.over(self._now):  # too old to begin anything on the strength of it
+        if self.lease.over(self._now):  # too old to begin anything because of it
             self.line.ask_again()
         elif self.phase is not Phase.LEFT:
             self.line.heard(reply)
@@ -282,7 +282,7 @@ class Session:
             self.holdings.lose_all()
             self._finish()
         else:
-            self.leaving.remain = False  # or it would be LEFT: this group keeps nothing, so what is parked is released
+            self.leaving.remain = False  # otherwise LEFT: this group keeps nothing, so release what is parked
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Session:
         if self.lease.over(self._now):
             self._fence()
         if self.leaving.over(self._now, self.holdings, self.lease):
-            self.holdings.lose_all()  # nobody can be told any more: the session ends by itself
+            self.holdings.lose_all()  # the coordinator cannot be reached: the session will expire
             self._finish()
 
     def _fence(self) -> None:
@@ -341,7 +341,7 @@ class Session:
             self._to(Phase.CUT)
         if not aborted:
             return
-        if self.phase is Phase.JOINING:  # what was aborted is not claimed: that join is given up for another
+        if self.phase is Phase.JOINING:  # what was aborted is not claimed: start another join
             self._prepare_join(self.holdings.claims())
         message = (
             f"no answer from Redis within the session timeout: stopped working {aborted} resources; "
@@ -374,7 +374,7 @@ class Session:
             self._send(payload)
 
     def _next_payload(self) -> Payload | None:
-        """The order matters: what frees others comes first, what only informs us comes last."""
+        """Order matters: what frees resources for others comes first, what only informs this member comes last."""
         if self.phase is Phase.JOINING:
             return self.joining.page(
                 self.line.previous, self.holdings.highest_token, self.lease.session_ms, self._heartbeat_ms
@@ -386,7 +386,9 @@ class Session:
         return Release(tuple(releasing)) if releasing else None
 
     def _next_in_turn(self) -> Payload | None:
-        """Commits may be asked for without a pause: after each call of them, what is to be told goes first. News has come with its answer."""
+        """Commits may be requested without pause, so after each of them progress is reported first. News comes with
+        every answer.
+        """
         ours_first, self._ours_first = self._ours_first, False
         if ours_first:
             return self._next_to_tell() or self._next_for_others() or self._next_for_us()
@@ -425,10 +427,10 @@ class Session:
 
     def _send(self, payload: Payload) -> None:
         self._ours_first = isinstance(payload, CommitRequest)
-        if not self._ours_first:  # commits renew the session too, but tell nobody who is busy
+        if not self._ours_first:  # commits renew the session too, but do not report who is busy
             self._heartbeat_at = self._now + self._heartbeat_ms
         self.lease.first_sent(self._now)
-        held = None if self.phase is Phase.JOINING else self._on_record()  # which it claims page by page
+        held = None if self.phase is Phase.JOINING else self._on_record()  # a join claims them page by page
         self._out.append(act.Call(self.line.send(payload, held)))
 
     def _on_record(self) -> tuple[int, ...]:
@@ -449,5 +451,5 @@ class Session:
         ev.Replied: _replied,
         ev.CallFailed: _call_failed,
         ev.Hinted: lambda self, event: self.line.hinted(event.version),
-        ev.TimerFired: lambda *_: None,  # the clocks are looked at after every event
+        ev.TimerFired: lambda *_: None,  # the clocks are checked after every event
     }
