@@ -1,1 +1,1 @@
-"""Membership in a group, for any resources: the engine that keeps it, and the faces that programs see."""
+"""Membership in a group, for any kind of resource: the engine, and the public classes around it."""

@@ -1,4 +1,4 @@
-"""A tenure being worked: where the engine's thread and the user's event loop meet."""
+"""An assigned tenure, shared by the engine's thread and the user's event loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Assignment:
-    """Made on the engine's thread, adopted by the event loop, aborted from either.
+    """Created on the engine's thread, adopted by the event loop, aborted from either.
 
-    An abort is complete when the event loop has stopped and the worker has stopped what needs no event loop. Code that never
-    returns is waited for here; the session gives it up after a while.
+    An abort is complete when the event loop has stopped its part and the worker has stopped what needs no event loop.
+    Code that never returns is awaited here; the session gives up on it after a while.
     """
 
     def __init__(self, resource: str, token: int, committed: int | None, post: Callable[[Event], None]) -> None:
@@ -32,11 +32,13 @@ class Assignment:
         self.worker: Worker | None = None
         self.resigned = False
         self.closing = False
-        """``on_revoked`` has begun: a cancelled revocation cannot bring it back."""
+        """``on_revoked`` has begun, so a cancelled revocation comes too late."""
         self.waiting_since: int | None = None
-        """Since when (monotonic ms) the handler before it, which has not returned, keeps it from being worked."""
+        """Since when (monotonic ms) it has been waiting for the previous handler of the resource, which has not
+        returned.
+        """
         self.was_busy = False
-        """Whether the session was told so."""
+        """Whether the session was last told that it is busy."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()
@@ -50,17 +52,17 @@ class Assignment:
 
     @property
     def busy_since(self) -> int | None:
-        """Since when (monotonic ms) something runs for it, or it waits for the handler before it."""
+        """Since when (monotonic ms) something has run for it, or it has waited for the previous handler."""
         return self.waiting_since or (None if self.worker is None else self.worker.busy_since)
 
     def adopt(self, tenure: Tenure, worker: Worker) -> bool:
-        """On the event loop: it may be worked now. False when it was aborted before it could begin."""
+        """On the event loop: attaches the tenure and its worker. Returns False if it was aborted before."""
         with self._lock:
             self.tenure, self.worker = tenure, worker
             return self.aborted is None
 
     def begin_closing(self) -> bool:
-        """On the event loop: ``on_revoked`` is about to run. False when it was aborted before."""
+        """On the event loop: ``on_revoked`` is about to run. Returns False if it was aborted before."""
         with self._lock:
             if self.aborted is not None:
                 return False
@@ -69,7 +71,7 @@ class Assignment:
             return True
 
     def abort(self, reason: AbortReason) -> None:
-        """On the engine's thread."""
+        """On the engine's thread: stops everything at once."""
         with self._lock:
             if self.aborted is not None:
                 return
@@ -84,7 +86,7 @@ class Assignment:
         self._stopped("event loop")
 
     def report(self, event: Drained | Abandoned) -> None:
-        """Tells the session how the tenure ended, once, and what it took."""
+        """Reports to the session, once, how the tenure ended and how much was worked."""
         with self._lock:
             first, self._reported = not self._reported, True
         if first:

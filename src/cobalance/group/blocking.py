@@ -1,4 +1,4 @@
-"""What memberships without async have in common: tenures and calls for threads, and the group on an event loop in the background."""
+"""The base of memberships without async: tenures and calls for threads, and the group on a background event loop."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class BlockingTenure:
 
     resource: str
     token: int
-    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    """The fencing token, higher than every earlier holder's. Store it with every side effect."""
     committed: int | None
-    """The committed offset at the beginning; ``None`` when there never was one."""
+    """The committed offset at the start; ``None`` if there never was one."""
     _inner: Tenure = attrs.field(repr=False, eq=False)
     _group: Threaded = attrs.field(repr=False, eq=False)
     _way_in: BlockingPortal = attrs.field(repr=False, eq=False)
 
     @property
     def active(self) -> bool:
-        """Whether new work may begin: nobody asks for the resource, and it is not lost. Look at it often."""
+        """Whether new work may begin: the resource is neither asked back nor lost. Check it often."""
         return self._inner.active
 
     @property
     def paused(self) -> bool:
-        """Whether new work is to wait for :meth:`BlockingGroup.resume`."""
+        """Whether new work has to wait for :meth:`BlockingGroup.resume`."""
         return self._inner.paused
 
     @property
@@ -59,24 +59,26 @@ class BlockingTenure:
         return self._inner.scope.cancel_called
 
     def wait_draining(self, timeout: float | None = None) -> bool:
-        """Waits until no new work may begin; False when the time (s) is up first."""
+        """Waits until no new work may begin. Returns False on timeout (seconds)."""
         self._group.check_process()
         return call_in(self._way_in, _wait_draining, self._inner, timeout)
 
     def commit(self, offset: int) -> None:
-        """Stores an offset for good; see :meth:`cobalance.Group.commit`. Refused once this tenure is over."""
+        """Stores an offset durably; see :meth:`cobalance.Group.commit`. Refused after the end of this tenure."""
         self._group.check_process()
         call_in(self._way_in, self._inner.commit, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
-        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        """Marks a piece of work. Work that runs longer than ``max_processing_ms`` is considered hung, and loses the
+        resource.
+        """
         with self._inner.processing():
             yield
 
 
 class BlockingMembership:
-    """What memberships in threads have in common: a group on an event loop in the background."""
+    """Base of memberships for threads: runs the group on a background event loop."""
 
     def __init__(self, group: Threaded) -> None:
         self._group = group
@@ -86,8 +88,8 @@ class BlockingMembership:
         self._entered = self._started = False
 
     def start(self) -> None:
-        """Enters the group, for programs that leave it elsewhere, with :meth:`stop`; any thread. A program that ends without that is taken
-        for one that has crashed.
+        """Enters the group, from any thread. For programs that leave it elsewhere, with :meth:`stop`; one that exits
+        without calling it counts as crashed.
 
         Raises:
             UsageError: it was entered before.
@@ -97,11 +99,14 @@ class BlockingMembership:
         self._started = True
 
     def stop(self) -> None:
-        """Drains everything, hands it over, and ends what :meth:`start` has begun; any thread. Harmless where there is nothing to end.
+        """Drains everything, hands it over, and ends what :meth:`start` began; any thread. Does nothing if there is
+        nothing to end.
 
         Raises:
-            UsageError: work or a callback calls this, and it would wait for them; or a fork of the process that called :meth:`start`.
-            Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
+            UsageError: called by work or a callback, for which it would wait; or in a fork of the process that called
+            :meth:`start`.
+            Exception: the membership was ended by this exception of the program's own code, or by a
+            :class:`GroupFailed`.
         """
         if self._started:
             self._group.check_process()
@@ -140,7 +145,7 @@ class BlockingMembership:
 
     @property
     def name(self) -> str:
-        """Of the group."""
+        """The group's name."""
         return self._group.name
 
     @property
@@ -150,35 +155,35 @@ class BlockingMembership:
 
     @property
     def member(self) -> str:
-        """This process's member id; it changes when the member has to join again."""
+        """This process's member id. It changes when the member has to rejoin."""
         return self._group.member
 
     @property
     def failed(self) -> BaseException | None:
-        """What has ended the membership, or is ending it; see :attr:`cobalance.Group.failed`."""
+        """The exception that ended, or is ending, the membership; see :attr:`cobalance.Group.failed`."""
         failed = self._group.failed
         return None if failed is None else as_raised(failed)
 
     @property
     def tenures(self) -> dict[str, BlockingTenure]:
-        """What is held now, by resource."""
+        """The tenures held now, by resource."""
         return {name: self._wrap(tenure) for name, tenure in self._group.tenures.items()}
 
     def wait_held(self, *resources: str, timeout: float | None = None) -> list[BlockingTenure]:
-        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+        """Waits until this member holds all of these resources (without any: at least one), and returns their tenures.
 
         Raises:
-            TimeoutError: not within this time (s).
+            TimeoutError: it does not hold them in time (seconds).
             GroupFailed: the group refuses this member; the message says why.
         """
         held = call_in(self._portal, within, timeout, self._group.wait_held, *resources)
         return [self._wrap(tenure) for tenure in held]
 
     def wait_left(self, timeout: float | None = None) -> None:
-        """Returns when the membership is over, be it by an exception.
+        """Returns when the membership is over, even if an exception ended it.
 
         Raises:
-            TimeoutError: it was not within this time (s).
+            TimeoutError: it is not over in time (seconds).
             GroupFailed: the group refuses this member; the message says why.
         """
         call_in(self._portal, within, timeout, self._group.wait_left)
@@ -188,7 +193,7 @@ class BlockingMembership:
         call_in(self._portal, self._group.commit, resource, offset)
 
     def pause(self, *resources: str) -> None:
-        """No new work is to begin on these before :meth:`resume`; see :meth:`cobalance.Group.pause`."""
+        """Lets no new work begin on these resources until :meth:`resume`; see :meth:`cobalance.Group.pause`."""
         self._portal.call(self._group.pause, *resources)
 
     def resume(self, *resources: str) -> None:
@@ -206,13 +211,13 @@ class BlockingMembership:
         call_in(self._portal, leave)
 
     def describe(self) -> GroupDescription:
-        """The group as it is now: settings, members, resources."""
+        """A snapshot of the group: settings, members, resources."""
         return call_in(self._portal, self._group.describe)
 
     @contextmanager
     def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
-        """Waits for a role, and has it for the length of the block, which ends soon after ``tenure.active`` has become
-        false. Leaving the block gives the role to another member, if there is one.
+        """Waits for a role, and holds it for the duration of the block, which should end soon after ``tenure.active``
+        becomes false. Leaving the block passes the role to another member, if there is one.
         """
         role = _Role(self._group, resource)
         try:
@@ -236,7 +241,7 @@ class BlockingMembership:
 
 @contextmanager
 def exits_contained() -> Iterator[None]:
-    """Around what waits for a thread of the program's."""
+    """Wraps SystemExit and KeyboardInterrupt, raised in one of the program's threads, in a ContainedExit."""
     try:
         yield
     except (SystemExit, KeyboardInterrupt) as error:
@@ -244,12 +249,14 @@ def exits_contained() -> Iterator[None]:
 
 
 class Threaded(Group):
-    """The group in the background. Waits for threads even where a tenure was cancelled, since they cannot be; but no longer than the
-    membership.
+    """The group on the background event loop.
+
+    Threads cannot be cancelled, so it waits for them even if their tenure was cancelled, but no longer than the
+    membership lasts.
     """
 
     async def in_thread(self, do: Callable[[], T]) -> T:
-        """Calls the program's code in a thread of its own."""
+        """Calls the program's code in a thread."""
         return await self._in_thread(do)
 
     async def _in_thread(self, do: Callable[[], T]) -> T:
@@ -257,36 +264,36 @@ class Threaded(Group):
             return await super()._in_thread(do)
 
     def refuse_in_own_thread(self) -> None:
-        """As leaving is refused in the tasks of an async group."""
+        """Refuses to leave in the program's own threads, as an async group does in its tasks."""
         self._own_code.refuse_leaving_in_thread()
 
     async def take_role(self, resource: str | None) -> Tenure:
-        """Waits for a role; it is not released before it is given back."""
+        """Waits for a role. It is not released until :meth:`give_role`."""
         tenure = await self._wait_active(resource)
         tenure.begin_use()
         return tenure
 
     async def give_role(self, tenure: Tenure) -> None:
-        """Another member may have it."""
+        """Lets another member have the role."""
         tenure.end_use()
         if tenure.active:
             self._resign(tenure)
 
 
 class _Role:
-    """A role that a thread waits for, and gives back even if an exception came over it while it waited."""
+    """A role that a thread waits for, and returns even if an exception interrupted the wait."""
 
     def __init__(self, group: Threaded, resource: str | None) -> None:
         self._group, self._resource = group, resource
         self._tenure: Tenure | None = None
 
     async def take(self) -> Tenure:
-        """Waits for it."""
+        """Waits for the role."""
         self._tenure = await self._group.take_role(self._resource)
         return self._tenure
 
     async def give(self) -> None:
-        """Whether it was taken or not."""
+        """Returns the role, if it was taken."""
         if self._tenure is not None:
             await self._group.give_role(self._tenure)
 

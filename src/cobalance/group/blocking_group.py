@@ -1,6 +1,6 @@
 """Membership for programs without async: the same group, with work and callbacks in threads.
 
-An event loop of its own runs on a thread in the background; whoever blocks a thread holds up nothing but that thread.
+The event loop runs on a background thread, so blocking in work or a callback holds up only its own thread.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 
 class BlockingGroup(BlockingMembership):
-    """Membership in a group, for the length of a ``with``. Callbacks and exceptions are as with :class:`cobalance.Group`,
-    but plain functions, each called in a thread; ``work(tenure)`` has one to itself for each tenure.
+    """Membership in a group for the duration of a ``with`` block.
 
-    A thread cannot be cancelled: ``work`` returns soon after ``tenure.active`` has become false. Nobody in this process
-    begins to work a resource before the last one has returned, and one that never returns delays the end of the ``with``
-    by no more than the drain timeout and the session timeout.
+    Callbacks and exceptions are as in :class:`cobalance.Group`, except that callbacks are plain functions, each called
+    in a thread, and that ``work(tenure)`` has its own thread for each tenure.
 
-    An exception in ``work`` or a callback ends the membership gracefully: :meth:`wait_left` returns, and the end of the ``with`` raises
-    it, ``sys.exit()`` too. Until then it is in :attr:`failed`, for a program that does something else meanwhile.
+    A thread cannot be cancelled, so ``work`` must return soon after ``tenure.active`` becomes false. Until it has
+    returned, nothing else in this process works that resource. If it never returns, it delays the end of the ``with``
+    by at most the drain timeout and the session timeout.
+
+    An exception in ``work`` or a callback ends the membership gracefully: :meth:`wait_left` returns, and the end of the
+    ``with`` raises it, including ``sys.exit()``. Meanwhile it is available as :attr:`failed`.
     """
 
     def __init__(

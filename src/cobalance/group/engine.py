@@ -1,6 +1,7 @@
-"""Runs a session: one thread that owns its events, one that makes its calls, one (the transport's) that hears its hints.
+"""Runs a session on three threads: one owns its events, one makes its calls, and one (the transport's) receives hints.
 
-None of them is the user's, so a handler that blocks the event loop for many session timeouts costs the member nothing.
+None of them is the user's, so a handler may block the event loop for many session timeouts without harming the
+membership.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _leaving: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Work(Protocol):
-    """Carries out what the session decides. Every method is called on the engine's thread and returns at once."""
+    """Carries out the session's decisions. All methods are called on the engine's thread, unless noted, and return at
+    once.
+    """
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Begin to work a resource."""
@@ -57,7 +60,7 @@ class Work(Protocol):
         """Go on, unless DrainBegun was posted."""
 
     def abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
-        """Stop at once: post Abandoned when that is done, unless it is lost anyway."""
+        """Stop at once: post Abandoned when done, unless it is lost anyway."""
 
     def commit_done(self, ticket: int, outcome: ev.CommitOutcome) -> None:
         """A commit was answered."""
@@ -72,35 +75,35 @@ class Work(Protocol):
         """The session is over."""
 
     def sample(self) -> Iterable[ev.Sample]:
-        """How the handlers are getting on that are busy, or were when last asked for."""
+        """The progress of handlers that are busy, or were at the last call."""
 
     def settings_read(self, settings: GroupSettings) -> None:
-        """The group's settings, at each join and whenever somebody has changed them. On the thread that calls the coordinator."""
+        """The group's settings, after each join and after every change. On the thread that calls the coordinator."""
 
     def in_flight(self) -> str:
-        """What is in flight, for people (in_flight.py), or "". On the thread that calls the coordinator."""
+        """What is in flight, for display (in_flight.py), or "". On the thread that calls the coordinator."""
 
     def flush(self) -> None:
-        """The actions of one event are complete."""
+        """All actions of one event have been delivered."""
 
 
 def monotonic_ms() -> int:
-    """The member's own clock: it runs on while wall clocks are set."""
+    """The member's own clock, unaffected by changes of the wall clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 def call_timeout_ms(session_timeout_ms: int) -> int:
-    """How long one call may take, so that two attempts fit into a third of the session timeout."""
+    """The timeout of one call, such that two attempts fit into a third of the session timeout."""
     return max(30, min(2_000, session_timeout_ms // 6))
 
 
 def process_name() -> str:
-    """Unique to this process and this session, so that a member id is never used twice."""
+    """A name unique to this process and session, so that member ids are never reused."""
     return uuid.uuid4().hex[:16]
 
 
 def process_label() -> str:
-    """Host and process id, for people."""
+    """Host and process id, for display."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"
     return f"{host}/{os.getpid()}"
 
@@ -109,7 +112,7 @@ class Engine:
     """Threads and sockets around one :class:`Session`.
 
     Args:
-        on_declared: the group goes by the resource list that was declared, or will once it has recovered.
+        on_declared: called when the group uses the declared resource list, or will once it has recovered.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Engine:
         self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
-        """None ends the thread. A function is an errand on which nothing hangs."""
+        """None ends the thread. A function is a best-effort call whose outcome does not matter."""
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure, self._failing_since = "", 0
@@ -142,11 +145,11 @@ class Engine:
         ]
 
     def start(self, subscription: str = GROUPS_OWN) -> None:
-        """Starts the threads and joins the group, as one of those with this subscription."""
+        """Starts the threads and joins the group with this subscription."""
         try:
             for thread in self._threads:
                 thread.start()
-        except RuntimeError:  # there are too many: then nothing is to be waited for
+        except RuntimeError:  # too many threads: nothing started, so there is nothing to wait for
             self._over.set()
             self._work.left()
             self._work.flush()
@@ -155,7 +158,7 @@ class Engine:
         self.post(ev.Started(subscription))
 
     def discard(self) -> None:
-        """Instead of :meth:`start`: it is not needed after all."""
+        """Closes an engine that was never started."""
         self._over.set()
         self._listener.close()
 
@@ -166,21 +169,21 @@ class Engine:
         self._events.put(event)
 
     def confirm(self, then: Callable[[], None]) -> None:
-        """Has `then` called on the engine's thread when the coordinator has answered a request that was sent after this."""
+        """Calls `then` on the engine's thread once the coordinator has answered a request sent after this call."""
         self._unconfirmed.append((monotonic_ms(), then))
         self.post(ev.Hinted(RESYNC))
 
     def fail(self, message: str) -> None:
-        """Leaves, and tells the user why. On the engine's thread."""
+        """Leaves, and reports the reason to the user. On the engine's thread."""
         self._carry_out(act.Problem("cut_off", message, fatal=True))
 
     def stop(self) -> None:
-        """Ends at once, telling nobody."""
+        """Ends at once, without telling the coordinator."""
         self._over.set()
         self.post(ev.TimerFired())
 
     def wait_left(self, timeout: float | None = None) -> bool:
-        """Waits until the session is over; False when the time (s) is up first."""
+        """Waits until the session is over. Returns False on timeout (seconds)."""
         return self._over.wait(timeout)
 
     @property
@@ -196,8 +199,8 @@ class Engine:
                 self._handle(self._next_event())
                 self._sample_when_due()
         except Exception:
-            # A defect of ours. Without its session's thread this member can keep no promise: it stops working at once
-            # and lets its session end, so that others take over.
+            # A bug. Without its session's thread this member can keep no promise: it stops working at once and lets its
+            # session expire, so that others take over.
             log.critical("cobalance stopped group %s: please report this", self._coordinator.group, exc_info=True)
             self._stop_everything()
         finally:
@@ -211,12 +214,12 @@ class Engine:
             event = self._events.get(timeout=max(0, wait_ms) / 1000)
         except queue.Empty:
             return ev.TimerFired()
-        if isinstance(event, Exception):  # what has ended the caller's thread ends this one
+        if isinstance(event, Exception):  # it ended the calling thread, and ends this one too
             raise event
         return event
 
     def _sample_when_due(self) -> None:
-        """However busy the queue is: a hung handler must be found, and heartbeats tell who is idle."""
+        """However busy the queue is: hung handlers must be found, and heartbeats report who is idle."""
         now = monotonic_ms()
         if now < self._sample_at:
             return
@@ -241,7 +244,7 @@ class Engine:
         self._work.flush()
 
     def _confirm(self, event: ev.Replied) -> None:
-        if self.session.phase not in (Phase.ACTIVE, Phase.LEAVING):  # it has yet to hear which of its claims are kept
+        if self.session.phase not in (Phase.ACTIVE, Phase.LEAVING):  # it has yet to learn which of its claims are kept
             return
         while self._unconfirmed and self._unconfirmed[0][0] < event.sent_at:
             self._unconfirmed.popleft()[1]()
@@ -249,7 +252,7 @@ class Engine:
             self.post(ev.Hinted(RESYNC))
 
     def _stop_everything(self) -> None:
-        """Nothing that goes wrong here may keep the end from being told."""
+        """Whatever goes wrong here must not prevent the end from being reported."""
         for resource, (token, _) in self.session.holdings.snapshot().items():
             try:
                 self._work.abort(resource, token, "lost")
@@ -329,7 +332,7 @@ class Engine:
                     self._execute(call)
                 else:
                     self._run_errand(call)
-            except Exception as error:  # noqa: BLE001 -- a defect of ours, raised where it ends the member
+            except Exception as error:  # noqa: BLE001 -- a bug, raised where it ends the member
                 self._events.put(error)
 
     def _execute(self, request: Request) -> None:
@@ -345,7 +348,7 @@ class Engine:
 
     @staticmethod
     def _run_errand(errand: Callable[[], None]) -> None:
-        """What is wrong with Redis, the other calls tell."""
+        """Errors are ignored: problems with Redis are reported by the other calls."""
         with suppress(CobalanceError):
             errand()
 
@@ -357,7 +360,7 @@ class Engine:
         self._work.settings_read(self._coordinator.settings())
 
     def _report(self, error: CobalanceError) -> None:
-        """The same trouble is logged once, not at every retry."""
+        """Logs the same problem once, not at every retry."""
         self._failing_since = self._failing_since or monotonic_ms()
         if str(error) != self._last_failure:
             self._last_failure = str(error)

@@ -1,7 +1,8 @@
-"""What a member tells of itself in the log: one line an event, however many resources it is about.
+"""Logs a member's own events: one line per event, however many resources are involved.
 
-The first event after a while is told at once; what follows within :data:`GATHERED_MS` is one line. So five hundred resources that are
-drained one after the other are two lines or three, and the log keeps up with a member that has a hundred thousand.
+The first event after a pause is logged at once, and what follows within :data:`GATHERED_MS` is combined. So draining
+five hundred resources one by one takes two or three lines, and the log keeps up with a member that has a hundred
+thousand.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ log = logging.getLogger("cobalance.group")
 GATHERED_MS = 250
 
 MOST_NAMES = 8
-"""A line names no more resources than that."""
+"""Most names in one line."""
 
 LONGEST_NAME = 60
 
@@ -33,14 +34,14 @@ _STOPPED: dict[act.AbortReason, str] = {
     "fenced": "stops {}: its session may have ended",
     "left": "stops {}",
 }
-"""Of a hung one there is a line already."""
+"""Hung handlers are logged elsewhere."""
 
 _WARNED_OF = frozenset({"lost", "deadline", "fenced"})
 
 
 @attrs.define
 class _Gathered:
-    """Resources that one line is about."""
+    """Resources combined in one line."""
 
     level: int
     number: int = 0
@@ -57,13 +58,13 @@ class _Gathered:
 
 
 class EventLog:
-    """The events of one session. On the engine's thread.
+    """Logs the events of one session. On the engine's thread.
 
     Args:
         group: its name.
-        label: which process this is, for people.
-        member: its own settings.
-        session: whose events these are.
+        label: identifies this process, for display.
+        member: this process's own settings.
+        session: the session to log.
     """
 
     def __init__(self, group: str, label: str, member: MemberSettings, session: Session) -> None:
@@ -73,7 +74,7 @@ class EventLog:
         self._member = ""
 
     def hear(self, event: ev.Event, now: int) -> None:
-        """What the session is about to be told."""
+        """Takes note of an event before the session handles it."""
         match event:
             case ev.Drained(resource, token) if self._session.holdings.is_worked(resource, token):
                 stays = self._session.leaving.remain
@@ -85,7 +86,7 @@ class EventLog:
                 self._say(f"leaves, holding {self._session.holdings.number}")
 
     def tell(self, action: act.Action, now: int) -> None:
-        """What the session has decided."""
+        """Takes note of an action of the session."""
         match action:
             case act.Start(resource):
                 self._gather("was assigned {}", resource)
@@ -120,7 +121,7 @@ class EventLog:
         return self._next_at if self._gathered else None
 
     def write(self, now: int) -> None:
-        """What has been gathered, unless something was written a moment ago."""
+        """Writes the combined lines, unless something was written a moment ago."""
         if self._gathered and now >= self._next_at:
             self._write_all()
             self._next_at = now + GATHERED_MS
@@ -132,10 +133,10 @@ class EventLog:
 
 
 def cut(name: str) -> str:
-    """A name that a line can hold."""
+    """Shortens a name to fit into a line."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def seconds(ms: int) -> str:
-    """For people."""
+    """Formats a duration for display."""
     return f"{max(0, ms) / 1000:.1f} s"

@@ -1,4 +1,4 @@
-"""A group of processes that share resources: the public face of the engine, on asyncio and on trio."""
+"""Membership in a group of processes that share resources: the public class, for asyncio and trio."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ log = logging.getLogger("cobalance")
 DAY_S = 86_400
 
 INSTANCE_ID = "COBALANCE_INSTANCE_ID"
-"""The environment variable that names what survives a restart, such as the pod of a StatefulSet."""
+"""Environment variable with an instance id that survives restarts, such as the name of a StatefulSet's pod."""
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 
 class PlainOptions(TypedDict, total=False):
-    """What members of every kind are given besides; see :class:`Group`."""
+    """Options of every kind of member; see :class:`Group`."""
 
     redis_url: str
     settings: GroupSettings | None
@@ -85,7 +85,7 @@ class PlainOptions(TypedDict, total=False):
 
 
 class GroupOptions(PlainOptions, total=False):
-    """The same with callbacks."""
+    """The same, with callbacks."""
 
     on_assigned: Listener | None
     on_revoked: Listener | None
@@ -94,41 +94,43 @@ class GroupOptions(PlainOptions, total=False):
 
 @hides(
     "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
-)  # the engine's
+)  # called by the engine
 @hides("abandon", "check_process", "commit_tenure", "is_copy", "log_exceptions", "own", "settings_read")
 class Group(Pausing, StartStop):
-    """Membership in a group, for the length of an ``async with``, or from :meth:`start` to :meth:`stop`.
+    """Membership in a group, for the duration of an ``async with`` block, or from :meth:`start` to :meth:`stop`.
 
-    Every resource is worked by exactly one member. Give ``work`` (a function that runs for each tenure), or callbacks, or
-    both:
+    Every resource is worked by exactly one member. Pass ``work`` (a function that runs for each tenure), or callbacks,
+    or both:
 
-    - ``on_assigned(tenures)``: these came *in addition*; no work on them begins before it returns.
+    - ``on_assigned(tenures)``: these were *added*; no work on them begins before it returns.
     - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
-    - ``on_lost(tenures)``: these are gone already; committing is refused.
+    - ``on_lost(tenures)``: these are gone already; commits are refused.
 
-    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, the log has one line at ERROR, and the
-    exception propagates and is in ``failed``. A group can be entered once.
+    An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, one line is logged at
+    ERROR, and the exception propagates; it is also in ``failed``. A group can be entered once.
 
     Args:
-        name: of the group.
-        resources: what this member can work, and is given nothing else. Members may name different things at the same time, such as during a
-            rolling update: everything that somebody present names is worked by one who names it. ``None`` when somebody else declares it.
-        redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
-            within one process.
-        settings: stored by the first member of a new group; later ones adopt what is stored, and warn when that is something else.
-            ``group.settings`` is what is in force.
-        member: this process's own settings. Without an instance id in them, the environment's ``COBALANCE_INSTANCE_ID`` counts.
-        resources_version: for lists that programs generate: members with a version all go by the list of the highest, whatever they named
-            themselves. Raise it with every change of the list; :meth:`declare` changes it later.
-        transport: instead of ``redis_url``.
-        log_exceptions: whether the log may have message and traceback of an exception of yours, or its type only.
-        key_prefix: what the group's keys and channels in Redis begin with. Groups under another one are others, whatever their names: for
-            several environments on one Redis.
-        connect_timeout_s: how long entering waits for servers that cannot be reached yet, as when everything starts at once; by default not
-            at all.
+        name: the group's name.
+        resources: what this member can work; it is assigned nothing else. Members may name different resources at the
+        same time, for instance during a rolling update: every resource that a present member names is worked by one
+        that names it. ``None`` if another member declares the list.
+        redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or
+        ``memory://NAME`` within one process.
+        settings: stored by the first member of a new group. Later members adopt the stored settings, with a warning if
+        these differ. ``group.settings`` has those in force.
+        member: this process's own settings. If they have no instance id, the environment variable
+        ``COBALANCE_INSTANCE_ID`` is used.
+        resources_version: for generated lists: all members with a version use the list with the highest one, whatever
+        they named themselves. Raise it with every change of the list; :meth:`declare` changes it later.
+        transport: used instead of ``redis_url``.
+        log_exceptions: whether to log message and traceback of the program's exceptions, or only their type.
+        key_prefix: prefix of the group's keys and channels in Redis. Groups with different prefixes are unrelated even
+        if they share a name; use this for several environments on one Redis.
+        connect_timeout_s: how long entering waits for servers that cannot be reached yet, for instance when everything
+        starts at once. By default it does not wait.
 
     Raises:
-        CobalanceError: on entering, when the server cannot be used; the message says what to do.
+        CobalanceError: on entering, if a server cannot be used; the message says what to do.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class Group(Pausing, StartStop):
         self._key_prefix = validate_name("key prefix", key_prefix)
         self._own_code = OwnCode(self.name)
         self.settings = settings or GroupSettings()
-        """Those in force, once it is entered, whatever the code said; the code's before."""
+        """Before entering, the settings given by the code; afterwards those in force."""
         self._wanted, self._known = settings, False
         self.own = _with_instance_id(member or MemberSettings())
         if self.own.instance_id is not None:
@@ -174,7 +176,7 @@ class Group(Pausing, StartStop):
         self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport, self._version = redis_url, transport, resources_version
         self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
-        self._entered, self._former = False, ""  # the member whose place this process takes at once
+        self._entered, self._former = False, ""  # the dead member whose resources this process takes over at once
         self._stop_asked_at = 0
         self._remain: bool | None = None
         self._given_up: list[str] = []
@@ -218,7 +220,7 @@ class Group(Pausing, StartStop):
         if self._resources is not None:
             self._engine.post(ResourcesDeclared(self._version or 1, self._resources))
         await self._settled.wait()
-        if self._failure is not None:  # it is raised in the task group, which cancels us
+        if self._failure is not None:  # it is raised in the task group, which cancels this task
             await anyio.sleep_forever()
 
     async def __aexit__(
@@ -231,7 +233,7 @@ class Group(Pausing, StartStop):
         try:
             with anyio.CancelScope(shield=True):
                 await self._wind_up()
-        except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel us even so; raised at the end
+        except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel even this; raised at the end
             kind, error, trace = type(interruption), interruption, interruption.__traceback__
         swallowed, raised = await self._join_tasks(kind, error, trace)
         with anyio.CancelScope(shield=True):
@@ -243,9 +245,7 @@ class Group(Pausing, StartStop):
     async def _wind_up(self) -> None:
         try:
             await self.leave(remain=self._remain)
-        except (
-            BaseException
-        ):  # asyncio's own cancellation; nothing that ends from here on is to be released as if it were finished
+        except BaseException:  # cancelled by asyncio itself: what ends from here on must not be released as finished
             self.abandon()
             raise
         finally:
@@ -255,8 +255,9 @@ class Group(Pausing, StartStop):
     async def _join_tasks(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> tuple[bool | None, BaseException | None]:
-        """Users know nothing of our tasks, so what they raised comes without an exception group around it: the body's
-        exception if there is one, else the first, of which the others are mostly echoes.
+        """Leaves the task group, and returns its exception without an exception group around it, since users know
+        nothing of our tasks: the body's exception if there is one, else the first one, of which the others are mostly
+        consequences.
         """
         try:
             swallowed = await self._tasks.__aexit__(kind, error, trace)
@@ -266,22 +267,22 @@ class Group(Pausing, StartStop):
             return swallowed, None
         except BaseExceptionGroup as group:
             first = _most_telling(group, error, self._first_error)
-        except BaseException as other:  # noqa: BLE001 -- raised by our caller, once everything is closed
+        except BaseException as other:  # noqa: BLE001 -- raised by the caller, once everything is closed
             is_elsewhere = isinstance(other, RuntimeError) and self._wakeup.loop.current_task() is not self._host
             first = (error or self._first_error or _left_elsewhere(self.name)) if is_elsewhere else other
         return False, None if first is error else first
 
     @property
     def member(self) -> str:
-        """This process's member id; it changes when the member has to join again."""
+        """This process's member id. It changes when the member has to rejoin."""
         return self._engine.session.member
 
     def declare(self, resources: Iterable[str], version: int) -> None:
-        """Declares another list, for members with a ``resources_version``, or without ``resources``. A version lower than the group's is
-        ignored, an equal one must name the same list.
+        """Declares a new list, for members with a ``resources_version`` or without ``resources``. A version lower than
+        the group's is ignored; an equal one must name the same list.
 
         Raises:
-            UsageError: this member was given a list without a version, which is for good.
+            UsageError: this member was given a list without a version, which cannot be changed.
         """
         self.check_process()
         if self._subscription != GROUPS_OWN:
@@ -297,25 +298,25 @@ class Group(Pausing, StartStop):
         """Returns when the coordinator has accepted this member.
 
         Raises:
-            GroupFailed: it cannot be one; the message says why.
+            GroupFailed: it was refused; the message says why.
         """
         await self._joined.wait()
         self._raise_failure()
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """Resources that were still being worked when a leave's time for them had passed: the drain timeout, or, if that came first,
-        the group's revocation timeout. Empty after a clean leave.
+        """Resources that were still being worked when a leave ran out of time: after the drain timeout or, if that
+        passed first, the group's revocation timeout. Empty after a clean leave.
         """
         return tuple(self._given_up)
 
     @property
     def revoked_unfinished(self) -> tuple[str, ...]:
-        """Those of ``given_up`` whose revocation timeout came first."""
+        """The part of ``given_up`` whose revocation timeout passed first."""
         return tuple(self._revoked)
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
-        """Engine: stop at once, with or without the event loop."""
+        """Called by the engine: stop at once, with or without the event loop."""
         if self._remain is not None and reason == "deadline":
             self._given_up.append(resource)
             if monotonic_ms() - self._stop_asked_at < self.own.drain_timeout_ms:
@@ -332,12 +333,12 @@ class Group(Pausing, StartStop):
         self._raise_failure()
 
     async def wait_held(self, *resources: str) -> list[Tenure]:
-        """Returns when this member holds all of these (or, without any, at least one), and which those are.
+        """Waits until this member holds all of these resources (without any: at least one), and returns their tenures.
 
         Raises:
-            NotHeld: the membership is over, so that it will hold nothing any more.
+            NotHeld: the membership is over, so it will never hold them.
             GroupFailed: the group refuses this member; the message says why.
-            UsageError: this member's list is for good, and has no such resource.
+            UsageError: this member's list is fixed and lacks one of them.
         """
         self._refuse_unnamed(resources)
         while True:
@@ -352,7 +353,9 @@ class Group(Pausing, StartStop):
             await self._changed.wait()
 
     def _refuse_unnamed(self, resources: Iterable[str]) -> None:
-        """What others declare, or a version orders, or somebody looks for (its subscription begins with ~), may be named later."""
+        """A list may grow if others declare it, if a version orders it, or if it is searched for (a subscription that
+        begins with ~).
+        """
         if self._resources is None or self._subscription.startswith((GROUPS_OWN, "~")):
             return
         unnamed = sorted(set(resources).difference(self._resources))
@@ -367,9 +370,9 @@ class Group(Pausing, StartStop):
 
         Raises:
             NotHeld: this member does not hold the resource; nothing was stored.
-            Fenced: it has lost it meanwhile; nothing was stored.
+            Fenced: this member has lost the resource meanwhile; nothing was stored.
             OffsetRegressed: a higher offset is stored; nothing was changed.
-            CommitOutcomeUnknown: the session ended before an answer came.
+            CommitOutcomeUnknown: the session ended before the commit was answered.
             UsageError: the offset is not between 0 and 2**53.
         """
         held = self._roster.current(resource)
@@ -378,9 +381,9 @@ class Group(Pausing, StartStop):
         await self.commit_tenure(held.tenure, offset)
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """As :meth:`commit`, but never under another token than the tenure's; see :meth:`Tenure.commit`."""
+        """Like :meth:`commit`, but only under this tenure's token; see :meth:`Tenure.commit`."""
         self.check_process()
-        check_integer("the offset to commit", offset, least=-1)  # which is before the first
+        check_integer("the offset to commit", offset, least=-1)  # -1 is before the first offset
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
@@ -394,11 +397,11 @@ class Group(Pausing, StartStop):
 
     @asynccontextmanager
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
-        """Waits for a role, and has it for the length of the block; the block is cancelled when the role is asked back or
-        lost. Leaving the block gives the role to another member, if there is one.
+        """Waits for a role, and holds it for the duration of the block, which is cancelled when the role is asked back
+        or lost. Leaving the block passes the role to another member, if there is one.
 
         Args:
-            resource: which role; may be left out when the group has one resource.
+            resource: the role; may be omitted if the group has a single resource.
         """
         tenure = await self._wait_active(resource)
         try:
@@ -422,14 +425,14 @@ class Group(Pausing, StartStop):
             tenure.ask_back()
 
     async def leave(self, *, remain: bool | None = None) -> None:
-        """Drains everything, hands it over and ends the membership; called by leaving the ``async with``, too.
+        """Drains everything, hands it over and ends the membership. Leaving the ``async with`` calls it too.
 
         Args:
-            remain: with an instance id, keep what is held for the rejoin grace (the default); ``False`` gives it up for good,
-                for scaling in.
+            remain: with an instance id, keep what is held for the rejoin grace period (the default); ``False`` gives it
+            up at once, for scaling in.
 
         Raises:
-            UsageError: work or a callback awaits it, and it would wait for them.
+            UsageError: awaited by work or a callback, for which it would wait.
         """
         self.check_process()
         self._own_code.refuse_leaving()
@@ -442,11 +445,11 @@ class Group(Pausing, StartStop):
         self._engine.post(StopAsked(remain=keep))
 
     async def describe(self) -> GroupDescription:
-        """The group as it is now: settings, members, resources."""
+        """A snapshot of the group: settings, members, resources."""
         return await in_thread(lambda: GroupDescription.read(self._coordinator))
 
     def settings_read(self, settings: GroupSettings) -> None:
-        """Engine: those in force."""
+        """Called by the engine: the settings in force."""
         changed = differences(self.settings, settings) if self._known else {}
         is_news = changed or not self._known
         self.settings, self._known = settings, True
@@ -473,7 +476,7 @@ class Group(Pausing, StartStop):
         return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
 
     def _greet(self, transport: Transport) -> int:
-        """Raises what keeps the server from being used; returns the group's session timeout."""
+        """Checks that the server can be used, and returns the group's session timeout."""
         coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
         try:
             coordinator.tick()
@@ -481,19 +484,19 @@ class Group(Pausing, StartStop):
             self._former = "" if self._instance_file is None else self._instance_file.take(coordinator)
             self.settings_read(coordinator.settings())
         except UnknownGroup:
-            if getattr(transport, "born_empty", False):  # in memory, nobody can have held anything before
-                with suppress(GroupExists, GroupActive):  # somebody else was quicker
+            if getattr(transport, "born_empty", False):  # in memory, nothing can have been held before
+                with suppress(GroupExists, GroupActive):  # another member was faster
                     coordinator.create(self.settings)
         return self.settings.session_timeout_ms
 
     async def _prepare(self) -> None:
-        """For groups that need more than Redis: before joining."""
+        """Hook for groups that need more than Redis; runs before joining."""
 
     async def _release_servers(self) -> None:
-        """Undoes :meth:`_prepare`, however far it came, when nothing is held any more."""
+        """Undoes :meth:`_prepare`, even if it was incomplete, when nothing is held any more."""
 
     def joined(self, member: str) -> None:
-        """Engine: the process is a member."""
+        """Called by the engine: the process is a member."""
         if self._instance_file is not None:
             self._instance_file.write(member)
         super().joined(member)
@@ -514,7 +517,7 @@ def _most_telling(
     interruption = next((it for it in group.exceptions if not isinstance(it, Exception)), None)
     chosen = interruption or next((it for it in (error, first) if it in group.exceptions), None) or group.exceptions[0]
     for other in group.exceptions:
-        if other is not chosen:  # by its type only: messages may quote what is not ours to log
+        if other is not chosen:  # only the type: messages may quote what must not be logged
             kinds = (type(as_raised(it)).__name__ for it in (chosen, other))
             log.error("while leaving because of a %s, there was also a %s", *kinds)
     return chosen
@@ -546,7 +549,7 @@ def _task_cancelled(group: str) -> UsageError:
 
 
 def _subscription(resources: Collection[str] | None, version: int | None) -> str:
-    """All whose code names the same have one, unless a version orders the lists of the group."""
+    """A digest of the list, so equal lists share a subscription, unless a version orders the group's lists."""
     return GROUPS_OWN if resources is None or version is not None else digest(tuple(sorted(set(resources))))
 
 

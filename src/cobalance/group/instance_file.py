@@ -1,9 +1,9 @@
-"""A file of this machine that says which member has an instance id. Its process keeps it locked for as long as it lives.
+"""A file on this machine that records which member has an instance id, locked by its process for as long as it lives.
 
-The kernel gives a lock free when the last process that has it is gone, be it by ``kill -9``, and no sooner. So whoever gets the lock knows that
-the member in the file is dead, and may take its place without waiting for its session to end. No process ids are compared, which mean little
-across containers. Where anything is in doubt, such as on another machine, in a new container, or on a system without such locks,
-nothing is known, and the session is waited for.
+The kernel releases the lock when the last process that has it is gone, even after ``kill -9``, and no sooner. So a
+process that gets the lock knows that the member named in the file is dead, and may take over without waiting for its
+session to expire. Process ids, which mean little across containers, are not compared. In any doubtful case, such as
+another machine, a new container or a system without such locks, nothing is known, and the session has to expire first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from cobalance.coordinator.client import Coordinator
 
 MOST_BYTES = 200
-"""Longer than any member id."""
+"""More than any member id needs."""
 
 
 class InstanceFile:
-    """Of one instance id in one group."""
+    """The file of one instance id in one group."""
 
     def __init__(self, group: str, instance_id: str) -> None:
         self._instance_id = instance_id
@@ -37,7 +37,9 @@ class InstanceFile:
         self._file: int | None = None
 
     def take(self, coordinator: Coordinator) -> str:
-        """Locks it. Returns the member that had the instance id, if its process is dead and the group still counts on it; else nothing."""
+        """Locks the file. Returns the previous member with this instance id, if its process is dead and the group still
+        lists it; else "".
+        """
         former = self._lock()
         if not former or coordinator.state()["recovering"] != "0":
             return ""
@@ -46,27 +48,27 @@ class InstanceFile:
         )
 
     def write(self, member: str) -> None:
-        """This process is that member from now on."""
-        with suppress(OSError):  # somebody has it, or the disk is full: then nothing is known of us
+        """Records that this process is that member."""
+        with suppress(OSError):  # another process has it, or the disk is full: nothing is recorded
             if self._file is None:
                 self._file = _locked(self._name)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, member.encode(), 0)
 
     def close(self) -> None:
-        """The membership ended in order."""
+        """Clears and unlocks the file after a normal end."""
         if self._file is not None:
             self.write("")
             os.close(self._file)
             self._file = None
 
     def _lock(self) -> str:
-        """What is in it; nothing where it cannot be locked."""
+        """Returns its content, or "" if it cannot be locked."""
         try:
             if self._file is None:
                 self._file = _locked(self._name)
             return os.pread(self._file, MOST_BYTES, 0).decode("ascii", "replace")
-        except OSError:  # somebody has it, or such locks do not work there
+        except OSError:  # another process has it, or the file system has no such locks
             return ""
 
 
@@ -83,7 +85,7 @@ def _locked(name: str) -> int:
 
 
 def _folder() -> Path:
-    """This user's own: nobody else can say who is dead."""
+    """Only this user may say who is dead, so the folder must be private."""
     folder = Path(tempfile.gettempdir()) / f"cobalance-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)

@@ -1,7 +1,7 @@
-"""The event loop's half of a membership: works what the engine's thread is given, and tells it how the work went.
+"""The event loop's half of a membership: works what the engine assigns, and reports how it went.
 
-The two meet in a queue of commands, run by one task, and in the assignments themselves. That task and those that work
-tenures are shielded: cancelling the block around an ``async with`` cancels the user's body, and what is held is still
+The halves meet in a queue of commands, run by one task, and in the assignments. That task and those that work tenures
+are shielded: cancelling the scope around an ``async with`` cancels the user's body, while everything held is still
 drained and handed over.
 """
 
@@ -51,15 +51,15 @@ log = logging.getLogger("cobalance")
 T = TypeVar("T")
 
 LOST_MS = 1_000
-"""What ``on_lost`` has at least, where nothing is to be drained."""
+"""The least time for ``on_lost``, where there is nothing to drain."""
 
 
 class Membership(Forkable, ABC):
-    """Carries out what a session decides: :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
+    """Implements :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
 
     own: MemberSettings
     log_exceptions: bool
-    """Whether the log may have what exceptions of the program's code say."""
+    """Whether messages and tracebacks of the program's exceptions may be logged."""
     _own_code: OwnCode
     _engine: Engine
     _tasks: TaskGroup
@@ -81,13 +81,13 @@ class Membership(Forkable, ABC):
         self._tickets = Tickets()
         self._services: list[anyio.CancelScope] = []
         self._over = False
-        """No service goes on."""
+        """Set when services have to end."""
         self._threads = WorkerThreads()
         self._cancelled_outside = False
         self._told: list[Stoppable] = []
-        """What was told to stop a moment ago."""
+        """What was cancelled a moment ago."""
         self._telling: dict[Stoppable, list[Assignment]] = {}
-        """The calls of ``on_assigned`` that have not returned."""
+        """Calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
         self._declares = False
@@ -96,7 +96,7 @@ class Membership(Forkable, ABC):
 
     @contextmanager
     def _service_scope(self) -> Iterator[anyio.CancelScope]:
-        """For what may go on until the membership is over, but no longer."""
+        """A scope for what may go on until the membership is over, but no longer."""
         with anyio.CancelScope(shield=True) as scope:
             self._services.append(scope)
             if self._over:
@@ -107,18 +107,22 @@ class Membership(Forkable, ABC):
                 self._services.remove(scope)
 
     def _end_services(self) -> None:
-        """Now, and those that are still to begin."""
+        """Ends the running services, and any that start later."""
         self._over = True
         for service in self._services:
             service.cancel()
 
     async def _in_thread(self, do: Callable[[], T]) -> T:
-        """Calls the program's code in a thread. Nothing stops it there: it is waited for, but no longer than the membership lasts."""
+        """Calls the program's code in a thread, which cannot be cancelled: it is awaited, but no longer than the
+        membership lasts.
+        """
         with self._service_scope():
             return await self._threads.run(self._own_code.in_thread(do))
 
     async def _call_listener(self, listener: Listener, tenures: list[Tenure], block: Stoppable) -> None:
-        """On the event loop, or, a plain function, in a thread; what that returns is awaited if it can be."""
+        """Calls an async function on the event loop and a plain one in a thread, and awaits the result if it is
+        awaitable.
+        """
         if is_async(listener):
             call = listener(tenures)
         else:
@@ -135,14 +139,14 @@ class Membership(Forkable, ABC):
                     if self._cancelled_outside and self._left.is_set():
                         return
                     await self._wait_for_commands(ours)
-            except Exception as error:  # a defect of ours: nobody carries out what the session decides any more
+            except Exception as error:  # a bug: the session's decisions are no longer carried out
                 self._note_error(error)
                 self.abandon()
                 raise
 
     async def _wait_for_commands(self, ours: anyio.CancelScope) -> None:
-        """Asyncio cancels every task when its loop ends. This one goes on until all is given back, which it sees to: nobody else
-        may be left who leaves the group.
+        """Waits for commands, also when asyncio cancels every task at the end of its loop: this one leaves the group
+        and goes on until everything is given back, since nothing else may be left to do it.
         """
         try:
             await self._wakeup.wait()
@@ -157,11 +161,12 @@ class Membership(Forkable, ABC):
                 self._ask_leave()
 
     @abstractmethod
-    def _ask_leave(self, *, remain: bool | None = None) -> None:
-        """Begins to leave."""
+    def _ask_leave(self, *, remain: bool | None = None) -> None: ...
 
     def abandon(self) -> None:
-        """Nothing is finished any more, and nobody is told but who waits for us: others come once the session has expired."""
+        """Ends the membership without finishing anything or telling the coordinator: others take over when the session
+        has expired.
+        """
         self._engine.stop()
         busy = [
             it.resource
@@ -192,7 +197,7 @@ class Membership(Forkable, ABC):
     def _adopt(self, it: Assignment) -> bool:
         if (
             self._first_error is not None
-        ):  # the program's code has failed, and this member is about to leave: nothing is begun
+        ):  # the program's code has failed and this member is about to leave: begin nothing
             it.report(Abandoned(it.resource, it.token, "resigned"))
             self._conclude(it)
             return False
@@ -210,8 +215,8 @@ class Membership(Forkable, ABC):
         return False
 
     async def _assign_next(self, it: Assignment) -> None:
-        """One handler of a resource at a time, in this process too; a hung one holds up nothing but its own resource, and
-        that no longer than it may run: another process can work it.
+        """One handler per resource at a time, also within this process. A hung one holds up only its own resource, and
+        no longer than handlers may run, since another process can work it.
         """
         it.waiting_since = monotonic_ms()
         with anyio.CancelScope(shield=True):
@@ -235,11 +240,11 @@ class Membership(Forkable, ABC):
         for it in batch:
             if it in now:
                 self._tasks.start_soon(self._run, it)
-            else:  # gone before anybody heard of it
+            else:  # lost before the program was told
                 self._conclude(it)
 
     async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
-        """It counts as work on each of them, and is cancelled when all of them have to be let go."""
+        """Counts as work on each of the resources, and is cancelled when all of them are lost."""
         call = Stoppable(name="on_assigned")
         with call.running():
             self._telling[call] = batch
@@ -264,7 +269,7 @@ class Membership(Forkable, ABC):
 
     def _insist_on(self, call: Stoppable) -> None:
         self._told.append(call)
-        if len(self._told) == 1:  # one task for all that is told at a time
+        if len(self._told) == 1:  # one task serves everything cancelled at a time
             self._tasks.start_soon(self._insist)
 
     async def _insist(self) -> None:
@@ -273,7 +278,7 @@ class Membership(Forkable, ABC):
             await tell_again(told, self._forsake)
 
     def _forsake(self, deaf: Sequence[Stoppable]) -> None:
-        """Nobody waits for ever for what swallows its cancellation: a second after the membership is over it is closed."""
+        """Gives up on code that swallows its cancellation: a second after the end of the membership it is closed."""
         told = [it for it in deaf if not it.forsaken]
         if not told or not self._left.is_set():
             return
@@ -319,14 +324,14 @@ class Membership(Forkable, ABC):
             log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
 
     async def _stop_in_time(self, call: Stoppable) -> None:
-        with anyio.CancelScope(shield=True):  # tasks may be cancelled, and what is to be stopped goes on all the same
+        with anyio.CancelScope(shield=True):  # the tasks may be cancelled, but this has to be stopped all the same
             await call.stop(max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
 
     async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
         worker = it.worker
         if worker is None:
             return None
-        while tenure.active:  # again when a revocation was cancelled in time
+        while tenure.active:  # repeated after a revocation that was cancelled in time
             await outcome(worker.run())
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
@@ -336,18 +341,18 @@ class Membership(Forkable, ABC):
 
     @property
     def failed(self) -> BaseException | None:
-        """What has ended the membership, or is ending it: what the program's own code raised, or a :class:`GroupFailed`. None while all is
-        well, and after a leave. Any thread.
+        """The exception that ended, or is ending, the membership: the program's own, or a :class:`GroupFailed`. None
+        while all is well, and after a normal leave. Any thread.
         """
         return self._first_error if isinstance(self._first_error, Exception | SystemExit | KeyboardInterrupt) else None
 
     def _note_error(self, error: BaseException) -> None:
-        if self._first_error is None and not isinstance(error, GroupFailed):  # which has been logged
+        if self._first_error is None and not isinstance(error, GroupFailed):  # it has been logged already
             self._log_end(error)
         self._first_error = self._first_error or error
 
     def _log_end(self, error: BaseException) -> None:
-        """With what it says only if that may be logged: it may quote anything."""
+        """Logs the exception's message only if allowed: it may quote anything."""
         if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
             raised = as_raised(error)
             kind, trace = type(raised).__name__, raised if self.log_exceptions else None
@@ -373,7 +378,9 @@ class Membership(Forkable, ABC):
         return ticket.outcome
 
     async def _confirm_held(self) -> None:
-        """Returns when the coordinator has answered a request sent from now on. What it has taken from this member was aborted."""
+        """Returns when the coordinator has answered a request sent after this call. What it took from this member has
+        been aborted by then.
+        """
         confirmed = anyio.Event()
         self._engine.confirm(lambda: self._commands.append(confirmed.set))
         await confirmed.wait()
@@ -385,21 +392,21 @@ class Membership(Forkable, ABC):
     # -- the engine's side (its thread) --------------------------------------------------------------------------------
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
-        """Engine: begin to work a resource."""
+        """Called by the engine: begin to work a resource."""
         self._starting.append(Assignment(resource, token, committed, self._engine.post))
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
-        """Engine: finish with a resource."""
+        """Called by the engine: finish with a resource."""
         self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
 
     def keep(self, resource: str, token: int) -> None:
-        """Engine: the revocation was cancelled."""
+        """Called by the engine: the revocation was cancelled."""
         it = self._find(resource, token)
         if it is not None:
             self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
-        """Engine: stop at once, with or without the event loop."""
+        """Called by the engine: stop at once, with or without the event loop."""
         it = self._find(resource, token)
         if it is not None:
             it.abort(reason)
@@ -416,11 +423,11 @@ class Membership(Forkable, ABC):
             self._commands.append(lambda: do(it.tenure) if it.tenure is not None else None)
 
     def commit_done(self, ticket: int, outcome: CommitOutcome) -> None:
-        """Engine: a commit was answered."""
+        """Called by the engine: a commit was answered."""
         self._commands.append(lambda: self._tickets.answer(ticket, outcome))
 
     def joined(self, member: str) -> None:
-        """Engine: the process is a member."""
+        """Called by the engine: the process is a member."""
         del member
         self._commands.append(self._joined.set)
         if not self._declares:
@@ -430,7 +437,7 @@ class Membership(Forkable, ABC):
         self._commands.append(self._settled.set)
 
     def problem(self, problem: Problem) -> None:
-        """Engine: something the user should know; it is in the log already."""
+        """Called by the engine: something the user should know. It is logged already."""
         if problem.fatal:
             self._failure = problem
             self._commands.append(lambda: self._fail(problem))
@@ -449,11 +456,11 @@ class Membership(Forkable, ABC):
         self._notice()
 
     def left(self) -> None:
-        """Engine: the session is over."""
+        """Called by the engine: the session is over."""
         self._commands.append(self._end)
 
     def _end(self) -> None:
-        """Nothing is held any more, whatever has brought that about."""
+        """Stops everything: nothing is held any more, for whatever reason."""
         for it in self._roster.everything():
             if it.tenure is not None:
                 self._stop(it.tenure)
@@ -462,7 +469,7 @@ class Membership(Forkable, ABC):
         self._tickets.answer_all()
 
     def sample(self) -> Iterator[Sample]:
-        """Engine: how the handlers are getting on that are busy, or were when last asked for."""
+        """Called by the engine: the progress of handlers that are busy, or were at the last call."""
         self._attend()
         for it in self._roster.everything():
             busy_since = it.busy_since
@@ -474,10 +481,10 @@ class Membership(Forkable, ABC):
 
     @abstractmethod
     def settings_read(self, settings: GroupSettings) -> None:
-        """Engine: those in force."""
+        """Called by the engine: the settings in force."""
 
     def in_flight(self) -> str:
-        """Engine: what is in flight, where that is known."""
+        """Called by the engine: what is in flight, if known."""
         return ""
 
     def _attend(self) -> None:
@@ -492,7 +499,9 @@ class Membership(Forkable, ABC):
             self._disown()
 
     def _disown(self) -> None:
-        """Nothing runs in the event loop any more. What is busy may be in a thread: it has the drain timeout, as in any leave."""
+        """Gives up what only the event loop could finish, since nothing runs there any more. A busy worker may be in a
+        thread: it gets the drain timeout, as in any leave.
+        """
         self._announce()
         for it in self._roster.everything():
             if it.worker is None or it.worker.busy_since is None:
@@ -500,13 +509,13 @@ class Membership(Forkable, ABC):
                 it.loop_stopped()
 
     def flush(self) -> None:
-        """Engine: wake the event loop, once for everything that one event brought."""
+        """Called by the engine: wakes the event loop, once for all results of one event."""
         self._announce()
         if self._commands:
             self._wakeup.notify()
 
     def _announce(self) -> None:
-        """What starts together is announced together (Kafka's contract for on_assigned)."""
+        """Announces together what starts together, as Kafka's on_assigned does."""
         if not self._starting:
             return
         batch, self._starting = self._starting, []

@@ -1,4 +1,4 @@
-"""Where the program's own code runs, which is where nothing may wait for the end of that code."""
+"""Tracks where the program's own code runs, since waiting there for that code to end would deadlock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class ContainedExit(Exception):
-    """``sys.exit()`` in a thread of the program's. Raised as it is, it would end the event loop before anything is given back."""
+    """``sys.exit()`` in one of the program's threads. Raised as is, it would end the event loop before anything is
+    given back.
+    """
 
     def __init__(self, raised: SystemExit | KeyboardInterrupt) -> None:
         super().__init__(type(raised).__name__)
@@ -25,12 +27,12 @@ class ContainedExit(Exception):
 
 
 def as_raised(error: BaseException) -> BaseException:
-    """What the program's code raised."""
+    """The exception that the program's code raised."""
     return error.raised if isinstance(error, ContainedExit) else error
 
 
 class OwnCode:
-    """The tasks and threads of one group in which the program's work and callbacks run."""
+    """The tasks and threads of one group that run the program's work and callbacks."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -39,7 +41,7 @@ class OwnCode:
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """This task runs it, whatever is cancelled around the group."""
+        """Marks this task as one of them, and shields it from cancellations around the group."""
         task = anyio.get_current_task().id
         self._tasks.add(task)
         try:
@@ -49,7 +51,7 @@ class OwnCode:
             self._tasks.discard(task)
 
     def in_thread(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same function, for a thread that runs it."""
+        """Wraps a function so that the thread that runs it is marked as one of them."""
 
         def run() -> T:
             thread = threading.get_ident()
@@ -67,7 +69,7 @@ class OwnCode:
             raise self._waits_for_itself()
 
     def refuse_leaving_in_thread(self) -> None:
-        """The same in one of these threads."""
+        """Raises UsageError in one of these threads."""
         if threading.get_ident() in self._threads:
             raise self._waits_for_itself()
 

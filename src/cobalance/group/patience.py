@@ -1,4 +1,4 @@
-"""How long a program that starts waits for servers that are not there yet."""
+"""Waits for servers that are not up yet when a program starts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance")
 
 FIRST_S, LAST_S = 0.1, 1.0
-"""Waits between attempts double from the first to the last."""
+"""Delays between attempts double from the first to the last."""
 
 T = TypeVar("T")
 
 
 def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Callable[[Exception], bool]) -> T:
-    """What the first attempt returns that finds its server there, or raises as the last one does. Blocks; needs no event loop."""
+    """Repeats the attempt until it succeeds or the time is up, and returns or raises its last result. Blocks; needs no
+    event loop.
+    """
     until, delay_s = time.monotonic() + timeout_s, FIRST_S
     while True:
         try:
@@ -37,16 +39,16 @@ def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Calla
 
 
 class Patience:
-    """One time for all servers of a group, from when it is made."""
+    """One deadline for all servers of a group, counted from construction."""
 
     def __init__(self, group: str, timeout_s: float) -> None:
         self._group, self._until = group, monotonic_ms() + timeout_s * 1000
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What the first attempt returns that finds its server there.
+        """Repeats the attempt until it succeeds, and returns its result.
 
         Raises:
-            Unreachable: none has, in time.
+            Unreachable: none succeeded in time.
         """
         delay_s, told = FIRST_S, False
         while True:

@@ -1,4 +1,4 @@
-"""What a member holds, and which of it is to wait."""
+"""What a member holds, and which of it is paused."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 
 class Pausing(Membership):
-    """The part of :class:`cobalance.group.group.Group` that pauses and resumes resources."""
+    """Pauses and resumes resources, for :class:`cobalance.group.group.Group`."""
 
     @property
     def tenures(self) -> dict[str, Tenure]:
-        """What is held now, by resource."""
+        """The tenures held now, by resource."""
         return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
 
     def pause(self, *resources: str) -> None:
-        """No new work is to begin on these before :meth:`resume`; what has begun is finished. They stay held, rebalances that leave
-        them here included; what was handed over or lost, and comes back, is not paused.
+        """Lets no new work begin on these resources until :meth:`resume`; running work is finished. They stay held,
+        also through rebalances that leave them here. A resource that is handed over or lost is not paused when it comes
+        back.
 
-        A consumer group sees to it by itself; a ``work`` function looks at ``tenure.paused``.
+        A consumer group pauses by itself; a ``work`` function has to check ``tenure.paused``.
 
         Raises:
             NotHeld: this member does not hold one of them; nothing was changed.
@@ -44,7 +45,7 @@ class Pausing(Membership):
 
     @property
     def paused(self) -> frozenset[str]:
-        """What is held and paused."""
+        """The resources that are held and paused."""
         return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
 
     def _held(self, resources: Iterable[str]) -> list[Tenure]:

@@ -1,4 +1,4 @@
-"""What one process has been given, by resource. A resource that came back before its last tenure was quite over has two."""
+"""The assignments of one process, by resource. One that came back before its last tenure ended has several."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """Assignments, each linked to the one before it of the same resource. The engine adds, the event loop removes."""
+    """Assignments, each linked to the previous one of the same resource. The engine adds, the event loop removes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: dict[str, Assignment] = {}
 
     def add(self, batch: Iterable[Assignment]) -> None:
-        """These are the newest of their resources."""
+        """Adds the newest assignments of their resources."""
         with self._lock:
             for it in batch:
                 it.predecessor = self._newest.get(it.resource)
                 self._newest[it.resource] = it
 
     def remove(self, gone: Assignment) -> None:
-        """This one is over; whoever came after it has one less to wait for."""
+        """Removes an assignment, so that its successor no longer waits for it."""
         with self._lock:
             it = self._newest.get(gone.resource)
             if it is gone:
@@ -44,18 +44,18 @@ class Roster:
             self._newest[resource] = it
 
     def find(self, resource: str, token: int) -> Assignment | None:
-        """The assignment of this tenure."""
+        """The assignment with this token, if any."""
         with self._lock:
             return next((it for it in _line_of(self._newest.get(resource)) if it.token == token), None)
 
     def current(self, resource: str) -> Assignment | None:
-        """The assignment under which the resource is held now."""
+        """The assignment under which the resource is held now, if any."""
         with self._lock:
             it = self._newest.get(resource)
             return it if it is not None and it.current else None
 
     def everything(self) -> list[Assignment]:
-        """All of them, those included that are only waited for."""
+        """All assignments, including those that only delay a successor."""
         with self._lock:
             return [it for newest in self._newest.values() for it in _line_of(newest)]
 

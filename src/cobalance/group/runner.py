@@ -1,4 +1,4 @@
-"""A program that is nothing but a member: runs until it is asked to stop, and then leaves gracefully."""
+"""Runs a program that is just a member: until it is asked to stop, and then leaves gracefully."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BACKENDS = ("asyncio", "trio")
 
 
 def run(group: Group, *, backend: str = "asyncio") -> None:
-    """Is a member of the group until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
-    once, with exit code 130 or 143, as shells have it, also where a handler blocks the event loop.
+    """Runs a member until SIGTERM or Ctrl-C, then drains, hands over and returns. A second signal ends the process at
+    once, with exit code 130 or 143 as in shells, even if a handler blocks the event loop.
 
     Signal handlers are installed here only, never by an embedded ``async with``.
 
@@ -35,9 +35,10 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
         backend: ``asyncio`` or ``trio``.
 
     Raises:
-        UsageError: this is no group for event loops, or no such backend; or it is not the main thread, which alone gets signals, or an event loop runs in it; the message says what to do.
-        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms`` if that passes
-            first, and was given up.
+        UsageError: the group is not one for event loops; the backend does not exist; this is not the main thread, the
+        only one that gets signals; or an event loop is running in it. The message says what to do.
+        DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms``
+        if that passed first, and was given up.
         CobalanceError: see :class:`Group`.
     """
     _check_group(group)
@@ -48,7 +49,7 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
             "run() obeys SIGTERM and Ctrl-C, of which Python tells the main thread only: call it there, or use start() and stop() of a "
             "BlockingConsumerGroup (or BlockingGroup) in any thread"
         )
-    with suppress(RuntimeError):  # as it should be
+    with suppress(RuntimeError):  # none is running, as it should be
         running_event_loop()
         raise UsageError(
             "an event loop runs here already: `await group.start()` in it, and `await group.stop()` at the end"
@@ -76,7 +77,7 @@ async def _serve(group: Group) -> None:
             try:
                 async with group:
                     await anyio.sleep_forever()
-            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 -- raised again below, as itself and not in an ExceptionGroup
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 -- raised below
                 failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
@@ -86,7 +87,7 @@ async def _serve(group: Group) -> None:
 
 
 def drain_timed_out(group: Group) -> DrainTimedOut:
-    """What to tell whoever stopped a process that could not finish."""
+    """The error for a process that was stopped and could not finish."""
     revoked = set(group.revoked_unfinished)
     drained = set(group.given_up) - revoked
     ends = [
@@ -106,8 +107,8 @@ def drain_timed_out(group: Group) -> DrainTimedOut:
 async def obey_signals(
     membership: anyio.CancelScope, say: Callable[[], None] = lambda: None, *, task_status: TaskStatus[None]
 ) -> None:
-    """The first signal ends the membership, at whatever point it is, and has `say` called; the second one ends the process, be its event
-    loop blocked.
+    """The first signal cancels the membership, wherever it is, and calls `say`. The second one ends the process, even
+    if its event loop is blocked.
     """
     loop, asked = running_event_loop(), False
 

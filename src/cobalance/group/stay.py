@@ -1,6 +1,6 @@
 """A membership that one task begins and another one ends, as fixtures and lifespans do.
 
-Cancel scopes are entered and left in one task. So a task of its own does that, and is told when.
+A cancel scope has to be entered and left in the same task, so a separate task does both on request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ELSEWHERE = (
 
 
 class Stay:
-    """From the entering of one context manager to its end."""
+    """Enters a context manager, and leaves it on request."""
 
     def __init__(self, membership: AbstractAsyncContextManager[Any]) -> None:
         self._membership = membership
@@ -37,7 +37,7 @@ class Stay:
         self._loop = running_event_loop()
 
     async def begin(self) -> None:
-        """Returns once it is entered; raises what that raises."""
+        """Returns once it is entered, and raises what entering raised."""
         self._task = self._loop.start_task(self._live)
         try:
             await self._entered.wait()
@@ -49,7 +49,7 @@ class Stay:
         self._raise_error()
 
     async def end(self) -> None:
-        """Returns once it is left; raises what that raises, or what had ended it before, the first time."""
+        """Returns once it is left. The first call raises what leaving raised, or what had ended it before."""
         if not (self._over.is_set() or self._loop.is_current()):
             raise UsageError(ELSEWHERE)
         self._asked.set()
@@ -64,7 +64,7 @@ class Stay:
                     await self._asked.wait()
         except anyio.get_cancelled_exc_class():  # the event loop ends
             raise
-        except BaseException as error:  # noqa: BLE001 -- raised where somebody hears of it
+        except BaseException as error:  # noqa: BLE001 -- raised by begin() or end()
             self._error = error
         finally:
             self._over.set()
@@ -77,15 +77,16 @@ class Stay:
 
 
 class StartStop(AbstractAsyncContextManager[Any]):
-    """What a group has besides ``async with``."""
+    """Adds ``start`` and ``stop`` to a group with ``async with``."""
 
     _own_code: OwnCode
     _entered: bool
     _stay: Stay | None = None
 
     async def start(self) -> None:
-        """Enters the group, for programs that leave it in another task, or in another function, with :meth:`stop`: fixtures, lifespans.
-        What ends the membership before that is logged, in ``failed``, and raised by :meth:`stop`; nobody's task is cancelled for it.
+        """Enters the group, for programs that leave it in another task or function with :meth:`stop`, such as fixtures
+        and lifespans. What ends the membership before that is logged, stored in ``failed``, and raised by :meth:`stop`;
+        it cancels no task of the program.
 
         Raises:
             UsageError: it was entered before.
@@ -97,13 +98,14 @@ class StartStop(AbstractAsyncContextManager[Any]):
         await self._stay.begin()
 
     async def stop(self) -> None:
-        """Drains everything, hands it over, and ends what :meth:`start` has begun. Any task but the group's own. Harmless where there is
-        nothing to end.
+        """Drains everything, hands it over, and ends what :meth:`start` began. May be called in any task but the
+        group's own. Does nothing if there is nothing to end.
 
         Raises:
-            UsageError: the group is entered by ``async with``, or :meth:`start` was awaited in another event loop; or work or a callback
-                calls this, and it would wait for them.
-            Exception: what the program's own code raised, or a :class:`GroupFailed`, has ended the membership.
+            UsageError: the group was entered by ``async with``; :meth:`start` was awaited in another event loop; or
+            work or a callback calls this, for which it would wait.
+            Exception: the membership was ended by this exception of the program's own code, or by a
+            :class:`GroupFailed`.
         """
         if self._stay is not None:
             self._own_code.refuse_leaving()

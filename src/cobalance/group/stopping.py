@@ -1,8 +1,9 @@
-"""Code that is told to stop, and may not listen.
+"""Stops code that may ignore its cancellation.
 
-An event loop cancels what runs in a cancelled scope each time round, until it has ended. Code that catches that and goes on would
-be cancelled thousands of times a second, and leave the loop to nobody else: so it is told for a few rounds, and then again each second.
-An event loop cannot be left while it runs. So in the end it is not told any more, but closed where it waits, and never resumed.
+An event loop cancels what runs in a cancelled scope on every iteration until it has ended. Code that catches the
+cancellation and goes on would be cancelled thousands of times a second, and leave the loop no time for anything else.
+So it is cancelled for a few iterations, and then again every second. An event loop cannot be left while the code runs,
+so finally it is not cancelled any more, but closed where it waits, and never resumed.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROUNDS = 10
-"""As many awaits in a row are cancelled, which is more than a cleanup has."""
+"""How many awaits in a row are cancelled: more than any cleanup has."""
 
 AGAIN_S = 1.0
 
 Despair: TypeAlias = "Callable[[Sequence[Stoppable]], None]"
-"""Is told which do not listen."""
+"""Called with those that ignore their cancellation."""
 
 
 def _hopes(_: Sequence[Stoppable]) -> None: ...
 
 
 class Stoppable:
-    """A block of the program's code, and the scope that it runs in.
+    """A block of the program's code, and the scope in which it runs.
 
     Args:
-        name: for people.
+        name: for display.
     """
 
     def __init__(self, scope: anyio.CancelScope | None = None, name: str = "") -> None:
         self.scope, self.name = scope or anyio.CancelScope(), name
         self.forsaken = False
-        """Whoever is told once more is told nothing, and closed."""
+        """The next cancellation closes the code instead of being raised in it."""
         self._quiet = anyio.CancelScope()
         self._ended = anyio.Event()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around the block."""
+        """Runs the block."""
         with self.scope, self._quiet:
             try:
                 yield
@@ -55,12 +56,12 @@ class Stoppable:
                 self.end()
 
     def end(self) -> None:
-        """It is over, or will never begin."""
+        """Marks it as ended, or as never to begin."""
         self._ended.set()
 
     @property
     def ended(self) -> bool:
-        """Nothing of it runs any more."""
+        """Whether nothing of it runs any more."""
         return self._ended.is_set()
 
     async def wait_ended(self) -> None:
@@ -68,15 +69,15 @@ class Stoppable:
         await self._ended.wait()
 
     def leave_alone(self, on: bool) -> None:
-        """While that is so, it does not notice that it was cancelled."""
+        """While on, shields the code from its own cancellation."""
         self._quiet.shield = on
 
     async def call(self, code: Awaitable[T]) -> T:
-        """What the program's code returns, unless it is closed first."""
+        """Awaits the program's code and returns its result, unless it is closed first."""
         return await _closable(_coroutine(code), self)
 
     async def stop(self, after_ms: float = 0, despair: Despair = _hopes) -> None:
-        """Stops it unless it has ended by then; returns when it has."""
+        """Cancels it unless it ends within this time; returns when it has ended."""
         with anyio.move_on_after(after_ms / 1000):
             await self.wait_ended()
         if not self.ended:
@@ -85,12 +86,12 @@ class Stoppable:
 
 
 async def tell_again(cancelled: Sequence[Stoppable], despair: Despair = _hopes) -> None:
-    """Tells those that go on once more each second, with `despair` called before that; returns when all have ended."""
+    """Cancels those that go on once more every second, calling `despair` before that; returns when all have ended."""
     while cancelled := [it for it in cancelled if not it.ended]:
         try:
             for _ in range(ROUNDS):
                 await anyio.lowlevel.checkpoint()
-        finally:  # Also when this is stopped: nobody else could have them left alone.
+        finally:  # Also if this is cancelled: nothing else would shield them again.
             for it in cancelled:
                 it.leave_alone(True)
         with anyio.move_on_after(AGAIN_S):
@@ -108,7 +109,7 @@ async def _coroutine(code: Awaitable[T]) -> T:
 
 @types.coroutine
 def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[Any, Any, T]:
-    """Hands on what the event loop and the code say to each other, up to the cancellation that is not to be swallowed."""
+    """Passes values between the event loop and the code, until a cancellation that the code must not swallow."""
     try:
         waits_for = code.send(None)
         while True:
@@ -132,7 +133,7 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[A
 
 
 def _close(code: Coroutine[Any, Any, object]) -> None:
-    """Once for each ``async with`` that it is in, and as often as it swallows that, within limits."""
+    """Closes the code once for each ``async with`` around it, and again if it swallows that, within limits."""
     for _ in range(ROUNDS):
         with suppress(BaseException):
             code.close()

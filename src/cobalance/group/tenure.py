@@ -1,4 +1,4 @@
-"""One process's hold on one resource, as user code sees it."""
+"""A process's hold on one resource, as user code sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Committer(Protocol):
-    """Stores offsets: the group."""
+    """Stores offsets; implemented by the group."""
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Stores an offset under the tenure's token."""
@@ -46,22 +46,22 @@ class Committer(Protocol):
 )
 @attrs.define(eq=False)
 class Tenure:
-    """A hold that begins with ``on_assigned`` and ends with ``on_revoked`` or ``on_lost``. Its token never comes back."""
+    """A hold that begins with ``on_assigned`` and ends with ``on_revoked`` or ``on_lost``. Tokens are never reused."""
 
     resource: str
     token: int
-    """The fencing token: higher than that of every earlier holder. Write it next to every side effect."""
+    """The fencing token, higher than every earlier holder's. Store it with every side effect."""
     committed: int | None
-    """The committed offset at the beginning; ``None`` when there never was one."""
+    """The committed offset at the start; ``None`` if there never was one."""
     _group: Committer = attrs.field(repr=False)
     scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
-    """Cancelled when the resource must be let go at once. Blocking code is not interrupted by it."""
+    """Cancelled when the resource must be let go at once. Blocking code is not interrupted."""
     abort_at: int | None = None
-    """When (monotonic ms) it will be aborted, once it has been asked back."""
+    """Once it has been asked back: when (monotonic ms) it will be aborted."""
     paused: bool = False
-    """No new work is to begin before it is resumed; see :meth:`Group.pause`."""
+    """Whether new work has to wait until it is resumed; see :meth:`Group.pause`."""
     on_pause: Callable[[], None] = attrs.field(default=lambda: None, repr=False)
-    """For the worker: called when ``paused`` has changed."""
+    """The worker's hook, called when ``paused`` has changed."""
     _unpaused: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _kept: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
@@ -80,10 +80,11 @@ class Tenure:
     def fake(
         cls, resource: str = "fake", token: int = 1, committed: int | None = None, *, commits: list[int] | None = None
     ) -> Self:
-        """One for tests of work functions, without a server. What is committed is appended to ``commits``; ``cobalance.testing.ask_back`` ends it.
+        """Creates a tenure for tests of work functions, without a server. Commits are appended to ``commits``;
+        ``cobalance.testing.ask_back`` ends it.
 
         Raises:
-            UsageError: no event loop runs here.
+            UsageError: no event loop is running.
         """
         try:
             running_event_loop()
@@ -96,7 +97,7 @@ class Tenure:
 
     @property
     def active(self) -> bool:
-        """Whether new work may begin: nobody asks for the resource, and it is not lost."""
+        """Whether new work may begin: the resource is neither asked back nor lost."""
         return not self._draining.is_set() and not self._ended.is_set() and not self.scope.cancel_called
 
     async def wait_draining(self) -> None:
@@ -104,30 +105,32 @@ class Tenure:
         await self._draining.wait()
 
     async def wait_resumed(self) -> None:
-        """Returns when it is not paused, or no new work may begin anyway."""
+        """Returns when it is not paused, or when no new work may begin anyway."""
         while self.paused and self.active:
             await self._unpaused.wait()
 
     @property
     def asking(self) -> anyio.Event:
-        """Set when the resource is asked back the next time; it stays set when the resource may be kept after all, and then
-        this is another one.
+        """Set when the resource is next asked back. It stays set if the resource may be kept after all; a new event
+        then takes its place.
         """
         return self._draining
 
     async def wait_kept(self) -> None:
-        """Returns when the resource may be kept after all, the next time."""
+        """Returns the next time the resource may be kept after all."""
         await self._kept.wait()
 
     async def commit(self, offset: int) -> None:
-        """Stores an offset for good; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource has
-        come back to this process: that is another tenure.
+        """Stores an offset durably; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource
+        has come back to this process, since that is another tenure.
         """
         await self._group.commit_tenure(self, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
-        """Marks a piece of work. One that runs past ``max_processing_ms`` is hung, and costs the resource."""
+        """Marks a piece of work. Work that runs longer than ``max_processing_ms`` is considered hung, and loses the
+        resource.
+        """
         self._busy.begin()
         try:
             yield
@@ -136,7 +139,7 @@ class Tenure:
 
     @contextmanager
     def using(self) -> Iterator[anyio.CancelScope]:
-        """Holds off the release until the block ends; the block is cancelled when the resource is asked back."""
+        """Delays the release until the block ends, and cancels the block when the resource is asked back."""
         with anyio.CancelScope() as body:
             self._bodies.append(body)
             self.begin_use()
@@ -151,7 +154,7 @@ class Tenure:
     # For the group, on its event loop.
 
     def pause(self, *, on: bool) -> None:
-        """No new work is to begin, or it may again."""
+        """Pauses or resumes new work."""
         self.paused = on
         if not on:
             self._wake_paused()
@@ -162,7 +165,7 @@ class Tenure:
         self._unpaused = anyio.Event()
 
     def ask_back(self, abort_in_ms: int | None = None) -> None:
-        """No new work may begin, and what has begun is aborted after this time."""
+        """Lets no new work begin. Running work will be aborted after this time."""
         if abort_in_ms is not None:
             self.abort_at = time.monotonic_ns() // 1_000_000 + abort_in_ms
         self._draining.set()
@@ -171,13 +174,13 @@ class Tenure:
             body.cancel()
 
     def keep(self) -> None:
-        """It is not asked back any more."""
+        """Cancels :meth:`ask_back`."""
         self._draining = anyio.Event()
         self._kept.set()
         self._kept = anyio.Event()
 
     def end(self) -> None:
-        """It is over."""
+        """Marks the tenure as over."""
         self.work.end()
         self._draining.set()
         self._ended.set()
@@ -192,23 +195,23 @@ class Tenure:
             body.cancel()
 
     def begin_use(self) -> None:
-        """Holds off the release."""
+        """Delays the release until :meth:`end_use`."""
         self._users += 1
 
     def end_use(self) -> None:
-        """No longer."""
+        """Ends :meth:`begin_use`."""
         self._users -= 1
         if not self._users:
             self._idle.set()
             self._idle = anyio.Event()
 
     async def wait_unused(self) -> None:
-        """Returns when nothing holds off the release."""
+        """Returns when nothing delays the release."""
         while self._users:
             await self._idle.wait()
 
     async def wait_ended(self) -> None:
-        """Returns when it is over."""
+        """Returns when the tenure is over."""
         await self._ended.wait()
 
     @property
@@ -217,23 +220,23 @@ class Tenure:
         return self._busy.since
 
     def worked(self, ms: int) -> None:
-        """A worker's handler has run once more, for so long."""
+        """Counts one run of a worker's handler, with its duration."""
         self._busy.add(ms)
 
     @property
     def effort(self) -> Effort:
-        """What has been marked, or noted, so far."""
+        """How much has been worked so far."""
         return Effort(self._busy.finished, self._busy.total_ms)
 
 
 @attrs.frozen
 class _Commits:
-    """Those of a tenure that nobody has granted."""
+    """The committer of a fake tenure."""
 
     offsets: list[int]
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Stores it in the list."""
+        """Appends the offset to the list."""
         last = self.offsets[-1] if self.offsets else tenure.committed
         if last is not None and offset < last:
             raise OffsetRegressed(
@@ -243,24 +246,23 @@ class _Commits:
 
 
 class Busy:
-    """Since when something is running; several may. The oldest still running counts."""
+    """Since when something has been running. Of several, the oldest counts."""
 
     def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._count = 0
         self.since: int | None = None
         self.finished = self.total_ms = 0
-        """How much has finished, and for how long something ran."""
+        """How many have finished, and for how long something ran in total."""
 
     def begin(self) -> None:
-        """One more is running."""
         with self._lock:
             self._count += 1
             if self._count == 1:
                 self.since = self._clock()
 
     def end(self) -> None:
-        """One has finished: whatever else runs is taken to have begun now."""
+        """Ends one. Whatever else runs is treated as if it had begun now."""
         with self._lock:
             now = self._clock()
             self.add(now - (now if self.since is None else self.since))
@@ -268,6 +270,6 @@ class Busy:
             self.since = now if self._count else None
 
     def add(self, ms: int) -> None:
-        """One has finished after so long. By one thread at a time."""
+        """Counts one that took this long. Not thread-safe."""
         self.finished += 1
         self.total_ms += ms

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """One of them."""
+    """A pending commit."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -20,26 +20,25 @@ class Ticket:
 
 
 class Tickets:
-    """All of one member."""
+    """The pending commits of one member."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Ticket] = {}
         self._last = 0
 
     def take(self) -> Ticket:
-        """One more."""
         self._last += 1
         self._waiting[self._last] = ticket = Ticket(self._last)
         return ticket
 
     def answer(self, number: int, outcome: CommitOutcome) -> None:
-        """Whoever waits goes on."""
+        """Sets the outcome of a commit and wakes its caller."""
         ticket = self._waiting.pop(number, None)
         if ticket is not None:
             ticket.outcome = outcome
             ticket.answered.set()
 
     def answer_all(self) -> None:
-        """Nobody will ever know."""
+        """Sets the outcome of all pending commits to UNKNOWN."""
         for number in list(self._waiting):
             self.answer(number, "UNKNOWN")

@@ -1,4 +1,4 @@
-"""What works one tenure: a user's function here, a partition's consumer in :mod:`cobalance.rabbitmq`."""
+"""Works a tenure: a user's function here, a partition's consumer in :mod:`cobalance.rabbitmq`."""
 
 from __future__ import annotations
 
@@ -23,30 +23,28 @@ class Worker(Protocol):
     """Works one tenure. All but ``abort`` and ``busy_since`` run on the user's event loop."""
 
     async def run(self) -> None:
-        """Works until the tenure is asked back, and then finishes what has begun. Called again after a revocation that was
-        cancelled.
-        """
+        """Works until the tenure is asked back, and finishes running work. Repeated after a cancelled revocation."""
 
     async def finish(self) -> Drained | Abandoned:
-        """After ``on_revoked``: settles everything with whoever has to know, and says how far the work came."""
+        """Called after ``on_revoked``: settles all outstanding work, and returns how far it came."""
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
-        """Stops what the event loop need not be asked for, from the engine's thread; then calls ``stopped``."""
+        """On the engine's thread: stops what does not need the event loop, then calls ``stopped``."""
 
     @property
     def busy_since(self) -> int | None:
-        """Since when (monotonic ms) the running handler has been running; any thread."""
+        """Since when (monotonic ms) the current handler has been running; any thread."""
 
 
 class FunctionWorker:
-    """Runs ``work(tenure)``, which returns soon after ``tenure.active`` has become false."""
+    """Runs ``work(tenure)``, which returns soon after ``tenure.active`` becomes false."""
 
     def __init__(self, tenure: Tenure, work: Callable[[Tenure], Awaitable[None]] | None) -> None:
         self._tenure, self._work = tenure, work
 
     async def run(self) -> None:
-        """Runs the function, if there is one, and waits until the tenure is asked back. If that has happened while it ran, it
-        may be kept after all by now: whoever called us sees to it that the function runs again.
+        """Runs the function, if there is one, and waits until the tenure is asked back. If that happened while it ran,
+        the tenure may have been kept after all: the caller then runs the function again.
         """
         asking = self._tenure.asking
         if self._work is not None:
@@ -55,29 +53,30 @@ class FunctionWorker:
         await self._tenure.wait_unused()
 
     async def finish(self) -> Drained:
-        """What a function delivers is its own affair: what it commits, it commits itself."""
+        """A function commits its own results, so there is nothing to settle."""
         return Drained(self._tenure.resource, self._tenure.token)
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
-        """There is nothing but the function to stop, and that is cancelled on the event loop."""
+        """There is nothing to stop but the function, which is cancelled on the event loop."""
         del reason
         stopped()
 
     @property
     def busy_since(self) -> int | None:
-        """As marked by :meth:`Tenure.processing`."""
+        """See :meth:`Tenure.processing`."""
         return self._tenure.busy_since
 
 
 class AsyncWork:
-    """The program's ``work``, which has to be async: what would be called only to fail afterwards is not called, or once at most."""
+    """The program's ``work``, which has to be async. A plain function is refused before it is called, or after one call
+    at the latest.
+    """
 
     def __init__(self, work: Callable[[Tenure], Awaitable[None]]) -> None:
         self._work, self._is_plain = work, is_surely_plain(work)
         self._check()
 
     async def __call__(self, tenure: Tenure) -> None:
-        """Calls it."""
         self._check()
         call = self._work(tenure)
         self._is_plain = not inspect.isawaitable(call)
@@ -92,11 +91,11 @@ class AsyncWork:
 
 
 async def outcome(call: Awaitable[T]) -> T:
-    """What a call of the program's code returns.
+    """Awaits a call of the program's code.
 
     Raises:
-        UsageError: it let out the cancellation of something it awaited, which is a failure of its own, and not the end of the task
-            that called it.
+        UsageError: it let the cancellation of something it awaited escape. That is its own failure, and not the end of
+        the task that called it.
     """
     try:
         return await call
@@ -109,25 +108,25 @@ async def outcome(call: Awaitable[T]) -> T:
 
 
 def is_cancelled() -> bool:
-    """Whether it is this task that asyncio cancels. On trio nobody else's cancellation comes out of code."""
+    """Whether asyncio is cancelling the current task. In trio, only one's own cancellation can come out of code."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # trio's
+    except RuntimeError:  # in trio
         return True
     return task is None or bool(task.cancelling())
 
 
 def is_async(function: object) -> bool:
-    """A coroutine function, or an object that is called like one, also with arguments bound to it. What only turns out to be one when
-    it is called is awaited, too.
+    """Whether it is a coroutine function, or an object with one as ``__call__``, also under functools.partial. What
+    turns out to be awaitable only when called is awaited too.
     """
     function = innermost(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def is_surely_plain(function: object) -> bool:
-    """Whether nothing that can be awaited will come of calling it: a generator, or one whose own annotation says that it returns nothing.
-    A wrapper has the annotations of what it wraps.
+    """Whether calling it surely returns nothing awaitable: a generator function, or one annotated to return None. A
+    wrapper has the annotations of what it wraps, so it does not count.
     """
     function = innermost(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -138,7 +137,7 @@ def is_surely_plain(function: object) -> bool:
 
 
 def innermost(function: Any) -> Any:
-    """The function to which arguments were bound."""
+    """Unwraps functools.partial."""
     while isinstance(function, partial):
         function = function.func
     return function
