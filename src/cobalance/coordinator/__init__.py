@@ -1,1 +1,1 @@
-"""The coordinator: its Lua scripts, and the ways to run them."""
+"""The coordinator: its Lua scripts, and the transports that run them."""

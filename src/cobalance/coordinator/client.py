@@ -1,4 +1,4 @@
-"""The coordinator of one group: requests in, replies out, over any transport. No retries: those are the session's."""
+"""The coordinator of one group: requests in, replies out, over any transport. Retries are left to the session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAMES_A_CALL = 200
 
 _TOTALS = ("classes", "total", "graced_kept", "members", "owned", "free", "coordinator")
-"""What a repair can make out otherwise than it was."""
+"""What a repair may change."""
 
 _NOBODY = Header(member="-", number=0)
 
@@ -53,14 +53,14 @@ class Coordinator:
         self._keys = group_keys(group, key_prefix)
 
     def channel(self, member: str) -> str:
-        """Where a member hears of changes, and listens for them."""
+        """The channel of a member's hints."""
         return hint_channel(self.group, member, self.key_prefix)
 
     def execute(self, request: Request) -> CoordinatorReply:
-        """Sends one request, once; while the group is being repaired, each call only brings that forward.
+        """Sends one request, once. While the group is being repaired, each call only advances the repair.
 
         Raises:
-            Unreachable: it may or may not have run (``outcome``); the same request may be sent again.
+            Unreachable: it may or may not have run (see ``outcome``); the same request may be sent again.
         """
         reply = self._run(request)
         if reply.status == "REPAIRING" and isinstance(request.payload, Repair):
@@ -74,11 +74,11 @@ class Coordinator:
         return decode(self.transport.call(script, self._keys, request.args()))
 
     def create(self, settings: GroupSettings) -> None:
-        """Creates a group that is known to be new, so that its first members need not wait for claims. Never for one that Redis has
-        lost while members work: nobody would be asked what it holds.
+        """Creates a group that is known to be new, so that its first members need not wait for claims. Never use it for
+        a group that Redis lost while members work: nobody would ask what they hold.
 
         Raises:
-            GroupExists: it is there already.
+            GroupExists: it exists already.
             GroupActive: processes listen for it, so it is not new.
         """
         values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
@@ -96,7 +96,7 @@ class Coordinator:
 
         Raises:
             UnknownGroup: there is no such group.
-            InvalidSettings: a value is out of range, or contradicts another.
+            InvalidSettings: a value is out of range or contradicts another one.
         """
         for name in changes:
             if name not in STORED_NAMES:
@@ -124,8 +124,8 @@ class Coordinator:
         return reply
 
     def trust_offsets(self) -> None:
-        """An administrator's word that no committed offset was lost with Redis's data, or that those lost were set again: where there is
-        none, there never was one.
+        """Declares that no committed offset was lost with Redis's data, or that lost ones were set again: a resource
+        without an offset never had one.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -140,11 +140,12 @@ class Coordinator:
         )
 
     def tick(self) -> CoordinatorReply:
-        """Settles what is due, as nobody in particular."""
+        """Settles what is due, without being a member."""
         return self._admin(Tick())
 
     def resume(self, *resources: str) -> dict[str, str]:
-        """Has halted resources worked again, in as many calls as that needs. Resource → ``OK``, ``NOT_HALTED`` or ``UNKNOWN``.
+        """Resumes halted resources, in as many calls as needed. Returns resource → ``OK``, ``NOT_HALTED`` or
+        ``UNKNOWN``.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -160,7 +161,7 @@ class Coordinator:
                 return answers
 
     def repair(self) -> Repaired:
-        """Has everything that is derived made anew from the records: indices, totals, timers. Journalled.
+        """Rebuilds all derived data (indices, totals, timers) from the records. Journalled.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -174,13 +175,14 @@ class Coordinator:
         return Repaired(torn=before.get("repaired") == "1", changed=changed)
 
     def reset_offsets(self, offsets: Mapping[str, int]) -> None:
-        """Sets committed offsets, lower ones than before included; -1 is before the first. Journalled. Done in parts of
-        NAMES_A_CALL resources: a member that joins in between leaves the rest as it was, which repeating it sets right.
+        """Sets committed offsets, even to lower values; -1 is before the first. Journalled. Done in batches of
+        NAMES_A_CALL resources: if a member joins in between, the rest stays unchanged, and repeating the call completes
+        it.
 
         Raises:
             UnknownGroup: there is no such group.
-            GroupActive: somebody is a member, or may be.
-            UsageError: an offset is no number that can be stored.
+            GroupActive: the group has members, or may have.
+            UsageError: an offset cannot be stored.
         """
         for offset in offsets.values():
             check_integer("the offset to commit", offset, least=-1)
@@ -190,15 +192,16 @@ class Coordinator:
             self._raise_active(reply)
 
     def delete(self, *, force: bool = False) -> None:
-        """Has Redis forget the group, its committed offsets and its journal.
+        """Deletes the group, its committed offsets and its journal from Redis.
 
         Args:
-            force: whoever is a member. To members it is a loss of data: each joins again with what it holds and the offsets of that,
-                and the group recovers. So nobody works what somebody else does, and what nobody holds has lost its offset.
+            force: delete it even if it has members. To them it is a loss of data: each rejoins with what it holds and
+            the offsets of that, and the group recovers. So no resource is worked twice, but those held by nobody lose
+            their offsets.
 
         Raises:
             UnknownGroup: there is no such group.
-            GroupActive: somebody is a member, or may be.
+            GroupActive: the group has members, or may have.
         """
         self._raise_active(self._admin(Delete(force)))
 
@@ -223,8 +226,8 @@ class Coordinator:
         return dict(zip(words[::2], words[1::2], strict=True))
 
     def ask_in_flight(self, *, patience_ms: int = 500) -> dict[str, InFlightReport]:
-        """Asks all members what they have in flight: member → its answer. Who has not answered by then, being frozen, cut off or of an
-        older version, is not in it.
+        """Asks all members what they have in flight, and returns member → its report. Members that do not answer in
+        time, because they are frozen, cut off or of an older version, are missing.
         """
         asked_ms, give_up_at = self._admin(Report()).now_ms, time.monotonic() + patience_ms / 1000
         while True:
@@ -242,21 +245,21 @@ class Coordinator:
             yield MemberRow.read(row)
 
     def resources(self) -> Iterator[ResourceRow]:
-        """All resources in order of their names, page by page."""
+        """All resources, sorted by name, page by page."""
         for row in self._rows("resources"):
             yield ResourceRow.read(row)
 
     def subscriptions(self) -> list[SubscriptionRow]:
-        """What members have declared, in the order it came."""
+        """All declared lists, in the order in which they arrived."""
         return [SubscriptionRow.read(row) for row in self._rows("subscriptions")]
 
     def declared(self, subscription: str) -> Iterator[str]:
-        """What is on the list of a subscription, page by page."""
+        """The names on the list of a subscription, page by page."""
         for (name,) in self._rows("declared", subscription):
             yield name
 
     def kept_offsets(self) -> Iterator[KeptOffset]:
-        """The offsets of what the group has let go of, those first that are forgotten first."""
+        """The kept offsets of resources that left the group, the first to expire first."""
         for name, committed, until in self._rows("offsets"):
             yield KeptOffset(name, int(committed), int(float(until)))
 
@@ -271,18 +274,19 @@ class Coordinator:
 
 @attrs.frozen(kw_only=True)
 class Repaired:
-    """What a repair mended."""
+    """The outcome of a repair."""
 
     torn: bool
-    """A script had died between its writes, and nobody had called since."""
+    """Whether a script had died between its writes, without any call since."""
     changed: dict[str, tuple[str, str]]
-    """Totals that came out otherwise than they were, before and after; "-" for what could not be read. In a group that is at work some
-    of it changes by itself."""
+    """Totals that changed, with their values before and after; "-" for unreadable ones. In a working group some of them
+    change anyway.
+    """
 
 
 @attrs.frozen
 class MemberRow:
-    """A member as ``describe`` shows it."""
+    """A member, as listed by ``describe``."""
 
     id: str
     status: str
@@ -298,11 +302,11 @@ class MemberRow:
     quota_floor: int
     quota_ceil: int
     in_flight: InFlightReport | None = attrs.field(default=None, kw_only=True)
-    """What it told when it was last asked, by :meth:`Coordinator.ask_in_flight`; None when it has not answered yet."""
+    """Its answer to the last :meth:`Coordinator.ask_in_flight`; None until it has answered."""
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> MemberRow:
-        """From a row of ``describe``."""
+        """Parses a row of ``describe``."""
         id_, status, capacity, instance, label, *numbers, subscription, in_flight = row
         known = None if instance == "-" else instance
         read = cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
@@ -311,38 +315,38 @@ class MemberRow:
 
 @attrs.frozen
 class SubscriptionRow:
-    """What members with one declaration can work."""
+    """A subscription, as listed by ``describe``: members that declared the same list."""
 
     id: str
     members: int
     version: int
-    """Of its list."""
+    """The version of its list."""
     digest: str
     known: bool
-    """All of its list is."""
+    """Whether its list is complete."""
     resources: int
-    """How many it names."""
+    """The length of its list."""
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> SubscriptionRow:
-        """From a row of ``describe``."""
+        """Parses a row of ``describe``."""
         id_, members, version, digest, done, resources = row
         return cls(id_, int(members), int(version), digest, done == "1", int(resources))
 
 
 @attrs.frozen
 class KeptOffset:
-    """What is left of a resource that nobody named any more."""
+    """The offset of a resource that left the group because no member named it."""
 
     name: str
     committed: int
     until_ms: int
-    """When it is forgotten, on the group's clock."""
+    """When it is dropped, in group time."""
 
 
 @attrs.frozen
 class ResourceRow:
-    """A resource as ``describe`` shows it."""
+    """A resource, as listed by ``describe``."""
 
     name: str
     status: str
@@ -357,7 +361,9 @@ class ResourceRow:
 
     @property
     def halted(self) -> str | None:
-        """Why nobody works it before an operator resumes it, or before ``paused_until_ms``; ``None`` unless that is so."""
+        """Why it is not worked until an operator resumes it, or until ``paused_until_ms``; ``None`` if it is not
+        halted.
+        """
         if self.status != "halted":
             return None
         why = self.avoid.partition(":")[2]
@@ -368,13 +374,15 @@ class ResourceRow:
 
     @property
     def paused_until_ms(self) -> int:
-        """When a halted resource that nobody could work is tried again by itself; 0 for never, or for one that is not halted."""
+        """When a halted resource that no member could work is retried automatically; 0 if never, or if it is not
+        halted.
+        """
         words = self.avoid.split("@")
         return int(words[-2]) if self.status == "halted" and len(words) > 2 else 0
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> ResourceRow:
-        """From a row of ``describe``."""
+        """Parses a row of ``describe``."""
         name, status, owner, token, since, deadline, rank, removing, avoid, committed = row
         return cls(
             name,

@@ -1,4 +1,4 @@
-"""What comes from Redis outside of script replies: stream entries and published hints."""
+"""Parses what Redis sends outside of script replies: stream entries and published hints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 
 
 def hint_version(message: bytes) -> int:
-    """The version a hint carries. Anything else on the channel is taken as "ask": asking once too often costs nothing."""
+    """The version in a hint. Anything else on the channel is treated as "ask": one request too many does no harm."""
     return int(message) if message.isdigit() or message in _SPECIAL else RESYNC
 
 

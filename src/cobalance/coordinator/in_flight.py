@@ -1,4 +1,4 @@
-"""What a member tells of its messages in flight: sent ahead to it, and not acknowledged yet."""
+"""A member's report of its messages in flight: delivered to it, and not acknowledged yet."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_TOLD = 500
-"""One answer tells of no more resources, those first whose oldest message is oldest."""
+"""The most resources in one report; those with the oldest messages come first."""
 
 
 @attrs.frozen
 class InFlight:
-    """Of one resource."""
+    """Messages in flight of one resource."""
 
     messages: int
     oldest_ms: int
-    """How long ago the oldest of them came, to a tenth of a second."""
+    """Age of the oldest one, to a tenth of a second."""
 
 
 @attrs.frozen
 class InFlightReport:
-    """One member's."""
+    """The report of one member."""
 
     at_ms: int
-    """When it came, on the group's clock."""
+    """When it arrived, in group time."""
     by_resource: dict[str, InFlight] | None
-    """None where there is nothing that a member could know, as of work that is not messages."""
+    """None if the member cannot know, for instance because its work is not messages."""
     is_complete: bool = True
-    """What it holds and does not name has nothing in flight."""
+    """Whether held resources that are not listed have nothing in flight."""
 
     def of(self, resource: str) -> InFlight | None:
-        """None is "not known"."""
+        """The messages of one resource in flight; None if unknown."""
         if self.by_resource is None:
             return None
         return self.by_resource.get(resource, InFlight(0, 0) if self.is_complete else None)
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """From a row of ``describe``; None when the member has told nothing yet."""
+        """Parses a row of ``describe``; None if the member has not reported yet."""
         if not text:
             return None
         at, *words = text.split()
@@ -53,7 +53,7 @@ class InFlightReport:
 
 
 def written(found: Iterable[tuple[str, InFlight]]) -> str:
-    """As a member tells it."""
+    """Formats a member's report."""
     some = sorted(((name, it) for name, it in found if it.messages), key=lambda named: -named[1].oldest_ms)
     words = ["all" if len(some) <= MOST_TOLD else "oldest"]
     for name, it in some[:MOST_TOLD]:

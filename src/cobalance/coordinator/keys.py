@@ -65,7 +65,7 @@ NAMES = (
 
 
 def group_keys(group: str, prefix: str = DEFAULT_PREFIX) -> tuple[str, ...]:
-    """The keys every script of the group is given, in the order the scripts expect."""
+    """The keys that every script of the group gets, in the order in which the scripts expect them."""
     return tuple(_key(prefix, group, name) for name in NAMES)
 
 
@@ -75,35 +75,37 @@ def journal_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
 
 
 def queues_key(prefix: str = DEFAULT_PREFIX) -> str:
-    """A hash that all groups under a prefix share: broker and queue → the group that a member last entered to work it (other_groups.py).
-    No script of a group touches it, and nothing but a warning hangs on it.
+    """A hash shared by all groups under a prefix: broker and queue → the group that a member last joined to work it
+    (other_groups.py). Group scripts do not touch it, and only a warning depends on it.
     """
     return _key(prefix, "queues", "worked-by")
 
 
 def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
-    """Matches one key of each group, in Redis's glob syntax, where braces mean themselves."""
+    """A glob pattern for one key of each group. Braces are literal in Redis's glob syntax."""
     return _key(prefix, "*", "state")
 
 
 def place_of(key: str) -> tuple[str, str] | None:
-    """Prefix and group of one of these keys; None for any other."""
+    """Prefix and group of such a key; None for any other."""
     found = re.fullmatch(rf"(.+):{SCHEMA}:{{(.+)}}:\w+", key)
     return (found[1], found[2]) if found else None
 
 
 def group_names(keys: Iterable[str], prefix: str = DEFAULT_PREFIX) -> list[str]:
-    """The groups under this prefix of which these are keys, sorted."""
+    """The groups under this prefix that these keys belong to, sorted."""
     places = {place_of(key) for key in keys}
     return sorted(place[1] for place in places if place is not None and place[0] == prefix)
 
 
 EVERYBODY = "-"
-"""Whoever listens for a group hears what is published for this member; it is asked to call when the group begins to recover."""
+"""Every listener of a group receives what is published for this member: the request to call, when the group starts
+recovering.
+"""
 
 
 def hint_channel(group: str, member: str, prefix: str = DEFAULT_PREFIX) -> str:
-    """Where a member is told that something changed for it."""
+    """The channel on which a member learns that something changed for it."""
     return _key(prefix, group, f"n:{member}")
 
 

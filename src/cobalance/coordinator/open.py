@@ -1,4 +1,4 @@
-"""From a URL to what runs the coordinator's scripts."""
+"""Opens the transport for a URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLUSTER = frozenset({"redis+cluster", "rediss+cluster"})
 
 
 def check_redis_url(what: str, value: object) -> None:
-    """Raises UsageError unless the value is a URL of an accepted form, as far as that is seen without reading it."""
+    """Raises UsageError unless the value looks like a URL of an accepted form."""
     check_kind(what, value, str)
     scheme, separator, _ = str(value).partition("://")
     if not separator or scheme not in {"memory", *_REDIS, *_CLUSTER}:
@@ -19,19 +19,19 @@ def check_redis_url(what: str, value: object) -> None:
 
 
 def check_transport(what: str, value: object) -> None:
-    """Raises UsageError unless the value is a :class:`Transport`, or is not given."""
+    """Raises UsageError unless the value is a :class:`Transport` or None."""
     if value is not None and not all(callable(getattr(value, name, None)) for name in ("call", "listen", "close")):
         kind = type(value).__name__
         raise UsageError(f"{what} is an object of type {kind}: give what open_transport returns, or redis_url instead")
 
 
 def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
-    """The transport for a URL. Connects at the first call, not here.
+    """Returns the transport for a URL, which connects at the first call.
 
     Args:
-        url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME`` (shared by
-            everybody in this process who gives NAME).
-        call_timeout_ms: how long one call may take.
+        url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
+        (shared by all users of NAME in this process).
+        call_timeout_ms: timeout of one call.
 
     Raises:
         UsageError: the URL is not of an accepted form.

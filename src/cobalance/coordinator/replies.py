@@ -1,4 +1,4 @@
-"""What the coordinator answers, as values."""
+"""The coordinator's replies as values."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ChangeKind = Literal["hold", "revoke", "lost"]
 
 @attrs.frozen
 class Change:
-    """The present state of one resource for the member that asked."""
+    """The current state of one resource, for the member that asked."""
 
     kind: ChangeKind
     resource: str
     token: int
-    """Of the tenure; for ``lost``, one above the tenure's."""
+    """The tenure's token; for ``lost``, one above it."""
     deadline_ms: int = 0
-    """On the group's clock, for ``revoke``."""
+    """For ``revoke``, in group time."""
     committed: int | None = None
 
 
 @attrs.frozen(kw_only=True)
 class CoordinatorReply:
-    """An answer to any verb."""
+    """The reply to any verb."""
 
     status: Status
     now_ms: int = 0
@@ -43,17 +43,17 @@ class CoordinatorReply:
     session_timeout_ms: int = 0
     heartbeat_interval_ms: int = 0
     due_ms: int = 0
-    """When somebody must call again for the group's sake."""
+    """When a member has to call again on behalf of the group."""
     coordinator: bool = False
     head: bool = False
-    """The member was elected to look for what its subscription is about."""
+    """Whether the member is elected to look for its subscription's resources."""
     more: bool = False
-    """Work is waiting that a next call would do or bring."""
+    """Whether another call would do or return more."""
     recovering_ms: int = 0
     changes: tuple[Change, ...] = ()
     results: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """Of ``describe`` only."""
+    """For ``describe`` only."""
 
 
 def _text(raw: RawReply) -> str:
@@ -74,7 +74,7 @@ def _change(raw: Any) -> Change:
 
 
 def decode(raw: RawReply) -> CoordinatorReply:
-    """Reads a script's reply.
+    """Parses a script's reply.
 
     Raises:
         ProtocolMismatch: the group was written by an incompatible version of Cobalance.

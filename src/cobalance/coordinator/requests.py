@@ -1,4 +1,4 @@
-"""What a member asks of the coordinator, as values, and how each is written as script arguments."""
+"""Requests to the coordinator as values, and their encoding as script arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cobalance.settings import STORED_NAMES, GroupSettings
 PROTOCOL = 2
 
 GROUPS_OWN = "-"
-"""The subscription of members that leave the list to somebody else."""
+"""The subscription of members that leave it to others to declare the list."""
 
 TOKEN_SUMS = 2**52
 """Sums of tokens are taken modulo this, as in the scripts."""
@@ -23,23 +23,23 @@ def _digits(value: int | None) -> str:
 
 @attrs.frozen
 class Header:
-    """Who asks, and what it knows. A repeat carries the same number and changes nothing twice."""
+    """Who asks, and what it knows. A repeated request has the same number and changes nothing twice."""
 
     member: str
     number: int
     incarnation: int = 0
-    """Highest incarnation the process has heard of in any reply: a group whose own is lower has lost data."""
+    """Highest incarnation in any reply so far: a group with a lower one has lost data."""
     seen: int = 0
-    """Highest version it has seen in any reply: a group of the same incarnation whose version is lower has lost data."""
+    """Highest version in any reply so far: a group of the same incarnation with a lower one has lost data."""
     cursor: int = 0
-    """How far the member has heard its changes."""
+    """How far the member has received its changes."""
     held: tuple[int, ...] | None = None
-    """The tokens of all that it holds by then, or their sum: a group that has others on record has lost data. ``None`` does not
-    say.
+    """The tokens of everything it holds, or their sum: a group that has others on record has lost data. ``None`` if not
+    stated.
     """
 
     def args(self) -> list[str]:
-        """The arguments common to every verb, after the server identity that the transport puts first."""
+        """The arguments common to all verbs, after the server identity that the transport adds."""
         held = "" if self.held is None else str(sum(self.held) % TOKEN_SUMS)
         numbers = (self.number, self.incarnation, self.seen, self.cursor)
         return [str(PROTOCOL), self.member, *map(str, numbers), held]
@@ -47,7 +47,7 @@ class Header:
 
 @attrs.frozen
 class Claim:
-    """A tenure the member has from before: of a lost state, or of its former self."""
+    """A tenure from before: from a lost state, or of a previous member of this process."""
 
     resource: str
     token: int
@@ -56,24 +56,23 @@ class Claim:
 
 @attrs.frozen(kw_only=True)
 class Join:
-    """Become a member, or (with more claims) add a page to it."""
+    """Become a member, or add a page of claims."""
 
     verb: ClassVar[str] = "join"
     settings: GroupSettings
     capacity: int = 1
     instance_id: str | None = None
     previous: str | None = None
-    """The member id this very process had before."""
+    """The previous member id of this process."""
     label: str = "-"
     floor_token: int = 0
-    """The highest token the process has ever seen: new ones lie above it."""
+    """The highest token the process has ever seen: new ones must be above it."""
     claims: tuple[Claim, ...] = ()
     last_page: bool = True
     subscription: str = GROUPS_OWN
-    """Which list of resources the member can work; members with one subscription declare the same."""
+    """Which list of resources the member can work. Members with the same subscription declare the same list."""
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         out = [str(self.floor_token), str(self.capacity), self.instance_id or "-", self.previous or "-", self.label]
         out.append("last" if self.last_page else "more")
         out += [str(getattr(self.settings, name)) for name in STORED_NAMES]
@@ -85,13 +84,12 @@ class Join:
 
 @attrs.frozen
 class Heartbeat:
-    """Renew the session; tell which tenures turned busy or idle since the last one."""
+    """Renew the session, and report which tenures turned busy or idle since the last heartbeat."""
 
     verb: ClassVar[str] = "heartbeat"
     progress: tuple[tuple[str, int, bool], ...] = ()
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return [word for name, token, busy in self.progress for word in (name, str(token), "1" if busy else "0")]
 
 
@@ -102,21 +100,21 @@ class Tick:
     verb: ClassVar[str] = "tick"
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return []
 
 
 @attrs.frozen
 class Effort:
-    """What a tenure took its holder, for the journal: timeouts are tuned by it."""
+    """How much a holder worked during a tenure; recorded in the journal, for tuning timeouts."""
 
     handled: int
-    """How often its handler has run."""
+    """How often its handler ran."""
     busy_ms: int
-    """How long it ran in all; at least one run at a time."""
+    """How long at least one handler was running, in total."""
     late_ms: int = 0
-    """How much longer than a heartbeat interval the coordinator was once without an answered call of the holder, at most since
-    the holder's last report."""
+    """The longest silence of the holder beyond a heartbeat interval, as seen by the coordinator since the holder's last
+    report.
+    """
 
     def __str__(self) -> str:
         return f"{self.handled}/{self.busy_ms}/{self.late_ms}"
@@ -124,27 +122,26 @@ class Effort:
 
 @attrs.frozen(kw_only=True)
 class ReleaseItem:
-    """One resource given back. Without a reason its drain has finished; with one it is abandoned."""
+    """A resource to be released. Without a reason its drain has finished; with one it is abandoned."""
 
     resource: str
     token: int
     delivered: int = 0
     committed: int = 0
     offset: int | None = None
-    """Committed for good in the same step; ``None`` keeps the stored one."""
+    """Stored in the same step; ``None`` keeps the stored one."""
     reason: str = ""
     effort: Effort | None = None
 
 
 @attrs.frozen
 class Release:
-    """Give resources back."""
+    """Release resources."""
 
     verb: ClassVar[str] = "release"
     items: tuple[ReleaseItem, ...]
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         out: list[str] = []
         for it in self.items:
             out += [it.resource, str(it.token), str(it.delivered), str(it.committed), _digits(it.offset), it.reason]
@@ -154,7 +151,7 @@ class Release:
 
 @attrs.frozen
 class CommitItem:
-    """An offset that outlives its tenure."""
+    """An offset to be stored."""
 
     resource: str
     token: int
@@ -169,25 +166,23 @@ class Commit:
     items: tuple[CommitItem, ...]
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return [word for it in self.items for word in (it.resource, str(it.token), str(it.offset))]
 
 
 @attrs.frozen
 class Leave:
-    """Stop gracefully; ``remain`` keeps everything for the rejoin grace of an instance id."""
+    """Leave gracefully. ``remain`` keeps everything for the rejoin grace period of an instance id."""
 
     verb: ClassVar[str] = "leave"
     remain: bool = False
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return ["remain" if self.remain else "leave"]
 
 
 @attrs.frozen(kw_only=True)
 class SetResources:
-    """One page of a sorted resource list, which speaks for the names in (after, to]."""
+    """One page of a sorted resource list. It is complete for the names in (after, to]."""
 
     verb: ClassVar[str] = "set_resources"
     version: int
@@ -197,80 +192,73 @@ class SetResources:
     names: tuple[str, ...] = ()
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return [str(self.version), self.digest, self.after, self.to, *self.names]
 
 
 @attrs.frozen
 class Configure:
-    """An administrator's change of settings, or the creation of a group known to be new."""
+    """An administrator changes settings, or creates a group known to be new."""
 
     verb: ClassVar[str] = "configure"
     create: bool
     values: tuple[tuple[str, str], ...]
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return ["create" if self.create else "update", *(word for pair in self.values for word in pair)]
 
 
 @attrs.frozen
 class Resume:
-    """An administrator's word that halted resources can be worked again."""
+    """An administrator resumes halted resources."""
 
     verb: ClassVar[str] = "resume"
     resources: tuple[str, ...]
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return list(self.resources)
 
 
 @attrs.frozen
 class ResetOffsets:
-    """An administrator's committed offsets, for a group without members. Lower ones than before are taken, too."""
+    """An administrator sets committed offsets of a group without members, even to lower values."""
 
     verb: ClassVar[str] = "reset_offsets"
     offsets: tuple[tuple[str, int], ...]
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return [word for name, offset in self.offsets for word in (name, str(offset))]
 
 
 @attrs.frozen
 class Repair:
-    """An administrator's wish to have everything derived made anew from the records."""
+    """An administrator has all derived data rebuilt from the records."""
 
     verb: ClassVar[str] = "repair"
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return []
 
 
 @attrs.frozen
 class Delete:
-    """An administrator's wish to have the group forgotten."""
+    """An administrator deletes the group."""
 
     verb: ClassVar[str] = "delete"
     by_force: bool = False
-    """Whoever is a member or not."""
+    """Even if it has members."""
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return ["by_force" if self.by_force else "gently"]
 
 
 @attrs.frozen
 class Report:
-    """What a member has in flight; without any words, the question to all of them."""
+    """What a member has in flight; without ``told``, the question to all members."""
 
     verb: ClassVar[str] = "report"
     told: str | None = None
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return ["ask", ""] if self.told is None else ["tell", self.told]
 
 
@@ -279,7 +267,7 @@ Section = Literal["state", "members", "resources", "subscriptions", "declared", 
 
 @attrs.frozen
 class Describe:
-    """One page of what the group looks like."""
+    """One page of a group's description."""
 
     verb: ClassVar[str] = "describe"
     section: Section
@@ -287,7 +275,6 @@ class Describe:
     page: int = 200
 
     def args(self) -> list[str]:
-        """Script arguments after the header."""
         return [self.section, self.cursor, str(self.page)]
 
 
@@ -311,11 +298,11 @@ Payload = (
 
 @attrs.frozen
 class Request:
-    """A header and what it asks for."""
+    """A header and a payload."""
 
     header: Header
     payload: Payload
 
     def args(self) -> list[str]:
-        """All script arguments, but for the server identity."""
+        """All script arguments, except the server identity."""
         return self.header.args() + self.payload.args()

@@ -1,6 +1,6 @@
-"""Loads a verb's Lua: its own file, with the shared prelude spliced in where the file says ``--- @prelude``.
+"""Loads a verb's Lua: its own file, with the shared prelude inserted where the file says ``--- @prelude``.
 
-The heartbeat answers its common case above that line, so that it pays for nothing it does not use.
+The heartbeat handles its common case above that line, so that it does not pay for what it does not use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARK = "--- @prelude\n"
 
 @cache
 def prelude() -> str:
-    """The shared part of all verbs, in file order."""
+    """The part shared by all verbs, in file order."""
     folder = files("cobalance.coordinator") / "lua" / "_prelude"
     parts = sorted((part for part in folder.iterdir() if part.name.endswith(".lua")), key=lambda part: part.name)
     return "\n".join(part.read_text(encoding="utf-8") for part in parts)

@@ -1,4 +1,4 @@
-"""The data of a Redis in canonical form, to compare two of them and to carry one's data into another."""
+"""The data of a Redis in canonical form, for comparing two of them and for copying data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class KeyState:
-    """One key. Equal values are equal here, in whatever order a server lists them."""
+    """One key. Equal contents compare equal, in whatever order the server lists them."""
 
     key: bytes
     kind: str
-    """string, hash, set, zset or stream, as TYPE calls them."""
+    """string, hash, set, zset or stream, as returned by TYPE."""
     expires_at_ms: int | None
     contents: tuple[Any, ...]
-    """string: (text,); hash: field, value, … by field; set: members in order; zset: member, score, … in order;
-    stream: last id, then id, (field, value, …), …"""
+    """string: (text,); hash: field, value, … by field; set: members in order; zset: member, score, … in order; stream:
+    last id, then id, (field, value, …), …
+    """
 
     @classmethod
     def of(cls, key: bytes, kind: bytes, expires_at_ms: int | None, contents: list[Any]) -> KeyState:
-        """From lists."""
+        """Creates it from lists."""
         return cls(key, kind.decode(), expires_at_ms, _frozen(contents))
 
     def nested(self) -> list[Any]:
-        """The contents as lists again."""
+        """The contents as lists."""
         return [list(part) if isinstance(part, tuple) else part for part in self.contents]
 
 
@@ -41,7 +42,7 @@ def _frozen(contents: list[Any]) -> tuple[Any, ...]:
 
 
 def dump_redis(client: redis.Redis, pattern: str = "*") -> State:
-    """The keys of a real Redis that match; `client` must not decode responses. Not atomic."""
+    """The matching keys of a real Redis; `client` must not decode responses. Not atomic."""
     keys: list[bytes] = sorted(client.scan_iter(match=pattern, count=1000))
     return tuple(_dump_key(client, key) for key in keys)
 
@@ -68,7 +69,7 @@ def _contents(client: redis.Redis, key: bytes, kind: str) -> list[Any]:
 
 
 def load_redis(client: redis.Redis, state: State) -> None:
-    """Writes keys into a real Redis, replacing those of the same name."""
+    """Writes keys to a real Redis, replacing those of the same name."""
     for key in state:
         _run(client, "DEL", key.key)
         _load_contents(client, key)
@@ -98,7 +99,7 @@ def _load_stream(client: redis.Redis, key: KeyState) -> None:
 
 
 def _run(client: redis.Redis, *words: Any) -> Any:
-    """The reply as the wire carries it: execute_command would reshape it by the command's name."""
+    """Returns the reply as received: execute_command would reshape it according to the command."""
     connection: Any = client.connection_pool.get_connection()
     try:
         connection.send_command(*words)

@@ -1,4 +1,4 @@
-"""The seam between the coordinator and what runs its scripts: a real Redis, or one in this process."""
+"""The interface between the coordinator and what runs its scripts: a real Redis, or one in this process."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 
 Reply = bytes | int | None | list["Reply"]
-"""What a script returns, as RESP2 carries it."""
+"""What a script returns, in terms of RESP2."""
 
 OnHint = Callable[[str, int], None]
-"""Told (channel, version), or (channel, -1) for "resync now". Called on a transport's thread; must not block."""
+"""Called with (channel, version), or (channel, -1) for "resync now", on a transport's thread; must not block."""
 
 RESYNC = -1
-"""The version of a hint that says: hints may have been missed, ask."""
+"""As a hint's version: hints may have been missed, so ask."""
 
 REPORT = -2
-"""The version of one that says: somebody wants to know what is in flight."""
+"""As a hint's version: report what is in flight."""
 
 SETTINGS = -3
-"""The version of one that says: somebody has changed the group's settings."""
+"""As a hint's version: the group's settings were changed."""
 
 DOUBTED = "IDENTITY"
-"""The first word of the error with which a script that did nothing asks for the server's identity anew."""
+"""First word of the error with which a script, having done nothing, asks for a fresh server identity."""
 
 MALFORMED = "INVALID"
-"""The first word of the error with which a script refuses its arguments, having done nothing."""
+"""First word of the error with which a script, having done nothing, rejects its arguments."""
 
 CERTAIN = "!"
-"""Stands before an identity that was read for this very call."""
+"""Prefix of an identity that was read for this very call."""
 
 
 @attrs.frozen
 class Script:
-    """A Lua script and the name Redis caches it under."""
+    """A Lua script, and the name under which Redis caches it."""
 
     name: str
     source: str = attrs.field(repr=False)
@@ -46,57 +46,57 @@ class Script:
 
     @classmethod
     def of(cls, name: str, source: str) -> Script:
-        """A script from its text."""
+        """Creates a script from its text."""
         return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 class Listener(Protocol):
-    """Hints from the coordinator. They may be lost; the versions in replies are the truth."""
+    """Receives hints from the coordinator. They may be lost; the versions in replies are authoritative."""
 
     def subscribe(self, channel: str) -> None:
-        """Begins to listen, soon; a resync hint for the channel says that it has begun."""
+        """Starts listening soon; a resync hint for the channel says that it has started."""
 
     def unsubscribe(self, channel: str) -> None:
-        """Ends listening, soon; hints on their way may still arrive."""
+        """Stops listening soon; hints on their way may still arrive."""
 
     def close(self) -> None:
-        """Ends the listener for good. May be called again."""
+        """Closes the listener. May be called again."""
 
 
 class Transport(Protocol):
     """Runs scripts, one at a time. Calls from several threads queue up."""
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """Runs the script once, and never again by itself.
+        """Runs the script once, without retries.
 
-        One argument is put in front of yours: the identity of the server that runs this very call, and of its data (Redis's
-        run id and replication id), or "" where it cannot be known. So ``ARGV[1]`` is the identity and ``ARGV[2]`` your first
-        argument. A script may answer with the error :data:`DOUBTED`, having done nothing: then the identity is read
-        anew, marked :data:`CERTAIN`, and the script called with it.
+        One argument is put in front of the given ones: the identity of the server that runs this call, and of its data
+        (Redis's run id and replication id), or "" if unknown. So ``ARGV[1]`` is the identity and ``ARGV[2]`` the first
+        given argument. A script that has done nothing may answer with the error :data:`DOUBTED`: the identity is then
+        read again, marked with :data:`CERTAIN`, and the script called with it.
 
         Raises:
-            ServerError: it did not end well; ``outcome`` says whether it may have run.
+            ServerError: it failed; ``outcome`` says whether it may have run.
         """
 
     def listen(self, on_hint: OnHint) -> Listener:
-        """Begins to receive hints; it connects, and reconnects, by itself."""
+        """Starts receiving hints; connects, and reconnects, by itself."""
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """At most `count` entries of a stream that come after an id ("0" for all), oldest first.
+        """Up to `count` entries of a stream after an id ("0" for all), oldest first.
 
         Raises:
-            ServerError: it could not be read.
+            ServerError: the stream could not be read.
         """
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """The names of all groups on this server whose keys begin so, sorted.
+        """The names of all groups on this server with this key prefix, sorted.
 
         Raises:
-            ServerError: it could not be read.
+            ServerError: they could not be read.
         """
 
     def close(self) -> None:
-        """Releases all connections. May be called again; calls afterwards raise Unreachable."""
+        """Closes all connections. May be called again; later calls raise Unreachable."""
 
 
 _FORMS = (
@@ -106,7 +106,7 @@ _FORMS = (
 
 
 def not_a_coordinator_url(reason: str = "") -> UsageError:
-    """The error for a URL that cannot be read. It does not repeat the URL: where its password lies is anybody's guess."""
+    """The error for a URL that cannot be parsed. It does not repeat the URL, which may contain a password anywhere."""
     detail = f" ({reason})" if reason else ""
     return UsageError(
         f"The coordinator URL cannot be read{detail}. Give one of {_FORMS}; "

@@ -1,1 +1,1 @@
-"""The coordinator in this process: the same Lua on a Redis of Lua tables."""
+"""The coordinator inside this process: the same Lua, on a Redis made of Lua tables."""

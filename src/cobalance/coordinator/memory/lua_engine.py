@@ -1,4 +1,4 @@
-"""Which Lua runs the in-memory Redis, and how its files are loaded into it."""
+"""Chooses the Lua that runs the in-memory Redis, and loads its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cobalance.errors import UsageError
 
 ENGINES = ("luajit21", "lua51", "lua54")
-"""In order of preference: LuaJIT is three times as fast; 5.4 is what Dragonfly runs."""
+"""In order of preference: LuaJIT is three times as fast; Dragonfly runs 5.4."""
 
 _MODULES = (
     *("values", "order", "sorted", "keyspace"),
@@ -21,15 +21,15 @@ _MODULES = (
 _PRELOAD = b"function(name, text) package.preload[name] = assert((loadstring or load)(text, '=' .. name)) end"
 
 _MORE_TRACES = b"if jit then jit.opt.start('maxtrace=20000', 'maxmcode=16384', 'sizemcode=256') end"
-"""LuaJIT throws away all it has compiled when that is more than 1,000 traces. The verbs together are, and simulated groups run
-them in turn: a fifth of their time went into compiling the same again and again.
+"""LuaJIT discards all compiled code beyond 1,000 traces. The verbs together exceed that, and simulated groups run them
+in turn: recompiling took a fifth of their time.
 """
 
 _ENVIRONMENT_VARIABLE = "COBALANCE_LUA"
 
 
 class LuaEngine:
-    """One Lua state holding one in-memory Redis. `store` is the table that ``store.lua`` returns."""
+    """One Lua state with one in-memory Redis. `store` is the table that ``store.lua`` returns."""
 
     def __init__(self, name: str | None = None) -> None:
         self.name, module = _find(name or os.environ.get(_ENVIRONMENT_VARIABLE) or None)
@@ -40,7 +40,7 @@ class LuaEngine:
         self.store: Any = self._load_store()
 
     def table(self, values: list[Any]) -> Any:
-        """A Lua table of a list that may hold lists."""
+        """Converts a list, which may contain lists, to a Lua table."""
         return self._runtime.table_from(values, recursive=True)
 
     def _load_store(self) -> Any:

@@ -1,7 +1,7 @@
-"""A Redis in this process: the part of one that coordinator scripts use, run by Lua and strict where Redis is lenient.
+"""An in-process Redis: the subset that the coordinator's scripts use, run by Lua, and strict where Redis is lenient.
 
-It refuses keys that were not declared, keys of more than one cluster slot, unknown commands and options, and global
-variables; it shuffles what Redis returns in no promised order; its clock stands still during a script and can be yours.
+It rejects undeclared keys, keys of more than one cluster slot, unknown commands and options, and global variables. It
+shuffles what Redis returns in no particular order. Its clock stands still during a script and can be replaced.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _MOST_KEY_SETS = 10_000
 
 
 def real_clock_us() -> int:
-    """The clock of the machine."""
+    """The machine's clock."""
     return time.time_ns() // 1000
 
 
 @attrs.frozen
 class Snapshot:
-    """A state of one store, kept in Lua: cheap to take and to restore, of no use elsewhere."""
+    """A state of one store, kept in Lua: cheap to take and to restore, but of no use elsewhere."""
 
     entries: Any = attrs.field(repr=False)
 
 
 class MemoryStore:
-    """The data, and the scripts that work on it. Safe to use from several threads.
+    """The data and the scripts that work on it. Thread-safe.
 
     Args:
-        lua: ``luajit21``, ``lua51`` or ``lua54``; by default the variable COBALANCE_LUA, or the fastest there is.
-        seed: decides the order in which unordered replies come out.
+        lua: ``luajit21``, ``lua51`` or ``lua54``; by default the value of COBALANCE_LUA, or the fastest available.
+        seed: determines the order of unordered replies.
         clock_us: what scripts read as TIME.
-        identity: what a Redis would call its run id; random by default.
+        identity: the equivalent of Redis's run id; random by default.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MemoryStore:
         return self._engine.name
 
     def begin_anew(self, seed: int, *, clock_us: ClockUs, identity: str) -> None:
-        """Becomes as good as a new store: no data, nobody who listens. Only what was compiled stays, which is why one does this."""
+        """Resets it to a new, empty store without listeners, but keeps compiled scripts, which makes it cheap."""
         with self._lock:
             self.flush()
             for channel in list(self._receivers):
@@ -87,17 +87,17 @@ class MemoryStore:
             self.die_at(0)
 
     def seed(self, seed: int) -> None:
-        """Starts the shuffling of unordered replies anew."""
+        """Restarts the shuffling of unordered replies."""
         with self._lock:
             self._lua["seed"](seed)
 
     def run(
         self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes], *, identify: bool = False
     ) -> Reply:
-        """Runs a script and then delivers what it published; `identify` puts the identity in front of the arguments.
+        """Runs a script, then delivers what it published. `identify` puts the identity in front of the arguments.
 
         Raises:
-            ScriptFailed: it raised an error or broke a rule; as in Redis, what it wrote before remains.
+            ScriptFailed: it raised an error or broke a rule; as in Redis, its earlier writes remain.
         """
         encoded = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
         with self._lock:
@@ -115,15 +115,15 @@ class MemoryStore:
         return reply
 
     def die_at(self, write: int) -> None:
-        """One of the scripts to come ends at this write, the first of the next one being 1: as in Redis when the user's permission
-        for that command is withdrawn, what it wrote before remains. Counts them anew; 0 lets all pass.
+        """Lets a script fail at this write, counted from the next script's first one (1). As in Redis when the user
+        loses the permission for a command, its earlier writes remain. Restarts the count; 0 lets all pass.
         """
         with self._lock:
             self._lua["die_at"](write)
 
     @property
     def writes(self) -> int:
-        """How many there were since the last :meth:`die_at`."""
+        """The number of writes since the last :meth:`die_at`."""
         return int(self._lua["writes"]())
 
     def _compile(self, script: Script) -> Any:
@@ -155,7 +155,7 @@ class MemoryStore:
             return _decode(self._pieces(size)), waiting
         kind = "failed" if status == -1 else "broke a rule"
         words = _words(next(flat))
-        refused = words.startswith(MALFORMED)  # it looked at its arguments first, and did nothing
+        refused = words.startswith(MALFORMED)  # it checked its arguments first, and did nothing
         raise ScriptFailed(
             f"The script {script.name} {kind}: {words}", outcome="not_executed" if refused else "unknown"
         )
@@ -189,18 +189,18 @@ class MemoryStore:
         self._lua["set_subscribers"](channel.encode(), len(receivers))
 
     def dump(self) -> State:
-        """The whole state in canonical form: equal for equal states, of whatever store or Redis."""
+        """The whole state in canonical form: equal states compare equal, whatever store or Redis they come from."""
         with self._lock:
             rows: Any = _decode(self._pieces(self._lua["dump"](self.clock_us())))
         return tuple(KeyState.of(*row) for row in rows)
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now, at the cost of one table of its keys."""
+        """The current state, at the cost of one table of its keys."""
         with self._lock:
             return Snapshot(self._lua["snapshot"]())
 
     def restore(self, state: Snapshot | State) -> None:
-        """Makes the state what it was; subscriptions and identity stay."""
+        """Restores a state; subscriptions and identity are unaffected."""
         with self._lock:
             if isinstance(state, Snapshot):
                 self._lua["restore"](state.entries)
@@ -212,13 +212,13 @@ class MemoryStore:
                 )
 
     def flush(self) -> None:
-        """Removes all data, as FLUSHALL does."""
+        """Removes all data, like FLUSHALL."""
         with self._lock:
             self._lua["clear"]()
 
 
 def _decode(flat: Iterator[Any]) -> Reply:
-    """The next value of a flat list, as ``store.lua`` makes one."""
+    """Decodes the next value of a flat list made by ``store.lua``."""
     return _value(next(flat), flat)
 
 
@@ -230,7 +230,7 @@ def _value(head: Any, rest: Iterator[Any]) -> Reply:
 
 
 def _is_doubt(results: Any) -> bool:
-    """Whether a script wants to hear the identity again, as one read for this very call: here each one is."""
+    """Whether the script asks for an identity read for this very call. Here every one is."""
     return isinstance(results, tuple) and results[0] == -1 and results[1].startswith(DOUBTED.encode())
 
 

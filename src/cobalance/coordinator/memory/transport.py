@@ -1,4 +1,4 @@
-"""``memory://NAME``: the coordinator inside this process, for tests and for programs of a single process."""
+"""``memory://NAME``: the coordinator inside this process, for tests and single-process programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MemoryTransport:
     """Runs scripts in a :class:`MemoryStore`, which several transports may share."""
 
     born_empty = True
-    """Nobody can have held anything before its groups were made: a new group need not wait for claims."""
+    """Nothing can have been held before its groups were created, so a new group need not wait for claims."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
@@ -29,7 +29,9 @@ class MemoryTransport:
 
     @classmethod
     def named(cls, name: str) -> MemoryTransport:
-        """A transport to the store of that name in this process; it is made when first named and lives as long as the process."""
+        """A transport to this process's store of that name, which is created on first use and kept until the process
+        ends.
+        """
         with _stores_lock:
             if name not in _stores:
                 _stores[name] = MemoryStore()
@@ -44,7 +46,7 @@ class MemoryTransport:
         return self.store.run(script, keys, args, identify=True)
 
     def listen(self, on_hint: OnHint) -> MemoryListener:
-        """Hints arrive on the thread of whoever published, after its script has ended."""
+        """Hints arrive on the publisher's thread, after its script has ended."""
         self._check_open()
         return MemoryListener(self.store, on_hint)
 
@@ -59,7 +61,7 @@ class MemoryTransport:
         return group_names((key.key.decode() for key in self.store.dump()), key_prefix)
 
     def close(self) -> None:
-        """Ends this transport; the store stays."""
+        """Closes this transport; the store remains."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -68,7 +70,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """Hints of one store."""
+    """Receives hints of one store."""
 
     def __init__(self, store: MemoryStore, on_hint: OnHint) -> None:
         self._store = store
@@ -76,7 +78,7 @@ class MemoryListener:
         self._channels: set[str] = set()
 
     def subscribe(self, channel: str) -> None:
-        """Listens from now on, and hints at once that there may be news."""
+        """Starts listening, and immediately reports a resync."""
         if channel in self._channels:
             return
         self._channels.add(channel)
@@ -84,12 +86,12 @@ class MemoryListener:
         self._on_hint(channel, RESYNC)
 
     def unsubscribe(self, channel: str) -> None:
-        """Ends listening."""
+        """Stops listening."""
         self._channels.discard(channel)
         self._store.unsubscribe(channel, self._deliver)
 
     def close(self) -> None:
-        """Ends listening everywhere."""
+        """Stops listening to all channels."""
         for channel in tuple(self._channels):
             self.unsubscribe(channel)
 

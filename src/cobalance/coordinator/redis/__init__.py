@@ -1,1 +1,1 @@
-"""The coordinator in a Redis: one server, several, behind Sentinels, or a cluster."""
+"""The coordinator on Redis: a single server, several behind Sentinels, or a cluster."""

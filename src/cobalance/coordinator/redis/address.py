@@ -1,4 +1,4 @@
-"""What a coordinator URL means: where a Redis is, and how we connect to it."""
+"""Parses a coordinator URL: where a Redis is, and how to connect to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cobalance.coordinator.transport import not_a_coordinator_url
 from cobalance.errors import UsageError
 
 _CONNECT_TIMEOUT_MS = 2000
-"""Setting up a connection never takes longer; a call with a shorter timeout shortens it."""
+"""Upper bound for setting up a connection; a call's shorter timeout takes precedence."""
 
 _POOL_OPTIONS = ("max_connections", "timeout", "connection_class")
 
 
 class Wire(Protocol):
-    """What we use of a connection of redis-py, which leaves most of it untyped."""
+    """The part of redis-py's connection that is used here; redis-py leaves most of it untyped."""
 
     def connect(self) -> None:
         """Opens the socket and logs in."""
@@ -33,37 +33,32 @@ class Wire(Protocol):
         """Closes the socket, if there is one."""
 
     def send_command(self, *words: str | int | bytes) -> None:
-        """Sends one command; connects first if need be."""
+        """Sends one command, connecting first if necessary."""
 
     def can_read(self, timeout: float) -> bool:
-        """Whether anything has come within so many seconds. Raises when the peer has closed."""
+        """Waits for data, up to a timeout in seconds. Raises if the peer has closed."""
 
     def read_response(self) -> Any:
-        """The next reply; an error reply is raised."""
+        """Returns the next reply, or raises an error reply."""
 
 
 class NotConnected:
-    """Before the first connection: nothing to end, nothing to ask."""
+    """Stands in for a connection before the first one is made. Only ``disconnect`` is ever called."""
 
     def connect(self) -> None:
-        """Never called, like all that follow but one."""
         raise NotImplementedError
 
     on_connect = connect
 
-    def disconnect(self) -> None:
-        """Nothing to do."""
+    def disconnect(self) -> None: ...
 
     def send_command(self, *words: str | int | bytes) -> None:
-        """See above."""
         raise NotImplementedError
 
     def can_read(self, timeout: float) -> bool:
-        """See above."""
         raise NotImplementedError
 
     def read_response(self) -> Any:
-        """See above."""
         raise NotImplementedError
 
 
@@ -72,7 +67,7 @@ OnConnect = Callable[[Wire], None]
 
 @attrs.frozen
 class RedisAddress:
-    """The server a URL names. Its repr, and `place`, hold no secret."""
+    """The server that a URL names. Neither its repr nor `place` holds a secret."""
 
     place: str
     """Scheme, host, port and database, for messages."""
@@ -81,10 +76,10 @@ class RedisAddress:
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Reads a ``redis://``, ``rediss://`` or ``unix://`` URL.
+        """Parses a ``redis://``, ``rediss://`` or ``unix://`` URL.
 
         Raises:
-            UsageError: it is not one, or has an option that does not exist.
+            UsageError: it is not one, or has an unknown option.
         """
         options = _options(url)
         if isinstance(options, str):
@@ -93,24 +88,24 @@ class RedisAddress:
         for name in _POOL_OPTIONS:
             options.pop(name, None)
         address = cls(_place(url.partition("://")[0], options), connection_class, options)
-        address.connection(_CONNECT_TIMEOUT_MS)  # An option that does not exist shows now, and not when it is too late.
+        address.connection(_CONNECT_TIMEOUT_MS)  # Reveals unknown options now, rather than when it is too late.
         return address
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """Itself: a server that stays where it is."""
+        """Returns itself: this server stays where it is."""
         del timeout_ms
         return self
 
     def at(self, host: str, port: int) -> RedisAddress:
-        """Another server, with the same login and options."""
+        """Another server with the same login and options."""
         options = {**self._options, "host": host, "port": port}
         return RedisAddress(_place(self.place.partition("://")[0], options), self._connection_class, options)
 
     def connection(self, timeout_ms: int, on_connect: OnConnect | None = None) -> Wire:
-        """A connection, not yet connected. It never retries: a script that was sent twice may run twice.
+        """Creates a connection that is not yet connected. It never retries: a script sent twice may run twice.
 
         Raises:
-            UsageError: the URL has an option that does not exist.
+            UsageError: the URL has an unknown option.
         """
         ours = {
             "retry": Retry(NoBackoff(), 0),
@@ -133,24 +128,28 @@ class RedisAddress:
 
     @property
     def is_tcp(self) -> bool:
-        """Plain TCP, without TLS."""
+        """Whether it uses plain TCP, without TLS."""
         return self._connection_class is Connection
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, of a TCP server."""
+        """Host and port of a TCP server."""
         return self._options.get("host", "localhost"), self._options.get("port", 6379)
 
 
 def _unnamed(connection: object) -> Wire:
-    """It keeps redis-py's name to itself: CLIENT SETINFO needs a permission of its own, and a refusal goes into the ACL log."""
+    """Keeps redis-py from sending its name: CLIENT SETINFO needs a permission of its own, and a refusal goes into the
+    ACL log.
+    """
     for name in ("driver_info", "lib_name", "lib_version"):  # the first since redis-py 7.1, the others before
         setattr(connection, name, None)
     return cast("Wire", connection)
 
 
 def _options(url: str) -> dict[str, Any] | str:
-    """What redis-py reads from the URL, or what is wrong with it. Its own words may quote a piece of a password."""
+    """Returns redis-py's options for the URL, or what is wrong with it: redis-py's own message may quote part of a
+    password.
+    """
     try:
         parts = urlsplit(url)
         options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
@@ -162,7 +161,7 @@ def _options(url: str) -> dict[str, Any] | str:
     if parts.scheme == "unix" and not path:
         return "a path to the socket is missing"
     if parts.scheme == "rediss" and options.get("ssl_cert_reqs") != "none":
-        options.setdefault("ssl_check_hostname", True)  # redis-py 5 would accept anybody's certificate.
+        options.setdefault("ssl_check_hostname", True)  # redis-py 5 would accept any host's certificate
     return options
 
 

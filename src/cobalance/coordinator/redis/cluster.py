@@ -1,9 +1,10 @@
-"""Redis Cluster: every key of a group lies on one node, since all share a hash tag; this finds the node and follows it.
+"""Redis Cluster: all keys of a group share a hash tag and so are on one node. This finds the node and follows it.
 
-What the cluster says of itself is learned from whichever node answers. A node that is not, or no longer, in charge says who is
-(MOVED), and with that that it did not execute anything, so the call may be made there. While a slot moves, some keys of a group are
-on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, as long as any call may take. After a failover or a move of the slot the
-group finds itself on another server, and recovers as after any other change of server.
+The layout of the cluster is learned from any node that answers. A node that is not, or no longer, in charge names the
+one that is (MOVED). It has executed nothing, so the call may be sent there. While a slot moves, some keys of a group
+are on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, up to its timeout.
+After a failover or a move of the slot the group finds itself on another server, and recovers as after any change of
+server.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from cobalance.coordinator.transport import OnHint, Reply, Script, not_a_coordin
 from cobalance.errors import ServerError, Unreachable
 
 _REDIRECTIONS = 5
-"""Redis Cluster settles within one or two; more would be a cluster that does not agree with itself."""
+"""Redis Cluster settles within one or two; more would mean that its nodes disagree."""
 
 _RESHARDING_PAUSE_S = 0.02
-"""A group's few keys are moved within milliseconds; nodes do not tell when they are done."""
+"""A group's few keys are moved within milliseconds; nodes do not announce when they are done."""
 
 T = TypeVar("T")
 Node = tuple[str, int]
 
 
 class ClusterTransport:
-    """A :class:`Transport` over as many connections as there are nodes in use."""
+    """A :class:`Transport` with a connection to each node in use."""
 
     def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
-        """From a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
+        """Parses a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
 
         Raises:
             UsageError: it is not one.
@@ -51,11 +52,11 @@ class ClusterTransport:
         self._seeds = [parts.address(host, login=parts.login) for host in parts.hosts]
         self._timeout_ms = call_timeout_ms
         self._nodes: list[Node] = [seed.address for seed in self._seeds]
-        """All that were ever heard of, since those in the URL may be gone when the others are needed."""
+        """All nodes ever heard of: those in the URL may be gone when the others are needed."""
         self._transports: dict[Node, RedisTransport] = {}
         self._warned: set[str] = set()
         self._owners: list[tuple[range, Node]] = []
-        """Who is in charge of which slots; the first entry that has a slot counts."""
+        """Which node is in charge of which slots; the first matching entry counts."""
         self._turns = count()
         self._closed = False
         self._lock = threading.Lock()
@@ -84,7 +85,7 @@ class ClusterTransport:
         return sorted({name for node in self._masters() for name in node.list_groups(key_prefix)})
 
     def list_keys(self, pattern: str) -> set[str]:
-        """The keys of all nodes that match; see :class:`RedisTransport`."""
+        """The matching keys of all nodes; see :class:`RedisTransport`."""
         return {key for node in self._masters() for key in node.list_keys(pattern)}
 
     def _masters(self) -> list[RedisTransport]:
@@ -93,18 +94,18 @@ class ClusterTransport:
             return [self._known(node) for node in {node for _, node in self._owners}]
 
     def listen(self, on_hint: OnHint) -> RedisListener:
-        """A hint published at one node is heard at all, so any will do."""
+        """Listens at any node: a hint published at one is delivered at all."""
         return RedisListener(self, on_hint)
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """For the listener: the nodes by turns, so that one that is gone is left behind."""
+        """Rotates through the nodes, so that the listener leaves a dead one behind."""
         del timeout_ms
         with self._lock:
             node = self._nodes[next(self._turns) % len(self._nodes)]
         return self._seeds[0].at(*node)
 
     def close(self) -> None:
-        """Ends all connections; waits for calls that are under way."""
+        """Closes all connections, after calls in progress."""
         with self._lock:
             self._closed = True
             transports, self._transports = list(self._transports.values()), {}
@@ -131,7 +132,7 @@ class ClusterTransport:
             except Resharding:
                 raise
             except Unreachable:
-                self._forget()  # It may have been replaced: the others are asked before the next call.
+                self._forget()  # It may have been replaced: ask the others before the next call.
                 raise
             self._put_in_charge(slot, owner)
         raise Unreachable(f"The nodes of {self.place} send us from one to the other; is the cluster changing?")
@@ -156,7 +157,7 @@ class ClusterTransport:
     def _learn(self) -> None:
         failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
         for node in tuple(self._nodes):
-            # By turns: what one that was cut off believes is not believed twice.
+            # Rotates through the nodes, so that one which was cut off is not believed twice.
             self._nodes.remove(node)
             self._nodes.append(node)
             try:
@@ -192,6 +193,6 @@ class ClusterTransport:
 
 
 def _node(described: list[Reply], asked: Node) -> Node:
-    """Host (empty for that of the node that was asked), port, and more."""
+    """Host (empty if it is that of the node that was asked), port, and more."""
     host, port = cast("bytes | None", described[0]), cast("int", described[1])
     return host.decode() if host else asked[0], port

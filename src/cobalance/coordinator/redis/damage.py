@@ -1,4 +1,4 @@
-"""Keys of a group in which somebody else has written: named, with what to do. Asked when a script has stumbled."""
+"""Identifies keys of a group that something else has overwritten, and says what to do. Used after a failed script."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     Exchange = Callable[..., Reply]
 
 RECORDS = frozenset({"state", "members", "resources", "offsets"})
-"""Of these keys a repair makes everything else."""
+"""Everything else can be rebuilt from these keys."""
 
-# With commands that every user has, since TYPE is not among them.
+# Uses commands that every user has; TYPE is not among them.
 _PROBE = Script.of(
     "types",
     """
@@ -38,11 +38,11 @@ return foreign
 
 
 class Damaged(redis_errors.ResponseError):
-    """Says which key it is."""
+    """Names the damaged keys."""
 
 
 def damage(error: Exception, keys: Sequence[str], exchange: Exchange) -> Damaged | None:
-    """What is wrong with a group's keys, where that is why a script failed."""
+    """Returns what is wrong with a group's keys, if that is why a script failed."""
     unreadable = re.search(r"UNREADABLE (\w+) (\S+)", str(error))
     if unreadable:
         name, field = unreadable.groups()
@@ -88,6 +88,6 @@ def _name(key: str) -> str:
 
 
 def _group(key: str) -> str:
-    """As a command line has it."""
+    """The group as a command line argument."""
     prefix, group = place_of(key) or ("", key)
     return group if prefix == DEFAULT_PREFIX else f"{group} --key-prefix {prefix}"

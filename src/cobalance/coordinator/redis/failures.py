@@ -1,4 +1,4 @@
-"""What redis-py and Redis report, as errors that say what happened, where, and what to do."""
+"""Translates errors of redis-py and Redis into errors that say what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cobalance.errors import (
 )
 
 _NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
-"""redis-py's words, never Redis's own: AUTH was answered by something that is no reply to AUTH."""
+"""A message of redis-py, never of Redis: the reply to AUTH was not a reply to AUTH."""
 
 ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
 
 
 class Redirected(ScriptFailed):
-    """This node of a cluster is not in charge; it names the one that is, and has executed nothing."""
+    """This node of a cluster is not in charge. It names the one that is, and has executed nothing."""
 
     def __init__(self, error: redis_errors.MovedError, place: str, doing: str) -> None:
         super().__init__(
@@ -36,16 +36,16 @@ class Redirected(ScriptFailed):
             outcome="not_executed",
         )
         self.host: str = error.host
-        """Empty for the host of the node that was asked."""
+        """Empty if it is the host of the node that was asked."""
         self.port: int = error.port
 
 
 class Resharding(Unreachable):
-    """A group's keys are on their way from one node of a cluster to another, and can be worked at neither."""
+    """A group's keys are moving from one node of a cluster to another, and neither can work on them."""
 
 
 def connect_failure(error: Exception, place: str) -> ServerError:
-    """Why no connection came about, so that nothing can have been executed."""
+    """Why connecting failed, so that nothing can have been executed."""
     if isinstance(error, redis_errors.InvalidResponse) or str(error) == _NEITHER_OK_NOR_ERROR:
         return not_redis(place)
     known = _refusal(error, place, "connecting")
@@ -56,7 +56,7 @@ def connect_failure(error: Exception, place: str) -> ServerError:
 
 
 def call_failure(error: Exception, place: str, doing: str) -> ServerError:
-    """Why a call did not end well. `doing` is what was being done: "the script join"."""
+    """Why a call failed. `doing` is what was being done: "the script join"."""
     if isinstance(error, redis_errors.InvalidResponse):
         return not_redis(place, outcome="unknown")
     known = _refusal(error, place, doing)
@@ -87,7 +87,7 @@ def _script_failure(error: redis_errors.ResponseError, place: str, doing: str) -
 
 
 def refused_arguments(words: str, doing: str) -> ScriptFailed:
-    """A script looked at its arguments first, and did nothing."""
+    """A script rejected its arguments before doing anything."""
     return ScriptFailed(
         f"Arguments of {doing} were refused ({words}) and nothing was done; please report this as a bug, if you did not call it yourself.",
         outcome="not_executed",
@@ -95,7 +95,7 @@ def refused_arguments(words: str, doing: str) -> ScriptFailed:
 
 
 def not_redis(place: str, *, outcome: Outcome = "not_executed") -> NotRedis:
-    """Something else answers."""
+    """The server is not Redis."""
     return NotRedis(
         f"What answers at {place} is not a Redis; check host and port (Redis usually has 6379, RabbitMQ 5672).",
         outcome=outcome,
@@ -103,7 +103,7 @@ def not_redis(place: str, *, outcome: Outcome = "not_executed") -> NotRedis:
 
 
 def permission_missing(error: Exception, place: str, doing: str) -> PermissionMissing:
-    """The ACL of our user lacks something."""
+    """The user's ACL lacks a permission."""
     named = re.search(r"run the '(.+)' command", str(error))
     command = named.group(1).replace("', '", " ") if named else ""
     lacking = f"the command {command}" if named else _lacking(str(error))
@@ -143,11 +143,11 @@ _OTHERWISE = {
     "cluster support disabled": "is not a cluster: give its URL as redis://HOST:PORT, or as rediss://HOST:PORT with TLS",
     "DB index is out of range": "has no database of that number; its setting `databases` says how many there are, beginning with 0",
 }
-"""What the URL takes it for, and it is not: that is not worth waiting for."""
+"""The server is not what the URL says, so waiting does not help."""
 
 
 def _refusal(error: Exception, place: str, doing: str) -> ServerError | None:
-    """What Redis itself gives as the reason; then nothing was executed."""
+    """The reason given by Redis itself, in which case nothing was executed."""
     text = str(error)
     if isinstance(error, redis_errors.AuthenticationError) or text.startswith(("DENIED ", "NOAUTH ", "WRONGPASS ")):
         return _authentication(text, place)
@@ -175,7 +175,7 @@ def _in_words(error: Exception, place: str, doing: str) -> ServerError | None:
 
 
 def _elsewhere(error: redis_errors.ResponseError, place: str, doing: str) -> ServerError:
-    if isinstance(error, redis_errors.MovedError):  # which redis-py takes for a kind of AskError
+    if isinstance(error, redis_errors.MovedError):  # redis-py makes it a subclass of AskError
         return Redirected(error, place, doing)
     return Resharding(
         f"Redis at {place} belongs to a cluster that is being resharded, and did not execute {doing}; try again when the slot of the group "

@@ -14,14 +14,14 @@ SENTINEL_PORT = 26379
 
 
 class RedisSource(Protocol):
-    """Where the server is, asked anew for each connection, since it may have moved."""
+    """Locates the server for each new connection, since it may have moved."""
 
     @property
     def place(self) -> str:
-        """For messages, without secrets."""
+        """For messages; contains no secrets."""
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """The server to connect to now. Raises redis-py's errors and OSError when that cannot be told."""
+        """The server to connect to now. Raises redis-py's errors and OSError if it cannot be determined."""
 
 
 @attrs.frozen
@@ -31,14 +31,14 @@ class HostsUrl:
     scheme: str
     """redis or rediss."""
     login: str = attrs.field(repr=False)
-    """"user:password@" as it was written, or nothing."""
+    """"user:password@" as written, or ""."""
     hosts: tuple[str, ...]
     path: tuple[str, ...]
     query: tuple[tuple[str, str], ...] = attrs.field(repr=False)
 
     @classmethod
     def parse(cls, url: str) -> HostsUrl:
-        """A comma, colon or at sign in the password has to be percent-encoded only where it is ambiguous."""
+        """Parses a URL. A comma, colon or at sign in the password has to be percent-encoded only if it is ambiguous."""
         scheme, _, rest = url.partition("://")
         end = next((at for at, character in enumerate(rest) if character in "/?#"), len(rest))
         login, at, hosts = rest[:end].rpartition("@")
@@ -52,13 +52,13 @@ class HostsUrl:
     def address(
         self, host: str, *, login: str, database: str = "", without: frozenset[str] = frozenset()
     ) -> RedisAddress:
-        """One host, as an ordinary URL would name it."""
+        """The address of one host, as an ordinary URL would name it."""
         query = urlencode([pair for pair in self.query if pair[0] not in without])
         return RedisAddress.parse(f"{self.scheme}://{login}{host}/{database}?{query}")
 
 
 def login_of(user: str, password: str) -> str:
-    """A URL's part before the host."""
+    """The part of a URL before the host."""
     return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
 
 

@@ -1,4 +1,4 @@
-"""Receives hints from Redis on a thread and a connection of its own."""
+"""Receives hints from Redis, on a thread and connection of its own."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _log = logging.getLogger("cobalance.coordinator")
 
 _POLL_S = 1.0
 _PING_EVERY_S = 5.0
-"""A peer that vanished without a word is noticed after two of these; heartbeats carry the news in the meantime."""
+"""A peer that vanished silently is noticed after two of these; meanwhile heartbeats bring the news."""
 _TIMEOUT_MS = 2000
 _BACKOFF_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 
 
 class RedisListener:
-    """Hints of one Redis. All of its socket work happens on its own thread; the others only say what they want."""
+    """Receives hints of one Redis. Only its own thread uses the socket; the others just state what they want."""
 
     def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
         self._source = source
@@ -45,13 +45,13 @@ class RedisListener:
         self._thread.start()
 
     def subscribe(self, channel: str) -> None:
-        """Begins to listen, soon; see :class:`Listener`."""
+        """Starts listening soon; see :class:`Listener`."""
         with self._wanted_lock:
             self._wanted |= {channel}
         self._wake()
 
     def unsubscribe(self, channel: str) -> None:
-        """Ends listening, soon."""
+        """Stops listening soon."""
         with self._wanted_lock:
             self._wanted -= {channel}
         self._wake()
@@ -64,14 +64,14 @@ class RedisListener:
             self._thread.join(timeout=2 * _TIMEOUT_MS / 1000)
 
     def _wake(self) -> None:
-        # A full bell rings already; one that is gone belonged to a listener that is closed.
+        # If the buffer is full the thread will wake up anyway; if the socket is gone, the listener is closed.
         with contextlib.suppress(OSError):
             self._waker.send(b"!")
 
     def _run(self) -> None:
         try:
             self._listen_until_closed()
-        except Exception:  # noqa: BLE001 -- a defect of ours: a dead thread would tell nobody
+        except Exception:  # noqa: BLE001 -- a bug: a dead thread would go unnoticed
             _log.exception("Hints have ended: changes are noticed at the next heartbeat only. Please report this")
         finally:
             self._bell.close()
@@ -97,7 +97,7 @@ class RedisListener:
             except (redis_errors.RedisError, OSError) as error:
                 failures = 0 if session.is_open else failures
                 if failures == 0 and not self._closed.is_set():
-                    # Where more than hints is lost, the calls tell.
+                    # Problems beyond hints are reported by the calls.
                     _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
@@ -112,7 +112,7 @@ class RedisListener:
 
 
 class _Session:
-    """One connection's life."""
+    """One connection."""
 
     def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
         self._source = source
@@ -136,7 +136,7 @@ class _Session:
         return (self._connection._sock,)  # noqa: SLF001
 
     def follow(self, wanted: frozenset[str]) -> None:
-        """Brings the subscriptions in line with what is wanted, and reads what has come."""
+        """Updates the subscriptions, and reads what has arrived."""
         if wanted - self._asked:
             self._connection.send_command("SUBSCRIBE", *sorted(wanted - self._asked))
         if self._asked - wanted:
@@ -157,7 +157,7 @@ class _Session:
     def _tell(self, channel: str, version: int) -> None:
         try:
             self._on_hint(channel, version)
-        except Exception:  # noqa: BLE001 -- a fault in the receiver must not end everybody's hints
+        except Exception:  # noqa: BLE001 -- an error of one receiver must not end all hints
             _log.exception("A hint could not be handed on")
 
     def _check_alive(self) -> None:

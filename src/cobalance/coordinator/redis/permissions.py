@@ -1,4 +1,6 @@
-"""Which commands a user lacks: asked before the first script of a connection runs, and when a Redis before 7.2 says only that there was one."""
+"""Finds the commands that a user lacks: before a connection runs its first script, and when a Redis before 7.2 reports
+only that there is one.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ _INSIDE = "The user executing the script can't"
 _INSIDE_SINCE_7_2 = "ACL failure in script: "
 
 PUBLISH = "publish"
-"""What is only a hint."""
+"""Used for hints only."""
 
-# acl_check_cmd is new in Redis 7. It wants no more than enough words to find the key among them.
+# acl_check_cmd is new in Redis 7. It needs just enough words to find the key among them.
 _PROBE = Script.of(
     "permissions",
     """
@@ -40,13 +42,13 @@ return missing
 
 
 def is_inside_script(error: Exception) -> bool:
-    """Whether a command inside the script was refused, so that those before it may have run."""
+    """Whether a command inside the script was refused, so that earlier ones may have run."""
     return any(words in str(error) for words in (_INSIDE, _INSIDE_SINCE_7_2))
 
 
 def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
-    """The commands of this script, and of all that it belongs to, which the user may not use on the key, or on its channel; none
-    where Redis does not tell. When it is all of them it is the key that is not permitted, which Redis says better.
+    """The commands of this script, or of all verbs if it is one, that the user may not use on the key or its channel;
+    empty if Redis cannot tell. If all of them are missing, the key is not permitted, which Redis reports better itself.
     """
     needed = _needed() if script.name in VERBS else _commands_of(script)
     missing = _missing(needed, key, exchange)
@@ -54,13 +56,13 @@ def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
 
 
 def refusal(missing: set[str]) -> redis_errors.NoPermissionError:
-    """The error Redis would give."""
+    """The error that Redis would raise."""
     return redis_errors.NoPermissionError(f"may not run the {_words(missing)} command")
 
 
 def named(error: redis_errors.ResponseError, script: Script, key: str, exchange: Exchange) -> Exception:
-    """The same error, saying which command it was, where Redis is new enough to tell and lets us ask."""
-    if "run this command" not in str(error):  # but use a key or a channel
+    """The same error with the name of the command, if Redis is new enough to tell and the user may ask."""
+    if "run this command" not in str(error):  # it is about a key or a channel
         return error
     missing = _missing(_commands_of(script), key, exchange)
     return redis_errors.NoPermissionError(f"{_INSIDE} run the {_words(missing)} command") if missing else error

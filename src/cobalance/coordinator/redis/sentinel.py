@@ -1,8 +1,8 @@
-"""Redis behind Sentinel: whoever is the master now, asked of the Sentinels before every connection.
+"""Redis behind Sentinel: the Sentinels are asked for the current master before every connection.
 
-Sentinel promotes a replica that may lack the last writes, and an old master may go on answering for a while. Neither needs
-anything here: the new server has another run id and perhaps an older version of the group, so that its members claim what they
-hold; and an old master that was demoted refuses writes, whereupon the connection is made again.
+Sentinel may promote a replica that lacks the last writes, and an old master may go on answering for a while. Neither
+needs special treatment: the new server has another run id, and perhaps an older version of the group, so members claim
+what they hold; and an old master that was demoted refuses writes, whereupon the connection is made again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _OWN_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 
 
 class SentinelSource:
-    """The master of one service."""
+    """Locates the master of one service."""
 
     def __init__(self, url: str) -> None:
-        """From a ``redis+sentinel://`` URL, or ``rediss+sentinel://`` where Sentinels and servers speak TLS.
+        """Parses a ``redis+sentinel://`` URL, or ``rediss+sentinel://`` if Sentinels and servers use TLS.
 
         Raises:
             UsageError: it is not one.
@@ -73,7 +73,7 @@ class SentinelSource:
         return (reply[0].decode(), int(reply[1])) if reply else None
 
     def _prefer(self, sentinel: RedisAddress) -> None:
-        """Who has answered is asked first the next time."""
+        """Asks the Sentinel that answered first the next time."""
         self._sentinels.remove(sentinel)
         self._sentinels.insert(0, sentinel)
 

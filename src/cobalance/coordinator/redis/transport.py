@@ -1,4 +1,4 @@
-"""Runs coordinator scripts on a real Redis, over one connection of our own."""
+"""Runs the coordinator's scripts on a real Redis, over a single connection."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _SPLIT_BRAIN = (
 )
 
 _KEYS_A_SCAN = 1_000
-"""Looking at so many keys takes Redis well under a millisecond."""
+"""Scanning this many keys takes Redis well under a millisecond."""
 
 
 class RedisTransport:
     """One Redis, one connection, one call at a time.
 
-    The connection is ours alone, so the identity read when it was made is that of the server behind every call on it. Any
-    doubt about its state (an error, a timeout, bytes nobody asked for) ends it, and the next call makes a new one.
+    The connection is not shared, so the identity read when it was made is that of the server behind every call on it.
+    Any doubt about its state (an error, a timeout, unexpected bytes) ends it, and the next call makes a new one.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class RedisTransport:
         fails_over: bool = False,
         warned: set[str] | None = None,
     ) -> None:
-        """`fails_over`: another server may take this one's place. `warned`: what was said already, where several share it."""
+        """`fails_over`: another server may take this one's place. `warned`: warnings already logged, if several share
+        the set.
+        """
         self._source, self._place = source, source.place
         self._address: RedisAddress | None = None
         self._timeout_ms = call_timeout_ms
@@ -60,7 +62,9 @@ class RedisTransport:
         self._greeted = False
         self._in_step = False
         self._permitted: set[str] = set()
-        """For which groups, by their first key, this connection's user was found to have all that scripts need."""
+        """The groups, by their first key, for which this connection's user was found to have all permissions that
+        scripts need.
+        """
         self._fails_over = fails_over
         self._warned = set() if warned is None else warned
         self._closed = False
@@ -95,7 +99,7 @@ class RedisTransport:
         return self._perform(run, f"the script {script.name}")
 
     def _check_permitted(self, connection: Wire, script: Script, key: str) -> None:
-        """Once a connection and group: a command that is missing would end a script between its writes."""
+        """Once per connection and group: a missing command would end a script between its writes."""
         if key in self._permitted:
             return
         missing = lacking(script, key, partial(_exchange, connection))
@@ -110,11 +114,11 @@ class RedisTransport:
         self._permitted.add(key)
 
     def listen(self, on_hint: OnHint) -> RedisListener:
-        """Hints arrive on a thread of the listener, which has a connection of its own."""
+        """Hints arrive on a thread of the listener, which has its own connection."""
         return RedisListener(self._source, on_hint)
 
     def ask(self, *words: Word, doing: str) -> Reply:
-        """One command, for what no script can tell. Raises what :meth:`call` does; `doing` says what it is for."""
+        """Sends one command, for what no script can tell. Raises like :meth:`call`; `doing` says what it is for."""
         return self._perform(lambda connection: _exchange(connection, *words), doing)
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
@@ -126,7 +130,9 @@ class RedisTransport:
         return read_entries(self._perform(read, "reading a journal"))
 
     def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
-        """At most `count` entries of a stream from one id to another, oldest first, as Redis sent them: for whoever reads many."""
+        """Up to `count` entries of a stream between two ids, oldest first, as sent by Redis: for callers that read
+        many.
+        """
 
         def read(connection: Wire) -> Reply:
             return _exchange(connection, "XRANGE", key, first, last, "COUNT", count)
@@ -134,7 +140,7 @@ class RedisTransport:
         return self._perform(read, "reading a journal")
 
     def read_newest(self, key: str, last: str = "+") -> Reply:
-        """The newest entry of a stream up to an id, in a list; an empty list when there is none."""
+        """The newest entry of a stream up to an id, in a list, which is empty if there is none."""
 
         def read(connection: Wire) -> Reply:
             return _exchange(connection, "XREVRANGE", key, last, "-", "COUNT", 1)
@@ -146,7 +152,7 @@ class RedisTransport:
         return group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
 
     def list_keys(self, pattern: str) -> set[str]:
-        """The keys of this database that match, in Redis's glob syntax; asked for piece by piece, so that nobody waits for it."""
+        """The keys of this database that match a glob pattern; scanned in parts, so that Redis is never blocked."""
         found, cursor = set[str](), "0"
         while True:
             cursor, keys = self._scan(cursor, pattern)
@@ -155,7 +161,7 @@ class RedisTransport:
                 return found
 
     def _scan(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
-        """One call, which looks at a bounded part of the key space."""
+        """One call, which scans a bounded part of the key space."""
 
         def scan(connection: Wire) -> Reply:
             return _exchange(connection, "SCAN", cursor, "MATCH", pattern, "COUNT", _KEYS_A_SCAN)
@@ -164,13 +170,13 @@ class RedisTransport:
         return following.decode(), [key.decode(errors="replace") for key in keys]
 
     def close(self) -> None:
-        """Ends the connection; waits for a call that is under way."""
+        """Closes the connection, after a call in progress."""
         with self._lock:
             self._closed = True
             self._connection.disconnect()
 
     def _perform(self, action: Callable[[Wire], Reply], doing: str) -> Reply:
-        # Errors are raised outside of every except block: redis-py's own never hang on ours as their context.
+        # Errors are raised outside of all except blocks, so that redis-py's are never attached to ours as context.
         with self._lock:
             result = self._connect() or self._attempt(action, doing)
         if isinstance(result, ServerError):
@@ -178,7 +184,7 @@ class RedisTransport:
         return result
 
     def _attempt(self, action: Callable[[Wire], Reply], doing: str) -> Reply | ServerError:
-        self._in_step = False  # Whatever ends this call early, be it KeyboardInterrupt, leaves a reply on its way.
+        self._in_step = False  # Whatever ends this call early, even KeyboardInterrupt, leaves a reply to be read.
         try:
             reply = action(self._connection)
         except (redis_errors.RedisError, OSError) as error:
@@ -218,7 +224,7 @@ class RedisTransport:
         return None
 
     def _is_usable(self) -> bool:
-        """In step, and with nothing to read: an idle connection has something to read when the server closed it."""
+        """Whether it is in step, with nothing to read: an idle connection becomes readable if the server closes it."""
         if not self._in_step:
             return False
         try:
@@ -227,13 +233,13 @@ class RedisTransport:
             return False
 
     def _greet(self, connection: Wire) -> None:
-        """Logs in on a new connection, and asks who is there. redis-py calls it whenever a socket was opened."""
+        """Logs in on a new connection, and identifies the server. Called by redis-py for every new socket."""
         self._greeted = True
         connection.on_connect()
         facts = self._facts(connection)
         self._identity = _identity(facts)
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
-        # INFO counts the good replicas of a master that cannot do without.
+        # INFO counts the good replicas only if the master requires some.
         if self._fails_over and facts.get("role") == "master" and "min_slaves_good_slaves" not in facts:
             self._warn(_SPLIT_BRAIN)
 
@@ -263,9 +269,9 @@ class RedisTransport:
             _log.warning("Redis at %s: %s", self._place, message)
 
     def _speaks_something_else(self) -> bool:
-        """Who closes the connection during our greeting may be a server of another kind, whose words got lost when it did.
+        """Whether a server that closed the connection during the greeting is not Redis; its reply may have been lost.
 
-        Eight bytes suit AMQP, which answers them with its name; to Redis they are a PING and an empty line.
+        Eight bytes are enough for AMQP, which answers with its name. To Redis they are a PING and an empty line.
         """
         if self._address is None or not self._address.is_tcp:
             return False
@@ -279,8 +285,8 @@ class RedisTransport:
 
 
 def _identity(facts: dict[str, str]) -> str:
-    """Of the process, and of its data: a server that is overwritten as a replica and promoted again keeps its run id, but not
-    the id of its replication history. A master that no replica followed for an hour takes another one, too, which only
+    """Identifies the process and its data: a server that is overwritten as a replica and promoted again keeps its run
+    id, but not its replication id. A master without replicas for an hour changes its replication id too, which only
     costs a round of claims.
     """
     return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
@@ -295,6 +301,6 @@ def _evaluate(connection: Wire, script: Script, words: Sequence[Word]) -> Reply:
     try:
         return _exchange(connection, "EVALSHA", script.sha, *words)
     except redis_errors.NoScriptError:
-        # Redis restarted or flushed its scripts; that it does not know the script proves that it did not run it.
+        # Redis restarted or flushed its scripts. That it does not know the script proves that it did not run it.
         _exchange(connection, "SCRIPT", "LOAD", script.source)
         return _exchange(connection, "EVALSHA", script.sha, *words)
