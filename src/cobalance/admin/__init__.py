@@ -1,4 +1,4 @@
-"""Looking after groups from Python: what ``cobalance group`` does."""
+"""Group administration from Python: the API behind ``cobalance group``."""
 
 from cobalance.admin.backlog import Backlog
 from cobalance.admin.group_admin import GroupAdmin, Resumed

@@ -1,5 +1,5 @@
-"""What a group has still to do: what its servers keep ready, and what its members have in flight, as they say themselves, or else
-RabbitMQ's management API.
+"""The remaining work of a group: messages that its servers have ready, and messages that its members have in flight,
+according to the members themselves or to RabbitMQ's management API.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cobalance.rabbitmq.topics.management import unacknowledged_counts
 
 @attrs.frozen(kw_only=True)
 class Backlog:
-    """What is still to be done of one resource. None is "not known"."""
+    """The remaining work of one resource. None means unknown."""
 
     lag: int | None = None
-    """A queue's messages that are not acknowledged; a stream's behind the committed offset."""
+    """Of a queue, its unacknowledged messages; of a stream, those after the committed offset."""
     in_flight: int | None = None
-    """How many of a queue's were sent to a consumer and are not acknowledged."""
+    """Of a queue, messages delivered to a consumer and not acknowledged."""
     oldest_ms: int | None = None
-    """How long ago the oldest of those came; None as well when there is none."""
+    """Age of the oldest message in flight; None as well if there is none."""
     log_end_offset: int | None = None
-    """Of a stream's last message; -1 when it has none."""
+    """Offset of a stream's last message; -1 if it is empty."""
 
 
 def read_backlogs(
@@ -37,10 +37,10 @@ def read_backlogs(
     management_url: str | None,
     on_unknown: Callable[[str], object],
 ) -> dict[str, Backlog]:
-    """Every resource's.
+    """The backlog of every resource.
 
     Raises:
-        CobalanceError: RabbitMQ cannot be asked.
+        CobalanceError: RabbitMQ cannot be queried.
     """
     if not group.resources:
         return {}
@@ -63,14 +63,16 @@ def _backlog(row: ResourceDescription, end: End, sent: InFlight | None, counted:
 
 
 def _ask_members(group: GroupDescription, coordinator: Coordinator) -> Mapping[str, InFlightReport]:
-    """Resource → what its holder says. Who held what has moved since would say that it has nothing of it."""
+    """Resource → its holder's report. Resources that moved since are left out: their former holder would report
+    nothing.
+    """
     told, now = coordinator.ask_in_flight(), {row.name: row.token for row in coordinator.resources()}
     unmoved = (row for row in group.resources if row.owner in told and row.token == now.get(row.name))
     return {row.name: told[row.owner or ""] for row in unmoved}
 
 
 def _as_told(name: str, report: InFlightReport | None, end: End) -> InFlight | None:
-    """Its holder knows, unless others consume the queue besides."""
+    """The holder knows, unless the queue has other consumers too."""
     if end.consumers == 0:
         return InFlight(0, 0)
     return None if report is None or (end.consumers or 0) > 1 else report.of(name)

@@ -1,4 +1,4 @@
-"""How far a group's queues and streams reach."""
+"""The ends of a group's queues and streams."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TIMEOUT_MS = 3_000
 
 @attrs.frozen(kw_only=True)
 class End:
-    """Of one resource; what is not known is None."""
+    """The end of one resource. None means unknown."""
 
     ready: int | None = None
-    """A queue's messages for the next consumer."""
+    """Messages in a queue that are ready for the next consumer."""
     consumers: int | None = None
-    """A queue's."""
+    """Consumers of a queue."""
     offset: int | None = None
-    """Of a stream's last message; -1 when it has none."""
+    """Offset of a stream's last message; -1 if it is empty."""
 
     def lag(self, committed: int | None, in_flight: int | None) -> int | None:
-        """How much is still to be done. Of a stream without a committed offset that is not known, nor of a queue of which it is not known
-        what is in flight.
+        """The remaining work. Unknown for a stream without a committed offset, and for a queue whose messages in flight
+        are unknown.
         """
         if self.offset is None:
             return None if self.ready is None or in_flight is None else self.ready + in_flight
@@ -35,17 +35,19 @@ class End:
 
 
 def read_ends(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
-    """Every resource's; unknown of what is no queue.
+    """The end of every resource; unknown for what is not a queue.
 
     Raises:
-        CobalanceError: RabbitMQ cannot be asked.
+        CobalanceError: RabbitMQ cannot be queried.
     """
     unknown = {resource.name: End() for resource in resources}
     return unknown | (_ask(resources, amqp_url) if unknown else {})
 
 
 def _ask(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
-    """A stream is told from a queue only where there is a committed offset: that takes the permission to configure it."""
+    """Distinguishes streams from queues only where there is a committed offset, since that requires the permission to
+    configure.
+    """
     committed = [resource.name for resource in resources if resource.committed is not None]
     kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
     streams = [name for name, is_stream in kinds.items() if is_stream]

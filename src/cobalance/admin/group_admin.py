@@ -1,4 +1,4 @@
-"""Looks after the groups of one Redis."""
+"""Administration of the groups in one Redis."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ _RESUMED: dict[str, Resumed] = {"OK": "resumed", "NOT_HALTED": "not_halted", "UN
 class GroupAdmin:
     """Creates, describes, repairs and deletes groups; ``cobalance group`` does the same from a shell.
 
-    Every method waits for its servers: in async programs call it in a thread, as with ``anyio.to_thread.run_sync``. Close it, or use it
-    in a ``with``.
+    Every method blocks: in async programs call it in a thread, for instance with ``anyio.to_thread.run_sync``. Close
+    it, or use it in a ``with``.
 
     Args:
         redis_url: as for :class:`cobalance.Group`.
-        amqp_url: where the groups' queues are; only :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets` and :meth:`delete` ask there.
-        management_url: where RabbitMQ's management API is, as for :class:`cobalance.ConsumerGroup`. It is asked for what is in flight where
-            no member answers.
-        key_prefix: that of the groups.
-        transport: instead of ``redis_url``.
+        amqp_url: where the groups' queues are; used by :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets` and
+        :meth:`delete` only.
+        management_url: RabbitMQ's management API, as for :class:`cobalance.ConsumerGroup`. It is asked for messages in
+        flight if no member answers.
+        key_prefix: the groups' key prefix.
+        transport: used instead of ``redis_url``.
 
     Raises:
-        ServerError: by every method, when Redis cannot be asked.
-        UnknownGroup: by every method that takes a group which is not there, but for :meth:`create`.
+        ServerError: by every method, if Redis cannot be queried.
+        UnknownGroup: by every method but :meth:`create`, if there is no such group.
     """
 
     def __init__(
@@ -81,36 +82,37 @@ class GroupAdmin:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection, unless it was given."""
+        """Closes the connection, unless it was passed in."""
         if self._is_ours:
             self._transport.close()
 
-    # -- to be or not to be --------------------------------------------------------------------------------------------
+    # -- creating and deleting -----------------------------------------------------------------------------------------
 
     def create(self, group: str, settings: GroupSettings | None = None) -> None:
-        """Creates a group that is known to be new, so that its first members start at once. Never one that Redis has lost while its
-        members work: they bring it back by themselves.
+        """Creates a group that is known to be new, so that its first members start at once. Never use it for a group
+        that Redis lost while its members work: they restore it by themselves.
 
         Raises:
-            GroupExists: it is there already.
+            GroupExists: it exists already.
             GroupActive: processes listen for it, so it is not new.
         """
         check_kind("settings", settings, GroupSettings, optional=True)
         self._of(group).create(settings or GroupSettings())
 
     def delete(self, group: str, *, force: bool = False, on_waiting: Callable[[], object] = lambda: None) -> None:
-        """Has Redis forget a group: its settings, its committed offsets, its journal. Its queues stay. Sessions of members that have
-        crashed are waited for. What RabbitMQ remembers of the streams that the group has read goes, too, if it can be reached there and
-        ``force`` is not given; otherwise a group of that name begins at them as ``on_unknown_offset`` says.
+        """Deletes a group from Redis: its settings, its committed offsets, its journal. Its queues remain. Waits for
+        the sessions of crashed members. Without ``force``, what RabbitMQ remembers of the streams that the group has
+        read is deleted too, if RabbitMQ can be reached; otherwise a new group of that name starts reading them as
+        ``on_unknown_offset`` says.
 
         Args:
-            force: whoever is a member. To members it is a loss of data: they go on with what they hold, join again at once and make
-                the group anew from that, with the settings and offsets they know. Nobody is given what somebody else works. The
-                offsets of what nobody held are lost. To be rid of the group, stop its members.
-            on_waiting: called once, if sessions have to be waited for.
+            force: delete it even if it has members. To them it is a loss of data: they keep working what they hold,
+            rejoin at once and recreate the group from that, with the settings and offsets they know. No resource is
+            worked twice, but those held by nobody lose their offsets. To get rid of the group, stop its members.
+            on_waiting: called once, if sessions have to be awaited.
 
         Raises:
-            GroupActive: somebody is a member, or may be.
+            GroupActive: the group has members, or may have.
         """
         coordinator = self._of(group)
         if force:
@@ -121,72 +123,74 @@ class GroupAdmin:
         try:
             if read:
                 forget(self._amqp_url, group, read)
-        except CobalanceError as error:  # its resources may be no streams
+        except CobalanceError as error:  # its resources may not be streams
             log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
     def list(self) -> tuple[str, ...]:
         """The names of all groups, sorted."""
         return tuple(self._transport.list_groups(self._prefix))
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def describe(self, group: str) -> GroupDescription:
-        """A group as it is now: settings, members, resources, what members name, and what was let go of."""
+        """A snapshot of a group: settings, members, resources, declared lists, and resources that have left it."""
         return GroupDescription.read(self._of(group))
 
     def lag(self, group: str) -> dict[str, int | None]:
-        """How much of each resource is still to be done: a queue's messages that are not acknowledged, a stream's behind the committed
-        offset. ``None`` is not known, as of what is no queue.
+        """The remaining work of each resource: a queue's unacknowledged messages, a stream's messages after the
+        committed offset. ``None`` if unknown, for instance if it is not a queue.
 
         Raises:
-            CobalanceError: RabbitMQ cannot be asked.
+            CobalanceError: RabbitMQ cannot be queried.
         """
         return {name: backlog.lag for name, backlog in self.backlogs(self.describe(group)).items()}
 
     def backlogs(
         self, description: GroupDescription, *, on_unknown: Callable[[str], object] = lambda _: None
     ) -> dict[str, Backlog]:
-        """What is still to be done of each resource, and what of it members are at. Members are asked, for half a second at most.
+        """The remaining work of each resource, and how much of it is in flight. Asks the members, for half a second at
+        most.
 
         Args:
             description: of the group.
-            on_unknown: told in words why something is not known of some queues: no member answers for them, and the management API cannot
-                be asked.
+            on_unknown: called with an explanation if something is unknown for some queues: no member answers for them,
+            and the management API cannot be queried.
 
         Raises:
-            CobalanceError: RabbitMQ cannot be asked.
+            CobalanceError: RabbitMQ cannot be queried.
         """
         coordinator = self._of(description.name)
         return read_backlogs(description, coordinator, self._amqp_url, self._management_url, on_unknown)
 
     def journal(self, group: str) -> Journal:
         """What happened in the group, and why."""
-        self._of(group).state()  # an empty journal and a group that does not exist look the same
+        self._of(group).state()  # an empty journal looks the same as a missing group
         return Journal(self._transport, group, key_prefix=self._prefix)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
     def settings(self, group: str) -> GroupSettings:
-        """Those in force."""
+        """The settings in force."""
         return self._of(group).settings()
 
     def configure(self, group: str, **changes: int | str) -> GroupSettings:
-        """Changes settings for all members, at once; those in force. Names are those of :class:`GroupSettings`.
+        """Changes settings for all members at once, and returns those in force. Names are those of
+        :class:`GroupSettings`.
 
         Raises:
-            InvalidSettings: a value is out of range, or contradicts another.
+            InvalidSettings: a value is out of range or contradicts another one.
         """
         return self._of(group).configure(**changes)
 
-    # -- putting right -------------------------------------------------------------------------------------------------
+    # -- repairing -----------------------------------------------------------------------------------------------------
 
     def resume(self, group: str, *resources: str, every: bool = False) -> dict[str, Resumed]:
-        """Has halted resources worked again, once what kept their member from getting on is removed.
+        """Resumes halted resources, once the cause of the failures is fixed.
 
         Args:
             group: its name.
-            resources: by the names that :meth:`describe` shows, or ``orders:0,3`` for partitions of a topic.
-            every: all that are halted.
+            resources: names as shown by :meth:`describe`, or ``orders:0,3`` for partitions of a topic.
+            every: resume all halted resources.
 
         Raises:
             UsageError: neither is given, or both.
@@ -203,16 +207,16 @@ class GroupAdmin:
         return {name: _RESUMED[answer] for name, answer in answers.items()}
 
     def plan_offsets(self, group: str, target: Target, streams: Sequence[str] | None = None) -> Sequence[Step]:
-        """What resetting offsets to there would do; changes nothing.
+        """Returns what resetting offsets to this target would do, without changing anything.
 
         Args:
             group: its name.
             target: where to go.
-            streams: some of them; by default all that the group has, or those that the target names.
+            streams: the streams to reset; by default all of the group's, or those that the target names.
 
         Raises:
             QueueMissing: there is no such stream.
-            UsageError: it is a queue, which keeps no offsets, or has no committed offset to go by; or the target is none.
+            UsageError: it is a queue, which keeps no offsets; it has no committed offset to shift; or the target is invalid.
         """
         committed = {row.name: row.committed for row in self._of(group).resources()}
         if streams is None and isinstance(target, Mapping):
@@ -230,30 +234,31 @@ class GroupAdmin:
         *,
         on_waiting: Callable[[], object] = lambda: None,
     ) -> None:
-        """Sets committed offsets, lower ones than before included. Refused while the group has members, unless all that is to be moved
-        is halted; sessions of members that have crashed are waited for. Journalled.
+        """Sets committed offsets, even to lower values. Refused while the group has members, unless everything to be
+        reset is halted; waits for the sessions of crashed members. Journalled.
 
         Args:
             group: its name.
-            offsets: what :meth:`plan_offsets` gives; or resource → the offset of the last message processed, -1 before the first.
-            on_waiting: called once, if sessions have to be waited for.
+            offsets: the result of :meth:`plan_offsets`; or resource → the offset of the last processed message, -1
+            before the first.
+            on_waiting: called once, if sessions have to be awaited.
 
         Raises:
-            GroupActive: somebody is a member, or may be.
+            GroupActive: the group has members, or may have.
         """
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
         _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
 
     def trust_offsets(self, group: str) -> None:
-        """Says that no committed offset was lost with Redis's data, or that those lost were set again: a stream without one then begins
-        at its start, and not as ``on_unknown_offset`` says.
+        """Declares that no committed offset was lost with Redis's data, or that lost ones were set again: a stream
+        without one is then read from its start, and not as ``on_unknown_offset`` says.
         """
         self._of(group).trust_offsets()
 
     def repair(self, group: str) -> Repaired:
-        """Makes the group's indices, totals and timers anew from its records. Everybody waits meanwhile: some seconds of a large
-        group.
+        """Rebuilds the group's indices, totals and timers from its records. The whole group waits meanwhile: some
+        seconds if it is large.
         """
         return self._of(group).repair()
 
@@ -286,7 +291,7 @@ def _offsets_of(steps: object) -> dict[str, int]:
 
 
 def _spelt(text: str, known: Iterable[str]) -> Iterator[str]:
-    """``orders:0,3`` is two partitions, unless something is called so."""
+    """Expands ``orders:0,3`` to two partitions, unless a resource has that name."""
     found = None if text in known else re.fullmatch(r"(.+):(\d+(?:,\d+)*)", text)
     if found is None:
         yield text
@@ -295,7 +300,7 @@ def _spelt(text: str, known: Iterable[str]) -> Iterator[str]:
 
 
 def _when_left(coordinator: Coordinator, act: Callable[[], None], on_waiting: Callable[[], object]) -> None:
-    """Members that crashed count until their sessions are over, which somebody has to ask about meanwhile."""
+    """Repeats the call until the sessions of crashed members are over. They end only while the group is queried."""
     settings = coordinator.settings()
     give_up_at = time.monotonic() + (2 * settings.session_timeout_ms + settings.heartbeat_interval_ms) / 1000
     is_waiting = False

@@ -1,7 +1,7 @@
-"""What a reset of offsets would do, worked out for each stream.
+"""Plans a reset of offsets for each stream.
 
-Offsets are Kafka's here: that of the next message to be read. The committed offset, which is that of the last one processed, is one
-below.
+Offsets are Kafka's here: that of the next message to be read. The committed offset, that of the last processed message,
+is one below.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets
 
 @attrs.frozen
 class Shift:
-    """So many messages on from the committed offset, or back."""
+    """A number of messages forward from the committed offset, or back."""
 
     by: int
 
 
 Target = Literal["earliest", "latest"] | int | datetime | Shift | Mapping[str, int]
-"""The oldest message there is, what is published from now on, this message, the first one of that time or after, so many messages on,
-or an offset for each stream."""
+"""The oldest message, messages published from now on, this message, the first one at or after this time, a number of
+messages on, or an offset for each stream.
+"""
 
 
 @attrs.frozen
 class Step:
-    """One stream's."""
+    """The reset of one stream."""
 
     stream: str
     next: int
     """The next message to be read."""
     asked: int
-    """The same before it was brought within what the stream has."""
+    """The same before it was limited to what the stream has."""
 
     @property
     def committed(self) -> int:
-        """The committed offset that comes to that."""
+        """The committed offset to store."""
         return self.next - 1
 
 
 def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str) -> list[Step]:
-    """A step for each stream.
+    """Returns a step for each stream.
 
     Raises:
-        UsageError: the target is none, a stream has no committed offset to go by, or the target does not name it.
+        UsageError: the target is invalid, a stream has no committed offset to shift, or the target does not name it.
     """
     _check(target)
     extents = read_extents(amqp_url, streams)
