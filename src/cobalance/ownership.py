@@ -1,6 +1,6 @@
-"""Who owns what, replayed from the journal: for the demo, the simulator's checkers, chaos and reports.
+"""Who owns what, replayed from the journal. Used by the demo, the simulator's checkers, chaos and reports.
 
-It is no model of the protocol: it decides nothing and refuses nothing.
+It is not a model of the protocol: it decides nothing and rejects nothing.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ BEGINNINGS = frozenset({"granted", "claimed"})
 """Kinds of journal entries that begin one."""
 
 CUT_SHORT = frozenset({"forced", "abandoned"})
-"""Endings of a tenure whose drain did not finish."""
+"""Ends of a tenure whose drain did not finish."""
 
 _KINDS = {"active": "joined", "leaving": "leaving", "graced": "graced"}
-"""What would have made a member what a repair says it is."""
+"""The entry that would have given a member the status named by a repair."""
 
 
 @attrs.define
 class Standing:
-    """Of one resource."""
+    """The state of one resource."""
 
     owner: str = ""
-    """Member id; empty when it is free."""
+    """Member id; empty if it is free."""
     token: int = 0
     since: int = 0
-    """When it became owned, or free: the ``now`` of that entry."""
+    """When it became owned or free: the ``now`` of that entry."""
     pending_since: int | None = None
     removing: bool = False
     halted: bool = False
-    """Nobody is to have it before an operator says so, …"""
+    """Not assigned until an operator resumes it, …"""
     paused: bool = False
-    """… or before a pause is over."""
+    """… or until a pause is over."""
 
 
 @attrs.define
@@ -48,7 +48,7 @@ class Ownership:
     resources: dict[str, Standing] = attrs.Factory(dict)
     free: set[str] = attrs.Factory(set)
     pending: dict[str, int] = attrs.Factory(dict)
-    """Resource → since when its revocation is pending."""
+    """Resource → since when its revocation has been pending."""
     members: dict[str, str] = attrs.Factory(dict)
     """Member id → active, leaving or graced."""
     kept: Counter[str] = attrs.Factory(Counter)
@@ -57,7 +57,6 @@ class Ownership:
     barrier: bool = False
 
     def copy(self) -> Ownership:
-        """As it is now."""
         resources = {name: attrs.evolve(it) for name, it in self.resources.items()}
         return Ownership(
             resources,
@@ -70,7 +69,7 @@ class Ownership:
         )
 
     def apply(self, entry: JournalEntry, now: int) -> None:
-        """Take the next entry, which was written at ``now``, by any clock that the caller likes."""
+        """Takes the next entry, written at ``now`` on any clock of the caller's choice."""
         if entry.resource is not None:
             self._apply_resource(entry, entry.resource, now)
         elif entry.member is not None:
@@ -131,7 +130,7 @@ class Ownership:
             self.free.discard(name)
 
     def _mend(self, entry: JournalEntry, name: str, it: Standing, now: int) -> None:
-        """So it is on record, whatever a script wrote into the journal before it died."""
+        """Adopts the recorded status, whatever a script wrote into the journal before it died."""
         status = entry.reason.split(" ")[0]
         self._end(name, it, now)
         it.removing, it.halted, it.token = "removing" in entry.reason, status == "halted", entry.token or it.token

@@ -1,7 +1,7 @@
-"""The main job, to be watched: real servers, real processes that come, go and crash, and a verdict on every message.
+"""A live demonstration: real servers, real processes that join, leave and crash, and a verdict on every message.
 
-Reading order: ``story`` (what happens), ``supervisor`` (who makes it happen), ``worker`` (a consumer process), ``evidence``
-(what is written down meanwhile), ``verdict`` (what follows from it, pure), ``report`` (how it is said).
+Reading order: ``story`` (what happens), ``supervisor`` (makes it happen), ``worker`` (a consumer process), ``evidence``
+(what is recorded), ``verdict`` (what follows from it, pure), ``report`` (how it is presented).
 """
 
 from cobalance.demo.options import DemoOptions

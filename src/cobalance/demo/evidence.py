@@ -1,4 +1,4 @@
-"""What is written down while the demo runs; the verdict is drawn from this and nothing else."""
+"""What is recorded while the demo runs. The verdict is based on this alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ChangeKind = Literal["join", "leave", "crash"]
 
 @attrs.frozen
 class Record:
-    """A message was processed: one line of a worker's log, written when its handler ends and before it is acknowledged."""
+    """One processed message: a line of a worker's log, written when its handler ends and before the message is
+    acknowledged.
+    """
 
     key: str
     counter: int
@@ -25,12 +27,12 @@ class Record:
     token: int
     member: str
     begun_ns: int
-    """On the machine's monotonic clock, which all its processes share."""
+    """On the machine's monotonic clock, which all processes share."""
     ended_ns: int
     redelivered: bool
 
     def line(self) -> bytes:
-        """As it is written."""
+        """Formats a log line."""
         words = (
             self.key,
             self.counter,
@@ -45,7 +47,7 @@ class Record:
 
     @classmethod
     def read(cls, line: str) -> Self:
-        """From a line."""
+        """Parses a log line."""
         key, counter, partition, token, member, begun_ns, ended_ns, redelivered = line.split("\t")
         return cls(
             key, int(counter), partition, int(token), member, int(begun_ns), int(ended_ns), redelivered.strip() == "1"
@@ -59,46 +61,46 @@ class LogReader:
         self._path, self._position = path, 0
 
     def new(self) -> Iterator[Record]:
-        """The complete lines since the last call."""
+        """Yields the complete lines since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as log:
             log.seek(self._position)
             for line in log:
                 if not line.endswith(b"\n"):
-                    return  # it is being written, or its writer was killed over it: then it was not acknowledged either
+                    return  # being written, or its writer was killed; then the message was not acknowledged either
                 self._position += len(line)
                 yield Record.read(line.decode())
 
 
 @attrs.frozen(kw_only=True)
 class Change:
-    """A process came or went, in a group that was quiet, and the group became quiet again."""
+    """A process came or went in a quiet group, and the group became quiet again."""
 
     kind: ChangeKind
     name: str
-    """What it was, for people."""
+    """A description, for display."""
     since_seq: int
-    """The journal's last entry before it."""
+    """The journal's last entry before the change."""
     at_ms: int
-    """When it was brought about, on the group's clock."""
+    """When the change was made, in group time."""
     until_seq: int
     """The journal's last entry before the next change."""
 
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """All there is to judge."""
+    """Everything the verdict is based on."""
 
     mode: Mode
     partitions: tuple[str, ...]
     published: Mapping[str, int]
-    """Key → how many messages of it RabbitMQ has confirmed; their counters are 1 … that many."""
+    """Key → number of its messages confirmed by RabbitMQ; their counters are 1 … that number."""
     records: tuple[Record, ...]
     entries: tuple[JournalEntry, ...]
     """The journal from its beginning."""
     changes: tuple[Change, ...]
     killed: str | None
-    """The member that was killed."""
+    """The id of the killed member."""
     left_in_queues: int = 0
-    """Messages that RabbitMQ still has after everybody has left: they would come again."""
+    """Messages still in RabbitMQ after all members have left: they would be redelivered."""

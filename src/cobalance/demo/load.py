@@ -1,4 +1,4 @@
-"""Publishes keyed messages at an even rate, each with its key's next counter, until it is told that it may end."""
+"""Publishes keyed messages at an even rate, each with its key's next counter, until it may end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
 
 SLICE_S = 0.02
-"""Messages leave in small bursts, so many times a second."""
+"""Messages are published in small bursts, one per interval."""
 
 
 class Load:
     """The publisher's thread.
 
     Args:
-        least: publish at least so many, even when the churn is over sooner.
-        seed: decides the order of the keys.
+        least: publish at least this many, even if the churn is over sooner.
+        seed: determines the order of the keys.
     """
 
     def __init__(self, url: str, topic: Topic, *, least: int, seed: int) -> None:
@@ -37,24 +37,23 @@ class Load:
 
     @property
     def published(self) -> int:
-        """How many have been sent so far."""
+        """The number of messages sent so far."""
         return len(self._outcomes)
 
     def start(self) -> None:
-        """Begins."""
         self._thread.start()
 
     def check(self) -> None:
-        """Raises what went wrong in the thread, if anything did."""
+        """Raises the thread's exception, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def may_end(self) -> None:
-        """The churn is over: what is still to be published goes out at once."""
+        """The churn is over: publishes the remaining messages at once, then ends."""
         self._may_end.set()
 
     def close(self) -> None:
-        """Stops it, whatever is missing."""
+        """Stops the thread, even if messages remain."""
         self._must_end.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -66,7 +65,7 @@ class Load:
         return not self._thread.is_alive()
 
     def confirmed(self) -> dict[str, int]:
-        """Key → how many messages of it RabbitMQ has; complete once it has ended."""
+        """Key → number of its messages in RabbitMQ; complete once the thread has ended."""
         return dict(self._sent)
 
     def _run(self) -> None:

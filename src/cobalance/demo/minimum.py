@@ -1,4 +1,4 @@
-"""The fewest resources that have to change hands. Worked out from nothing but who holds what and who is there."""
+"""The minimum number of resources that have to change hands, computed from the current owners and members alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 
 def minimum_moves(owners: Mapping[str, str], members: Iterable[str]) -> int:
-    """How many resources at least must get another owner, so that these members hold them evenly within one.
+    """How many resources must change owners at least, so that these members hold them evenly within one.
 
-    With n resources and m members, n mod m members hold one more than the others. A member can keep what it has up to its
-    share, so the larger shares belong to members that have the most. Whatever cannot be kept has to move.
+    With n resources and m members, n mod m members hold one more than the others. A member can keep what it has up to
+    its share, so the larger shares belong to members that hold the most. Whatever cannot be kept has to move.
     """
     present = sorted(set(members))
     if not present:

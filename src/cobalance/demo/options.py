@@ -1,4 +1,4 @@
-"""What can be chosen about the demo, and the figures that were chosen for you."""
+"""The demo's options, and its fixed figures."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, QueueType
 from cobalance.settings import GroupSettings, Mode
 
 RATE_A_PARTITION = 80
-"""Messages published a second. The handlers are slower by a little, so that every handover finds messages waiting: a gap
-measured on an empty queue would say how long no message came."""
+"""Messages published per second. The handlers are a little slower, so that every handover finds messages waiting: on an
+empty queue the gap would only measure the time without messages.
+"""
 
 HANDLER_MS = (9.0, 17.0)
-"""What a handler takes, evenly distributed: an asynchronous wait, like that for a database."""
+"""Duration of a handler, uniformly distributed: an asynchronous wait, like that for a database."""
 
 BACKLOG_A_PARTITION = 50
 """Published at once, so that messages wait from the beginning."""
 
 MESSAGES_A_KEY = 10
-"""About so many bear the same key, and must stay in order."""
+"""The average number of messages per key; they must stay in order."""
 
 PREFETCH = 20
-"""Small, so that a drain, which finishes what was prefetched, is short and yet can be seen."""
+"""Small, so that a drain, which finishes what was prefetched, is short but still visible."""
 
 CHANGE_TIMEOUT_S = 40.0
 """A change that has not converged by then never will: session and revocation timeout together are shorter."""
 
 STALL_TIMEOUT_S = 30.0
-"""When nothing at all is processed for so long, what is missing is lost."""
+"""If nothing at all is processed for this long, the missing messages are lost."""
 
 
 @attrs.frozen(kw_only=True)
 class DemoOptions:
-    """What is run.
+    """Options of one run.
 
     Raises:
-        UsageError: a figure is out of range.
+        UsageError: a value is out of range.
     """
 
     mode: Mode = "cooperative"
     messages: int = 20_000
-    """At least so many: publishing goes on until the churn is over."""
+    """The least number of messages: publishing goes on until the churn is over."""
     partitions: int = 12
     queue_type: QueueType = "classic"
     seed: int = 1
-    """Decides the keys and the order of what is published, and which process is killed."""
+    """Determines the keys, the publishing order, and which process is killed."""
     keep: bool = False
-    """Leave the topic, the group and the workers' logs where they are."""
+    """Keep the topic, the group and the workers' logs."""
     json_file: Path | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -62,7 +63,7 @@ class DemoOptions:
 
     @property
     def settings(self) -> GroupSettings:
-        """The group's: short timeouts, so that the crash is healed while you watch."""
+        """The group's settings: short timeouts, so that recovery from the crash can be watched."""
         return GroupSettings(
             mode=self.mode,
             session_timeout_ms=3_000,

@@ -1,4 +1,4 @@
-"""A worker process, as its supervisor sees it."""
+"""A worker process, as seen by its supervisor."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Phase = Literal["starting", "member", "leaving", "left", "killed", "failed"]
 
 
 class WorkerFailed(CobalanceError):
-    """A worker process ended when it should not have."""
+    """A worker process ended unexpectedly."""
 
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """What all workers of a demo have in common."""
+    """What all workers of a demo share."""
 
     group: str
     topic: str
@@ -39,7 +39,7 @@ class Job:
 
 
 class WorkerProcess:
-    """One consumer process, from its start to its end."""
+    """One consumer process, from start to end."""
 
     def __init__(self, name: str, job: Job) -> None:
         self.name = name
@@ -64,14 +64,14 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | job.environment,  # not on the command line, where everybody could read the passwords
+                env=os.environ | job.environment,  # not on the command line, where everyone could read the passwords
                 start_new_session=True,
             )
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
 
     def look(self) -> None:
-        """Notices what has happened: that it has joined, what it has processed, that it has ended."""
+        """Checks whether it has joined or ended, and what it has processed."""
         if self.phase == "starting" and select.select([self._stdout], [], [], 0)[0]:
             said = self._stdout.readline().decode().strip()
             if said:
@@ -99,7 +99,7 @@ class WorkerProcess:
         self._stdin.close()
 
     def kill(self) -> None:
-        """SIGKILL: the kernel ends it between two instructions, and closes its sockets."""
+        """Sends SIGKILL: the kernel ends it between two instructions, and closes its sockets."""
         self.phase = "killed"
         self._process.kill()
         self._process.wait()
@@ -114,5 +114,5 @@ class WorkerProcess:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended as it was meant to."""
+        """Whether it has ended as intended."""
         return self.phase in {"left", "killed"}

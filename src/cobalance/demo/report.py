@@ -1,4 +1,4 @@
-"""How the verdict is said: to people, and as JSON."""
+"""Presents the verdict: as tables, and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cobalance.demo.verdict import Gaps, Verdict
 
 
 def print_report(verdict: Verdict, options: DemoOptions, elapsed_s: float, console: Console) -> None:
-    """For people."""
+    """Prints tables."""
     console.print()
     console.print(_changes(verdict, options))
     console.print(_figures(verdict, options))
@@ -23,7 +23,7 @@ def print_report(verdict: Verdict, options: DemoOptions, elapsed_s: float, conso
 
 
 def as_json(verdict: Verdict, options: DemoOptions, elapsed_s: float) -> dict[str, Any]:
-    """For programs. Units are in the names; gaps and times are milliseconds."""
+    """The verdict as JSON. Units are in the names; gaps and times are milliseconds."""
     return {
         "ok": not verdict.failures,
         "failures": list(verdict.failures),

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: servers, topic, story, verdict; and nothing of it left behind."""
+"""Runs the demo: servers, topic, story, verdict. Leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
 from cobalance.servers import Servers, running
 
 NARROWEST = 110
-"""Columns of the report when it does not go to a terminal."""
+"""Columns of the report if it does not go to a terminal."""
 
 _FORGET = Script.of("forget", "return redis.call('DEL', unpack(KEYS))")
 
 
 def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
-    """Runs it, prints the verdict, and returns whether everything was as promised.
+    """Runs the demo, prints the verdict, and returns whether all promises were kept.
 
     Raises:
-        CobalanceError: servers could not be had, or the story stopped before its end.
+        CobalanceError: servers were not available, or the story stopped before its end.
     """
     console = console or Console(width=None if sys.stdout.isatty() else NARROWEST)
     began = time.monotonic()
@@ -81,7 +81,7 @@ def _play(options: DemoOptions, folder: Path, console: Console) -> Evidence:
             interrupted = threading.Event()
             with (
                 view_for(console) as view,
-                _handlers(lambda _, __: interrupted.set()),  # noticed between two steps: none is left half done
+                _handlers(lambda _, __: interrupted.set()),  # checked between two steps, so none is left half done
                 Supervisor(options, job, view, interrupted) as supervisor,
             ):
                 return supervisor.play()
@@ -114,7 +114,7 @@ def _write(options: DemoOptions, verdict: dict[str, Any]) -> None:
 
 @contextmanager
 def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM alike for the length of a ``with``."""
+    """Handles Ctrl-C and SIGTERM alike for the duration of a ``with``."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

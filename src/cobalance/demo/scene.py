@@ -1,4 +1,4 @@
-"""What is to be seen at a moment of the demo: plain values for the views."""
+"""A snapshot of the demo: plain values for the views."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class WorkerScene:
     held: tuple[int, ...]
     """Numbers of the partitions it works."""
     draining: tuple[int, ...]
-    """Those it has been asked for and is finishing."""
+    """Partitions that it has been asked for and is finishing."""
     processed: int
     rate: float
-    """Messages a second, over the last second or so."""
+    """Messages per second, over the last second or so."""
 
 
 @attrs.frozen
 class Scene:
-    """All of it."""
+    """The whole demo."""
 
     step: str
     seconds: float
@@ -32,5 +32,5 @@ class Scene:
     processed: int
     """Distinct messages."""
     free: int
-    """Partitions that nobody holds."""
+    """Partitions without an owner."""
     workers: tuple[WorkerScene, ...]

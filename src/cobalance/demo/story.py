@@ -1,4 +1,4 @@
-"""What happens in the demo: three processes become five, one leaves, one is killed, one more comes."""
+"""The demo's story: three processes become five, one leaves, one is killed, one more joins."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FOUNDERS = ("A", "B", "C")
 
 @attrs.frozen
 class Step:
-    """One change; the next begins when the group is quiet again and has worked on for a while."""
+    """One change. The next begins when the group is quiet again and has worked for a while."""
 
     kind: ChangeKind
     worker: str
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For display."""
         return {
             "join": f"{self.worker} joins",
             "leave": f"{self.worker} leaves",
@@ -33,7 +33,7 @@ class Step:
 
 
 def story(seed: int) -> Iterator[Step]:
-    """The steps after the founders have settled. The seed decides who leaves and who is killed."""
+    """The steps after the founders have settled. The seed determines who leaves and who is killed."""
     leaver, victim = random.Random(seed).sample(FOUNDERS, 2)
     yield Step("join", "D")
     yield Step("join", "E")

@@ -1,4 +1,4 @@
-"""Makes the story happen, and collects the evidence."""
+"""Plays the story and collects the evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cobalance.servers.choose import AMQP_URL, REDIS_URL
 
 LOOK_S = 0.05
 DWELLS = 8
-"""Between two changes, this part of the messages is processed in peace."""
+"""Between two changes, this fraction of the messages is processed undisturbed."""
 
 
 class DemoFailed(CobalanceError):
@@ -38,7 +38,7 @@ class DemoFailed(CobalanceError):
 
 
 class Supervisor:
-    """Starts, stops and kills the workers, for the length of a ``with``; none is left behind it.
+    """Starts, stops and kills the workers, for the duration of a ``with``; none is left behind.
 
     Once the event `interrupted` is set, `play` raises KeyboardInterrupt.
     """
@@ -72,7 +72,7 @@ class Supervisor:
         self._transport.close()
 
     def play(self) -> Evidence:
-        """The whole story.
+        """Plays the whole story.
 
         Raises:
             DemoFailed: something did not happen in time.
@@ -115,7 +115,7 @@ class Supervisor:
         self._wait_quiet()
 
     def _end_change(self) -> None:
-        """All that has happened up to now belongs to the last change."""
+        """Everything up to now belongs to the last change."""
         self._look()
         if self._changes:
             self._changes[-1] = attrs.evolve(self._changes[-1], until_seq=self._tenures.seq)
@@ -157,7 +157,7 @@ class Supervisor:
     # -- waiting and looking -------------------------------------------------------------------------------------------
 
     def _wait_quiet(self) -> None:
-        """Until exactly those who should be members are, and hold everything evenly, with nothing on its way."""
+        """Waits until exactly the expected members hold everything evenly, with nothing in transition."""
         self._wait(self._is_quiet, CHANGE_TIMEOUT_S, "the group becoming even and quiet")
 
     def _is_quiet(self) -> bool:
@@ -166,7 +166,7 @@ class Supervisor:
         return everybody and self._tenures.is_even(self.topic.partitions, len(expected))
 
     def _wait_while_progressing(self, done: Callable[[], bool]) -> None:
-        """Without an end as long as messages are processed: what is not processed after that is lost, and judged so."""
+        """Waits as long as messages are processed. What is not processed by then is lost, and judged so."""
         while not done():
             before = len(self._processed)
             try:
@@ -199,7 +199,7 @@ class Supervisor:
     # -- the clock -----------------------------------------------------------------------------------------------------
 
     def _measure_clock(self) -> float:
-        """The group's clock less ours, from the quickest of a few exchanges."""
+        """The group's clock minus ours, from the fastest of a few exchanges."""
         exchanges = [self._exchange_clock() for _ in range(5)]
         return min(exchanges)[1]
 
@@ -244,13 +244,13 @@ class Supervisor:
 
 
 class _Rate:
-    """Messages a second, over the last second or so."""
+    """Messages per second, over the last second or so."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque([(0.0, 0)])
 
     def at(self, seconds: float, count: int) -> float:
-        """The rate, given how many there are by now."""
+        """The rate, given the current count."""
         self._samples.append((seconds, count))
         while len(self._samples) > 2 and self._samples[0][0] < seconds - 1.0:
             self._samples.popleft()

@@ -22,27 +22,27 @@ class Tenure:
     ended_by: str = ""
     """released, expired, forced, abandoned, …; empty while it lasts."""
     interrupted: bool = False
-    """It was asked for, whether or not it was given up in the end."""
+    """It was asked back, even if it was kept in the end."""
 
     @property
     def planned_end(self) -> bool:
-        """It was drained and handed over, not taken."""
+        """Whether it was drained and handed over, not taken."""
         return self.ended_by == "released"
 
 
 @attrs.define
 class Tenures:
-    """Every tenure of the entries applied so far, and who owns what after them."""
+    """All tenures in the entries applied so far, and who owns what after them."""
 
     ownership: Ownership = attrs.field(factory=Ownership)
     tenures: list[Tenure] = attrs.field(factory=list)
-    """In the order of their beginning; those that were withdrawn before anybody heard of them are left out."""
+    """In the order of their start, without those that were withdrawn before anyone heard of them."""
     seq: int = 0
     at_ms: int = 0
     _present: dict[str, Tenure] = attrs.field(factory=dict)
 
     def apply(self, entry: JournalEntry) -> None:
-        """Take the next entry."""
+        """Takes the next entry."""
         self.seq, self.at_ms = entry.seq, entry.at_ms
         self.ownership.apply(entry, entry.at_ms)
         if entry.resource is not None:
@@ -50,7 +50,7 @@ class Tenures:
 
     @property
     def members(self) -> set[str]:
-        """Active ones; a leaving member is no longer counted."""
+        """Active members; a leaving member no longer counts."""
         return {member for member, status in self.ownership.members.items() if status != "leaving"}
 
     @property
@@ -60,11 +60,11 @@ class Tenures:
 
     @property
     def pending(self) -> dict[str, int]:
-        """Resource → since when it is being revoked (ms, the group's clock)."""
+        """Resource → since when it has been pending revocation (ms, group time)."""
         return self.ownership.pending
 
     def is_even(self, resources: int, members: int) -> bool:
-        """Whether this many members hold this many resources, evenly within one, and nothing is on its way."""
+        """Whether this many members hold this many resources, evenly within one, with nothing in transition."""
         held, active = Counter(self.owners.values()), self.members
         loads = [held[member] for member in active]
         return (

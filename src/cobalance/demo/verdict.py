@@ -1,4 +1,4 @@
-"""The verdict: what the evidence says about every message and every move. Pure: the same evidence, the same verdict."""
+"""The verdict on every message and every move. Pure: the same evidence gives the same verdict."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from cobalance.journal import JournalEntry
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS
 
 INTERRUPTIONS = ENDINGS | {"revoking"}
-"""After one of these a resource is not being worked as before."""
+"""After one of these a resource is no longer worked as before."""
 
 TRANSITIONS = INTERRUPTIONS | BEGINNINGS | {"cancelled"}
 
 
 @attrs.frozen
 class ChangeVerdict:
-    """What one change cost."""
+    """The cost of one change."""
 
     name: str
     kind: str
     members_before: int
     members_after: int
     moves: int
-    """Resources that got a new tenure, whoever has it."""
+    """Resources that got a new tenure, whoever holds it."""
     minimum: int
-    """The fewest that could have."""
+    """The fewest possible moves."""
     interrupted: tuple[str, ...]
     """Partitions that were asked back or taken."""
     converged_ms: int
-    """From the join or the leave as the group heard it, or from the kill itself, to the last transition."""
+    """From the join or leave as received by the group, or from the kill itself, to the last transition."""
     even: bool
     """Whether the group was even and quiet afterwards."""
 
 
 @attrs.frozen
 class Gaps:
-    """Handover gaps: from the end of the old owner's last message to the beginning of the new owner's first one."""
+    """Handover gaps: from the end of the old owner's last message to the start of the new owner's first one."""
 
     milliseconds: tuple[float, ...] = ()
 
     def percentile(self, share: float) -> float | None:
-        """Nearest rank; None without any."""
+        """By nearest rank; None if there are no gaps."""
         if not self.milliseconds:
             return None
         ordered = sorted(self.milliseconds)
@@ -55,7 +55,7 @@ class Gaps:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """Everything that was found out."""
+    """The complete verdict."""
 
     published: int
     processed: int
@@ -64,7 +64,7 @@ class Verdict:
     unexpected: int
     """Processed, but never published."""
     left_in_queues: int
-    """Still in RabbitMQ after everybody has left."""
+    """Still in RabbitMQ after all members have left."""
     reordered_planned: int
     reordered_total: int
     duplicates_from_crash: int
@@ -79,21 +79,18 @@ class Verdict:
     forced: int
     """Tenures that ended neither by a drain nor by the crash."""
     failures: tuple[str, ...] = ()
-    """Why it is not as promised; empty when it is."""
+    """The broken promises, if any."""
 
     @property
     def moves(self) -> int:
-        """Over all changes."""
         return sum(change.moves for change in self.changes)
 
     @property
     def minimum(self) -> int:
-        """Over all changes."""
         return sum(change.minimum for change in self.changes)
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Draws the verdict."""
     replayed = Tenures()
     changes = tuple(_judge_changes(evidence, replayed))
     history = _History(replayed.tenures, evidence)
@@ -125,7 +122,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _failures(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
-    """What the demo promises, each with what was found instead."""
+    """The demo's promises that were broken, with what was found instead."""
     counts = {
         "messages were lost": verdict.lost,
         "messages were reordered without a crash to blame": verdict.reordered_planned,
@@ -145,7 +142,7 @@ def _failures(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
 
 
 def _excesses(change: ChangeVerdict) -> Iterator[str]:
-    """What moved, or was paused and then kept after all, without need."""
+    """Needless moves, and partitions that were paused and then kept."""
     if change.moves != change.minimum:
         yield f"{change.name}: {change.moves} moves where {change.minimum} suffice"
     elif len(change.interrupted) > change.minimum:
@@ -156,7 +153,7 @@ def _excesses(change: ChangeVerdict) -> Iterator[str]:
 
 
 def _judge_changes(evidence: Evidence, tenures: Tenures) -> Iterator[ChangeVerdict]:
-    """Replays the journal, to its end, and judges each change on the way."""
+    """Replays the whole journal, judging each change on the way."""
     entries = list(evidence.entries)
     for change in evidence.changes:
         _replay(entries, tenures, change.since_seq)
@@ -177,7 +174,7 @@ def _judge_changes(evidence: Evidence, tenures: Tenures) -> Iterator[ChangeVerdi
 
 
 def _replay(entries: list[JournalEntry], tenures: Tenures, until_seq: int) -> list[JournalEntry]:
-    """Applies and removes the entries up to a seq; returns them."""
+    """Applies and removes the entries up to a sequence number, and returns them."""
     count = sum(entry.seq <= until_seq for entry in entries)
     applied = entries[:count]
     del entries[:count]
@@ -196,7 +193,7 @@ def _converged_ms(change: Change, during: Sequence[JournalEntry]) -> int:
 
 
 def _out_of_order(ordered: Sequence[Record]) -> Iterator[Record]:
-    """Messages processed for the first time after a later one of their key. Repeats are duplicates, and counted as such."""
+    """Messages first processed after a later one of their key. Repeated ones count as duplicates instead."""
     latest: Counter[str] = Counter()
     seen: set[tuple[str, int]] = set()
     for record in ordered:
@@ -207,7 +204,7 @@ def _out_of_order(ordered: Sequence[Record]) -> Iterator[Record]:
 
 
 def _repeats(ordered: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
-    """Each processing after the first, with the one before it."""
+    """Each repeated processing, with the previous one."""
     last: dict[tuple[str, int], Record] = {}
     for record in ordered:
         message = record.key, record.counter
@@ -217,7 +214,7 @@ def _repeats(ordered: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
 
 
 class _History:
-    """The tenures and what was processed in each."""
+    """The tenures, and what was processed in each."""
 
     def __init__(self, tenures: Sequence[Tenure], evidence: Evidence) -> None:
         self._killed = evidence.killed
@@ -236,13 +233,13 @@ class _History:
             last[tenure.resource] = tenure
 
     def follows_crash(self, record: Record) -> bool:
-        """Whether the tenure before was not handed over but taken."""
+        """Whether the previous tenure was not handed over but taken."""
         before = self._before.get((record.partition, record.token))
         return before is not None and not before.planned_end
 
     def is_crash_duplicate(self, first: Record, again: Record) -> bool:
-        """Whether this is what a crash may cost: the killed member had processed it in the very tenure that its crash ended, and
-        RabbitMQ, to which it was not acknowledged, delivered it again to a later owner.
+        """Whether the crash explains the duplicate: the killed member had processed the message in the very tenure that
+        its crash ended, and RabbitMQ, which got no acknowledgement, redelivered it to a later owner.
         """
         tenure = self._tenures.get((first.partition, first.token))
         return (
@@ -255,7 +252,7 @@ class _History:
         )
 
     def gaps(self, *, planned: bool) -> Gaps:
-        """Of the handovers since the first change in which both sides processed something."""
+        """Gaps of the handovers since the first change in which both sides processed something."""
         return Gaps(
             tuple(
                 (self._begun_ns(new) - self._ended_ns(old)) / 1e6

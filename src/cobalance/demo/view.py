@@ -18,7 +18,7 @@ STYLES = {"member": "green", "leaving": "yellow", "killed": "red", "failed": "re
 
 
 class View(Protocol):
-    """Where a demo shows itself, for the length of a ``with``."""
+    """Displays a demo, for the duration of a ``with``."""
 
     def __enter__(self) -> Self: ...
 
@@ -27,10 +27,10 @@ class View(Protocol):
     ) -> None: ...
 
     def say(self, text: str) -> None:
-        """Something that happened."""
+        """Reports an event."""
 
     def show(self, scene: Scene) -> None:
-        """How things are now; called many times a second."""
+        """Shows the current state; called many times per second."""
 
 
 class LineView:
@@ -46,11 +46,10 @@ class LineView:
         pass
 
     def say(self, text: str) -> None:
-        """Prints it."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, scene: Scene) -> None:
-        """Prints a line every now and then."""
+        """Prints a line every few seconds."""
         if scene.seconds >= self._next_s:
             self._next_s = scene.seconds + LINE_EVERY_S
             held = "  ".join(f"{it.name}: {_partitions(it)}" for it in scene.workers if it.held or it.draining)
@@ -71,18 +70,18 @@ class LiveView:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints it above the table."""
+        """Prints the text above the table."""
         self._live.console.print(text, highlight=False)
 
     def show(self, scene: Scene) -> None:
-        """Draws the table anew."""
+        """Redraws the table."""
         if scene.seconds >= self._next_s:
             self._next_s = scene.seconds + DRAW_EVERY_S
             self._live.update(_table(scene), refresh=True)
 
 
 def view_for(console: Console) -> View:
-    """The view that suits the console."""
+    """Selects the view for the console."""
     return LiveView(console) if console.is_terminal else LineView(console)
 
 

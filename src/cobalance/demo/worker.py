@@ -1,7 +1,7 @@
 """A consumer process of the demo: ``python -m cobalance.demo.worker GROUP TOPIC LOG SETTINGS``.
 
-It consumes until its standard input ends, then leaves the group gracefully; so it cannot outlive its supervisor. Servers are
-named by the environment, as for every process. When it has joined, it prints its member id.
+It consumes until its standard input ends, then leaves the group gracefully, so it cannot outlive its supervisor.
+Servers are named by the environment. When it has joined, it prints its member id.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from cobalance.threads.wakeup import Wakeup
 
 
 class Handler:
-    """Takes its time over a message, and writes down that it was processed."""
+    """Takes its time over a message, and records that it was processed."""
 
     def __init__(self, log: Path) -> None:
-        # Unbuffered: a line that was written survives SIGKILL, and it is written before the message is acknowledged.
+        # Unbuffered: a written line survives SIGKILL, and it is written before the message is acknowledged.
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.member = ""
 
@@ -91,9 +91,9 @@ async def _end_of_input() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the process; returns its exit code."""
+    """Runs the process and returns its exit code."""
     group, topic, log, settings = arguments
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles a terminal's Ctrl-C
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         anyio.run(consume, group, topic, Path(log), GroupSettings(**json.loads(settings)))
