@@ -1,48 +1,48 @@
-"""Everything that can go wrong, as one tree.
+"""The tree of all errors.
 
 ::
 
     CobalanceError
-    ├── UsageError                  what was asked for cannot be; nothing was done
-    │   ├── InvalidSettings         a setting is out of range, or contradicts another
-    │   ├── GroupExists             the group to be created is there already
-    │   ├── GroupActive             that takes a group without members
+    ├── UsageError                  the call cannot be carried out; nothing was done
+    │   ├── InvalidSettings         a setting is out of range or contradicts another one
+    │   ├── GroupExists             the group to be created exists already
+    │   ├── GroupActive             only possible in a group without members
     │   ├── UnexpectedResult        a handler returned something; its message has failed
     │   └── UnknownGroup            no such group in this Redis
-    ├── MembershipError             this member cannot do that, or not any more
+    ├── MembershipError             this member cannot do that, or no longer
     │   ├── GroupFailed             the group refuses this member; the message says why
     │   ├── NotHeld                 the resource is not held here; nothing was done
     │   ├── Fenced                  the resource was lost meanwhile; nothing was done
     │   ├── OffsetRegressed         a higher offset is committed; nothing was changed
     │   ├── CommitOutcomeUnknown    the session ended before the commit was answered
     │   └── DrainTimedOut           it left before its work was finished
-    ├── IllegalTransition           a bug of ours: an event that its state does not allow
-    ├── ServerError                 a server did not do what was asked of it; `outcome` says whether it may have
-    │   ├── Unreachable             no answer, or not now; worth trying again later
+    ├── IllegalTransition           a bug in Cobalance: an event that the state does not allow
+    ├── ServerError                 a server failed to do something; `outcome` says whether it may have done it
+    │   ├── Unreachable             no answer, or unable to serve; worth retrying later
     │   ├── AuthenticationRefused   wrong user name or password
-    │   ├── PermissionMissing       the user may not do this; `command` names it
-    │   ├── NotRedis                something else answers there
-    │   ├── EvictingPolicy          this Redis would drop keys to save memory
+    │   ├── PermissionMissing       the user lacks a permission; `command` names it
+    │   ├── NotRedis                another kind of server answers there
+    │   ├── EvictingPolicy          this Redis drops keys when memory runs short
     │   ├── OutOfMemory             Redis is full and refuses writes
     │   ├── ScriptFailed            a coordinator script ended in an error
-    │   ├── ProtocolMismatch        coordinator scripts and members of versions that do not fit together
-    │   ├── NotRabbitMQ             something else answers there
-    │   ├── VirtualHostMissing      no such virtual host, or not for this user
+    │   ├── ProtocolMismatch        coordinator scripts and members of incompatible versions
+    │   ├── NotRabbitMQ             another kind of server answers there
+    │   ├── VirtualHostMissing      no such virtual host, or no access to it
     │   ├── ChannelLost             RabbitMQ closed the channel
     │   ├── ChannelLimitReached     RabbitMQ allows no more channels
     │   └── PublishFailed           a message was not confirmed
     ├── HandlerHung                 a handler ran for longer than it may; its message has failed
-    └── TopologyError               what RabbitMQ has is not what was expected
+    └── TopologyError               RabbitMQ does not have what was expected
         ├── QueueMissing            no such queue
         ├── QueueMismatch           the queue has other arguments
         ├── MessageUnreadable       a message has headers that cannot be read
         ├── TopicMissing            no such topic
-        ├── TopicMismatch           the topic was made otherwise
+        ├── TopicMismatch           the topic exists with other properties
         ├── TopicInUse              the topic still has consumers or messages
-        ├── OffsetUnknown           nobody knows where in the stream to go on
-        └── Unguarded               nothing at the broker keeps two consumers apart
+        ├── OffsetUnknown           it is unknown where to continue in the stream
+        └── Unguarded               nothing at the broker prevents a second consumer
 
-Every message says what happened, where, and what to do about it; none ever holds a password.
+Every message says what happened, where, and what to do about it. None contains a password.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from typing import Literal
 from cobalance.redact import redact
 
 Outcome = Literal["not_executed", "unknown"]
-"""Whether an operation definitely did not happen, or may have."""
+"""Whether an operation certainly did not happen, or may have."""
 
 
 class CobalanceError(Exception):
@@ -63,23 +63,23 @@ class CobalanceError(Exception):
 
 
 class UsageError(CobalanceError):
-    """What was asked for cannot be: correct the call. Nothing was done."""
+    """The call cannot be carried out and has to be corrected. Nothing was done."""
 
 
 class InvalidSettings(UsageError):
-    """A setting is out of range, or contradicts another."""
+    """A setting is out of range or contradicts another one."""
 
 
 class GroupExists(UsageError):
-    """The group to be created is there already."""
+    """The group to be created exists already."""
 
 
 class GroupActive(UsageError):
-    """What was asked for takes a group that has no members."""
+    """This is only possible in a group without members."""
 
 
 class UnexpectedResult(UsageError):
-    """A handler returned something other than None, which is a failure of its message that trying again cannot mend."""
+    """A handler returned something other than None, which fails its message; retrying cannot help."""
 
 
 class UnknownGroup(UsageError):
@@ -87,11 +87,11 @@ class UnknownGroup(UsageError):
 
 
 class MembershipError(CobalanceError):
-    """This member cannot do that, or not any more."""
+    """This member cannot do that, or no longer."""
 
 
 class GroupFailed(MembershipError):
-    """The group refuses this member, or its session broke down; the message says why."""
+    """The group refuses this member, or its session failed; the message says why."""
 
 
 class NotHeld(MembershipError):
@@ -99,49 +99,49 @@ class NotHeld(MembershipError):
 
 
 class Fenced(MembershipError):
-    """The resource was lost meanwhile: another member has it, under a higher token. Nothing was done."""
+    """The resource was lost meanwhile to another member with a higher token. Nothing was done."""
 
 
 class OffsetRegressed(MembershipError):
-    """A higher offset is committed, and offsets never fall. Nothing was changed."""
+    """A higher offset is committed, and offsets never decrease. Nothing was changed."""
 
 
 class CommitOutcomeUnknown(MembershipError):
-    """The session ended before the commit was answered: it may or may not have been stored."""
+    """The session ended before the commit was answered: the offset may or may not have been stored."""
 
 
 class DrainTimedOut(MembershipError):
-    """Work that had begun was given up, because the drain timeout or the revocation timeout had passed; the message says which."""
+    """Running work was given up after the drain timeout or the revocation timeout; the message says which."""
 
 
 class IllegalTransition(CobalanceError):
-    """An event that its state does not allow: a bug of ours. Nothing was changed."""
+    """An event that the state does not allow: a bug in Cobalance. Nothing was changed."""
 
 
 class ServerError(CobalanceError):
-    """A server did not do what was asked of it."""
+    """A server failed to do something."""
 
     def __init__(self, message: str = "", *, outcome: Outcome = "not_executed") -> None:
         super().__init__(message)
         self.outcome: Outcome = outcome
-        """``"not_executed"`` when it certainly did not happen, ``"unknown"`` when it may have."""
+        """``"not_executed"`` if it certainly did not happen, ``"unknown"`` if it may have."""
 
 
 class Unreachable(ServerError):
-    """The server gave no answer, or says that it cannot serve now. Worth trying again later."""
+    """The server did not answer, or reports that it cannot serve now. Worth retrying later."""
 
 
 class AuthenticationRefused(ServerError):
-    """Wrong user name or password, or one is needed."""
+    """Wrong or missing user name or password."""
 
 
 class PermissionMissing(ServerError):
-    """The user we connect as may not do this."""
+    """The user of the connection may not do this."""
 
     def __init__(self, message: str = "", *, command: str = "", outcome: Outcome = "not_executed") -> None:
         super().__init__(message, outcome=outcome)
         self.command = command
-        """The command, key or channel that is not permitted, as far as the server said."""
+        """The command, key or channel that is not permitted, if the server named it."""
 
 
 class NotRedis(ServerError):
@@ -149,7 +149,7 @@ class NotRedis(ServerError):
 
 
 class EvictingPolicy(ServerError):
-    """This Redis is configured to drop keys when memory runs short, and would drop parts of a group."""
+    """This Redis is configured to drop keys when memory runs short, and could drop parts of a group."""
 
 
 class OutOfMemory(ServerError):
@@ -157,14 +157,14 @@ class OutOfMemory(ServerError):
 
 
 class ScriptFailed(ServerError):
-    """A coordinator script ended in an error. What it wrote before remains, so the outcome is unknown."""
+    """A coordinator script ended in an error. Its earlier writes remain, so the outcome is unknown."""
 
     def __init__(self, message: str = "", *, outcome: Outcome = "unknown") -> None:
         super().__init__(message, outcome=outcome)
 
 
 class ProtocolMismatch(ServerError):
-    """The group was made by another version, whose scripts and ours do not fit together."""
+    """The group was created by an incompatible version."""
 
 
 class NotRabbitMQ(ServerError):
@@ -172,27 +172,27 @@ class NotRabbitMQ(ServerError):
 
 
 class VirtualHostMissing(ServerError):
-    """There is no such virtual host, or not for this user."""
+    """There is no such virtual host, or this user may not access it."""
 
 
 class ChannelLost(ServerError):
-    """RabbitMQ closed the channel; what was not acknowledged will be delivered again."""
+    """RabbitMQ closed the channel; unacknowledged messages will be redelivered."""
 
 
 class ChannelLimitReached(ServerError):
-    """RabbitMQ allows no more channels, so this queue cannot be consumed by this member; the others are."""
+    """RabbitMQ allows no more channels, so this member cannot consume this queue; it consumes the others."""
 
 
 class PublishFailed(ServerError):
-    """RabbitMQ did not confirm a message: it refused it, could not route it, or was lost before it could answer."""
+    """RabbitMQ did not confirm a message: it refused it, could not route it, or was lost before it answered."""
 
 
 class HandlerHung(CobalanceError):
-    """A handler ran for longer than ``max_processing_ms``, which is a failure of its message."""
+    """A handler ran for longer than ``max_processing_ms``, which fails its message."""
 
 
 class TopologyError(CobalanceError):
-    """What RabbitMQ has is not what was expected."""
+    """RabbitMQ does not have what was expected."""
 
 
 class QueueMissing(TopologyError):
@@ -212,7 +212,7 @@ class TopicMissing(TopologyError):
 
 
 class TopicMismatch(TopologyError):
-    """The topic exists, made otherwise."""
+    """The topic exists with other properties."""
 
 
 class TopicInUse(TopologyError):
@@ -220,8 +220,8 @@ class TopicInUse(TopologyError):
 
 
 class OffsetUnknown(TopologyError):
-    """Where to go on in a stream is not known: no offset is committed though there may have been one, or the stream does not have it."""
+    """It is unknown where to continue in a stream: its committed offset may be lost, or the stream no longer has it."""
 
 
 class Unguarded(TopologyError):
-    """Nothing at the broker would keep two consumers of this queue apart."""
+    """Nothing at the broker prevents two consumers of this queue at a time."""
