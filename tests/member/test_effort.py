@@ -1,4 +1,6 @@
-"""What a tenure took its holder is in the journal: how often its handler ran, for how long, and how late its heartbeats were."""
+"""The journal records the effort of a tenure: how often its handler ran, for how long, and how late its heartbeats
+were.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,16 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Nothing here depends on the event loop."""
     return "asyncio"
 
 
 def ended(entries: list[JournalEntry]) -> JournalEntry:
-    """The first tenure that was given back."""
+    """The first tenure that was released."""
     return next(it for it in entries if it.kind in ("released", "abandoned"))
 
 
 async def test_a_partition_s_messages_are_counted_and_timed(here: Place) -> None:
-    """Each call of the handler, a retried one too."""
+    """Each call of the handler counts, including retries."""
     seen, failed = Seen(), False
 
     async def handle(delivery: Delivery) -> None:
@@ -59,9 +60,9 @@ async def test_a_partition_s_messages_are_counted_and_timed(here: Place) -> None
 
 
 async def test_what_a_work_function_marks_is_counted_also_when_it_fails() -> None:
-    """The abandoned tenure's entry tells it."""
+    """The entry of the abandoned tenure has it."""
     url = f"memory://{unique('effort')}"
-    transport = open_transport(url)  # in memory, a group lives as long as somebody is connected
+    transport = open_transport(url)  # in memory, a group lives as long as a transport is open
 
     async def work(tenure: Tenure) -> None:
         with tenure.processing():
@@ -77,7 +78,7 @@ async def test_what_a_work_function_marks_is_counted_also_when_it_fails() -> Non
 
 
 def test_pieces_of_work_that_overlap_count_their_time_once() -> None:
-    """Two of them, one of which goes on."""
+    """Two pieces, one of which is still running."""
     now = 0
     busy = Busy(lambda: now)
     busy.begin()
@@ -92,7 +93,7 @@ def test_pieces_of_work_that_overlap_count_their_time_once() -> None:
 
 
 def test_lateness_is_the_longest_silence_beyond_a_heartbeat_and_is_told_once() -> None:
-    """Refusals renew nothing, and so they end no silence."""
+    """Refusals renew nothing, so they end no silence."""
     late, ok = Lateness(), CoordinatorReply(status="OK", heartbeat_interval_ms=100)
     for sent_at, now in ((0, 5), (100, 103), (200, 950), (1_000, 1_001)):
         late.heard(sent_at, now, ok)

@@ -1,4 +1,4 @@
-"""The table of one tenure: every edge of it, and none besides."""
+"""The transition table of one tenure: each of its edges, and no others."""
 
 import re
 
@@ -14,7 +14,6 @@ ILLEGAL = [(state, step) for state in State for step in Step if step not in TABL
 
 @pytest.mark.parametrize(("state", "step", "after"), LEGAL)
 def test_a_legal_step_leads_where_the_table_says(state: State, step: Step, after: State) -> None:
-    """Each edge can be walked."""
     it = Holding("r", 1, state=state)
     assert it.step(step) is after
     assert it.state is after
@@ -22,7 +21,6 @@ def test_a_legal_step_leads_where_the_table_says(state: State, step: Step, after
 
 @pytest.mark.parametrize(("state", "step"), ILLEGAL)
 def test_an_illegal_step_raises_and_changes_nothing(state: State, step: Step) -> None:
-    """What the table does not name cannot happen."""
     it = Holding("r", 1, state=state, offset=7)
     before = repr(it)
     with pytest.raises(IllegalTransition, match=f"{step.value} cannot happen to a tenure that is {state.value}"):
@@ -31,18 +29,18 @@ def test_an_illegal_step_raises_and_changes_nothing(state: State, step: Step) ->
 
 
 def test_nothing_leads_out_of_gone() -> None:
-    """What is forgotten stays forgotten: its token never comes back."""
+    """A forgotten token never comes back."""
     assert State.GONE not in TABLE
     assert {after for _, _, after in LEGAL} == set(State)
 
 
 def test_work_begins_only_with_a_tenure() -> None:
-    """No step leads from where nothing is worked back to where something is."""
+    """No step leads from a state without work back to one with work."""
     assert not [edge for edge in LEGAL if edge[0] not in WORKING and edge[2] in WORKING]
 
 
 def test_every_state_with_work_can_be_aborted_and_lost() -> None:
-    """Whatever may touch the resource can be stopped, by the member's clock and by the coordinator."""
+    """By the member's clock and by the coordinator."""
     for state in WORKING:
         assert TABLE[state][Step.ABORT] is State.ABORTED
     for state in TABLE:
@@ -68,7 +66,7 @@ def test_the_diagram_shows_edges_of_the_table() -> None:
 
 
 def test_a_cancelled_revocation_comes_too_late_once_closing_has_begun() -> None:
-    """on_revoked ran: that tenure ends, whatever the coordinator says meanwhile."""
+    """on_revoked ran, so that tenure ends whatever the coordinator says."""
     it = Holding("r", 1)
     for step in (Step.REVOKE, Step.BEGIN, Step.KEEP):
         it.step(step)
@@ -76,7 +74,7 @@ def test_a_cancelled_revocation_comes_too_late_once_closing_has_begun() -> None:
 
 
 def test_an_aborted_tenure_is_looked_at_again_when_its_work_should_have_stopped() -> None:
-    """What never stops is hung, and is not waited for for ever."""
+    """What never stops is hung, and is not awaited forever."""
     it = Holding("r", 1, abort_at=5, stop_by=9)
     assert it.next_clock() == 5
     it.step(Step.ABORT)

@@ -1,7 +1,7 @@
-"""A resource is asked back and, before its work has come to an end, may be kept after all: the work goes on.
+"""A resource is asked back, but may be kept after all before its work has ended: the work goes on.
 
-The revocation is called off while work that has seen it is still on its way out. The tenure is held as before, so somebody has
-to work it.
+The revocation is cancelled while work that has seen it is still ending. The tenure is held as before, so it has to be
+worked again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ _count = itertools.count()
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 def new_url(settings: GroupSettings) -> str:
-    """A coordinator in this process, whose group is known to be new."""
+    """An in-process coordinator of a new group."""
     made = f"memory://kept-{next(_count)}"
     transport = open_transport(made)
     Coordinator(transport, "g").create(settings)
@@ -56,7 +55,7 @@ def url() -> str:
 
 @pytest.fixture
 def queues(amqp_url: str) -> Iterator[Callable[[str], None]]:
-    """Two empty queues; the function publishes one message to each."""
+    """Creates two empty queues and a function that publishes one message to each."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     channel = connection.channel()
     for name in QUEUES:
@@ -74,15 +73,14 @@ def queues(amqp_url: str) -> Iterator[Callable[[str], None]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Until this event loop has brought it about."""
     with anyio.fail_after(WITHIN_S):
         while not condition():
             await anyio.lowlevel.checkpoint()
 
 
 async def ask_back_and_keep(holder: Group, newcomer: Group, *, first: Callable[[], bool] = lambda: True) -> None:
-    """A second member comes, half of the first one's is asked back, and the second one goes again before it has got it, but
-    after `first` has come true.
+    """A second member joins, half of the first one's resources are asked back, and the second one leaves before it gets
+    them, but after `first` has become true.
     """
     async with newcomer:
         await until(lambda: not all(it.active for it in holder.tenures.values()))
@@ -91,7 +89,7 @@ async def ask_back_and_keep(holder: Group, newcomer: Group, *, first: Callable[[
 
 
 async def test_work_that_was_ending_begins_again_where_it_may_go_on(url: str) -> None:
-    """Under the same token: it had seen that its resource was asked back, and it returns after the resource may be kept."""
+    """Under the same token: it saw that its resource was asked back, and returns after the resource may be kept."""
     begun: list[tuple[str, int]] = []
     may_end = anyio.Event()
 
@@ -114,8 +112,8 @@ async def test_work_that_was_ending_begins_again_where_it_may_go_on(url: str) ->
 async def test_a_partition_whose_handler_was_slow_is_consumed_on(
     url: str, amqp_url: str, queues: Callable[[str], None], *, late: bool
 ) -> None:
-    """Its handler was at a message all the while; what comes after that is handled too, also past the deadline that was off.
-    When half of the time to it had passed (late), what the handler had not begun was no longer to be begun.
+    """Its handler was busy all the while. Later messages are handled too, even after the cancelled deadline. After half
+    of the time to the deadline (late), messages that had not begun were not to be begun any more.
     """
     handled: list[tuple[str, str]] = []
     may_go_on = anyio.Event()
@@ -147,7 +145,7 @@ async def test_a_partition_whose_handler_was_slow_is_consumed_on(
 async def test_a_partition_that_was_kept_is_let_go_when_it_is_asked_back_again(
     amqp_url: str, queues: Callable[[str], None]
 ) -> None:
-    """At once, however far off the deadline is that was called off while its handler ran."""
+    """At once, however far away the deadline that was cancelled while its handler ran."""
     settings = attrs.evolve(FAST, revocation_timeout_ms=4 * int(WITHIN_S) * 1_000)
     url, handled, may_go_on = new_url(settings), [], anyio.Event()
 

@@ -1,4 +1,4 @@
-"""How high an offset may be: as high as the coordinator can see that it does not fall."""
+"""The range of offsets: as high as the coordinator can tell that they do not decrease."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _count = itertools.count()
 
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Both kinds of coordinator."""
     return (
         f"memory://offsets-{next(_count)}" if request.param == "memory" else str(request.getfixturevalue("redis_url"))
     )
 
 
 def test_no_offset_is_taken_that_could_fall_unseen(url: str) -> None:
-    """Up to 2**53 - 1 each step down is refused; what lies above (times in ns, say), or below -1 (before the first), is an error before it is sent."""
+    """Up to 2**53 - 1 every decrease is refused. Higher offsets (such as times in ns), or those below -1 (before the
+    first), are an error before they are sent.
+    """
     name = f"offsets-{next(_count)}"
     transport = open_transport(url)
     Coordinator(transport, name).create(GroupSettings())

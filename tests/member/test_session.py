@@ -19,13 +19,12 @@ ILLEGAL = [(before, after) for before in Phase for after in Phase if after not i
 
 
 def new_session() -> Session:
-    """One that nothing has happened to."""
     return Session("p", "host/1", SETTINGS, MemberSettings())
 
 
 @pytest.mark.parametrize(("before", "after"), ILLEGAL)
 def test_an_illegal_change_of_phase_raises_and_changes_nothing(before: Phase, after: Phase) -> None:
-    """The table of phases is all there is."""
+    """The table of phases is complete."""
     it = new_session()
     it.phase = before
     with pytest.raises(IllegalTransition, match=f"{before.value} cannot become {after.value}"):
@@ -55,7 +54,7 @@ def test_every_phase_but_the_last_has_a_way_to_the_end() -> None:
 
 
 def test_starting_listens_joins_and_waits() -> None:
-    """The first actions, in the order they are carried out."""
+    """The first actions, in the order in which they are carried out."""
     listen, call, wait = new_session().handle(ev.Started(), 1_000)
     assert listen == Listen("p.1")
     assert isinstance(call, Call)
@@ -64,7 +63,6 @@ def test_starting_listens_joins_and_waits() -> None:
 
 
 def test_starting_twice_is_illegal() -> None:
-    """A session is started once."""
     it = new_session()
     it.handle(ev.Started(), 0)
     with pytest.raises(IllegalTransition):
@@ -73,7 +71,7 @@ def test_starting_twice_is_illegal() -> None:
 
 
 def test_an_answer_to_a_question_never_asked_is_illegal() -> None:
-    """A reply nobody waits for is a bug, and not news."""
+    """An unexpected reply is a bug."""
     it = new_session()
     request = Request(Header("p.1", 1), Heartbeat())
     with pytest.raises(IllegalTransition, match="never sent"):
@@ -95,7 +93,7 @@ def test_an_answer_to_a_question_never_asked_is_illegal() -> None:
     ],
 )
 def test_news_of_a_tenure_that_never_was_is_illegal(event: ev.Event) -> None:
-    """Work can only report what it was given."""
+    """Work can only report on what it was given."""
     it = new_session()
     it.handle(ev.Started(), 0)
     with pytest.raises(IllegalTransition, match="there was no tenure"):
@@ -104,13 +102,13 @@ def test_news_of_a_tenure_that_never_was_is_illegal(event: ev.Event) -> None:
 
 
 def test_what_is_no_event_is_illegal() -> None:
-    """The inputs are those of events.py."""
+    """Events are the classes in events.py."""
     with pytest.raises(IllegalTransition, match="not an event"):
         new_session().handle("boo", 0)  # type: ignore[arg-type]
 
 
 def test_finishing_once_more_changes_nothing() -> None:
-    """What has ended is not made more of by what is said later."""
+    """Later reports do not change what has ended."""
     world = World()
     a = world.start("A", names(1))
     world.settle()
@@ -125,14 +123,14 @@ def test_finishing_once_more_changes_nothing() -> None:
 
 
 def test_a_session_that_was_never_started_leaves_at_once() -> None:
-    """Nobody has heard of it."""
+    """The coordinator does not know it yet."""
     it = new_session()
     assert it.handle(ev.StopAsked(), 0) == [Left()]
     assert it.phase is Phase.LEFT
 
 
 def test_nothing_stirs_a_session_that_has_left() -> None:
-    """Late events of its threads are no news any more."""
+    """Late events of its threads are ignored."""
     world = World()
     a = world.start("A", names(2))
     world.settle()

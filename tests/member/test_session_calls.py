@@ -1,4 +1,4 @@
-"""One question at a time: repeats, hints, commits and the resource list."""
+"""One request at a time: repeats, hints, commits and the resource list."""
 
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
@@ -27,7 +27,7 @@ def sent_since(process: Process, start: int, kind: type) -> list[Request]:
 
 
 def test_a_lost_reply_is_asked_for_with_the_very_same_request() -> None:
-    """Same number, same arguments; the coordinator answers as it did, and does nothing twice."""
+    """Same number, same arguments. The coordinator repeats its answer, and does nothing twice."""
     world, a = settled()
     sent = len(a.sent)
     a.fates.extend(["no_reply", "no_reply"])
@@ -54,7 +54,7 @@ def test_a_lost_reply_to_a_release_frees_once() -> None:
 
 
 def test_a_lost_reply_that_brought_a_grant_brings_it_again() -> None:
-    """Changes are told until they are confirmed."""
+    """Changes are repeated until they are confirmed."""
     world = World()
     a = world.start("A", names(3))
     world.fate = lambda _, request: (
@@ -65,7 +65,7 @@ def test_a_lost_reply_that_brought_a_grant_brings_it_again() -> None:
 
 
 def test_a_late_answer_to_a_question_that_was_given_up_is_no_news() -> None:
-    """A join that was replaced by another is not waited for any more."""
+    """A join that was replaced by another one is not awaited any more."""
     world, a = settled()
     old = a.session.line.send(Heartbeat())
     a.session.line.outstanding = None
@@ -80,7 +80,7 @@ def test_a_late_answer_to_a_question_that_was_given_up_is_no_news() -> None:
 
 
 def test_a_hint_makes_a_handover_a_matter_of_milliseconds() -> None:
-    """Nobody waits for a heartbeat."""
+    """It does not wait for a heartbeat."""
     world, a = settled()
     b = world.start("B", names(2))
     asked = world.now
@@ -90,7 +90,7 @@ def test_a_hint_makes_a_handover_a_matter_of_milliseconds() -> None:
 
 
 def test_a_lost_hint_costs_one_heartbeat() -> None:
-    """The version in the next reply is the truth."""
+    """The version in the next reply is authoritative."""
     world, a = settled()
     a.hears_hints = False
     world.start("B", names(2))
@@ -100,7 +100,7 @@ def test_a_lost_hint_costs_one_heartbeat() -> None:
 
 
 def test_a_hint_during_an_outstanding_call_is_not_lost() -> None:
-    """The call may have run before the change: one more question is due behind it."""
+    """The call may have run before the change, so another request follows it."""
     world, a = settled()
     sent = len(a.sent)
     a.fates.append("no_reply")
@@ -117,7 +117,7 @@ def test_a_hint_during_an_outstanding_call_is_not_lost() -> None:
 
 
 def test_a_stale_hint_asks_nothing() -> None:
-    """What has been heard already is no news."""
+    """It brings nothing new."""
     _, a = settled()
     sent = len(a.sent)
     a.deliver(ev.Hinted(1))
@@ -125,7 +125,7 @@ def test_a_stale_hint_asks_nothing() -> None:
 
 
 def test_a_hint_of_a_future_that_was_lost_is_asked_about_once() -> None:
-    """Redis lost the change between the hint and the question: the version hinted at may not come for a long time."""
+    """Redis lost the change between the hint and the request: its version may not come for a long time."""
     world, a = settled()
     sent = len(a.sent)
     a.deliver(ev.Hinted(1_000_000))
@@ -146,7 +146,7 @@ def test_a_resubscription_asks_once() -> None:
 
 
 def test_commits_of_one_tenure_travel_as_one() -> None:
-    """While the line is busy they gather, and the highest says it all."""
+    """They accumulate while a request is outstanding, and the highest is sent."""
     world, a = settled()
     sent = len(a.sent)
     tickets = [a.commit("r0", offset) for offset in (1, 2, 3, 4)]
@@ -191,7 +191,7 @@ def test_a_commit_whose_session_ended_has_an_unknown_outcome_if_it_was_sent() ->
 
 
 def test_a_late_commit_of_the_old_holder_is_fenced() -> None:
-    """S3: only the current token of the current member may."""
+    """S3: only the current token of the current member may commit."""
     world, a = settled(1)
     b = world.start("B")
     a.habits = Habits(close_ms=1)
@@ -216,7 +216,7 @@ def test_a_long_list_travels_in_pages() -> None:
 
 
 def test_the_list_is_declared_again_when_the_group_has_recovered() -> None:
-    """Nothing is removed while claims may still come; afterwards the list decides."""
+    """Nothing is removed while claims may still arrive; afterwards the list decides."""
     world = World()
     a = world.start("A", names(3))
     world.settle()
@@ -229,7 +229,7 @@ def test_the_list_is_declared_again_when_the_group_has_recovered() -> None:
 
 
 def test_lists_that_disagree_are_a_clear_error() -> None:
-    """Same version, another list: the newcomer is refused, and nobody is disturbed."""
+    """Same version, different list: the new member is refused, and no other one is disturbed."""
     world, a = settled()
     b = world.start("B", ("r0", "other"))
     world.run_until(lambda: b.left)
@@ -239,7 +239,7 @@ def test_lists_that_disagree_are_a_clear_error() -> None:
 
 
 def test_a_lower_version_is_ignored() -> None:
-    """A rolling deploy with two lists does not flip-flop."""
+    """A rolling update with two lists does not flip-flop."""
     world = World()
     world.start("A", names(3), version=2)
     world.settle()
@@ -251,7 +251,7 @@ def test_a_lower_version_is_ignored() -> None:
 
 
 def test_the_same_list_under_a_higher_version_is_declared() -> None:
-    """An answer about the old version says nothing of the new one."""
+    """An answer about the old version says nothing about the new one."""
     world, a = settled()
     sent = len(a.sent)
     a.fates.append("no_reply")
@@ -262,7 +262,7 @@ def test_the_same_list_under_a_higher_version_is_declared() -> None:
 
 
 def test_removing_a_held_resource_revokes_it_first() -> None:
-    """Its holder finishes; re-adding it meanwhile keeps holder and token."""
+    """Its holder finishes. If it is added again meanwhile, holder and token stay."""
     world, a = settled(3)
     token = a.tenures["r2"].token
     a.habits = Habits(drain_ms=2_000)
@@ -274,7 +274,7 @@ def test_removing_a_held_resource_revokes_it_first() -> None:
 
 
 def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
-    """A crash is healed when the session ends, not at somebody's next heartbeat."""
+    """A crash is handled when the session ends, not at the next heartbeat of any member."""
     world = World(
         attrs.evolve(SETTINGS, session_timeout_ms=9_000, heartbeat_interval_ms=3_000, revocation_timeout_ms=9_000)
     )
@@ -295,7 +295,7 @@ def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
 
 
 def committing(world: World, process: Process, ms: int, every_ms: int = 3) -> None:
-    """For so long, it commits more often than calls are answered."""
+    """Commits more often than calls are answered, for this long."""
 
     def commit() -> None:
         process.commit("r0", process.tenures["r0"].done + 1)
@@ -306,7 +306,7 @@ def committing(world: World, process: Process, ms: int, every_ms: int = 3) -> No
 
 
 def test_commits_do_not_keep_a_resource_list_waiting() -> None:
-    """Its pages go in turn with them: it is known while they go on."""
+    """Its pages alternate with commits, so the list is complete while they go on."""
     world, a = settled()
     committing(world, a, 3_000)
     a.deliver(ev.ResourcesDeclared(2, names(700)))
@@ -318,7 +318,9 @@ def test_commits_do_not_keep_a_resource_list_waiting() -> None:
 
 
 def test_commits_do_not_keep_what_changed_from_being_heard() -> None:
-    """A revocation arrives with the reply to a commit, too; what its page had no room for does not wait for their end."""
+    """A revocation arrives with the reply to a commit too. What did not fit into its page does not wait until commits
+    end.
+    """
     world, a = settled(300)
     a.habits = Habits(drain_ms=100_000)
     committing(world, a, 3_000)
@@ -327,7 +329,7 @@ def test_commits_do_not_keep_what_changed_from_being_heard() -> None:
 
 
 def test_commits_do_not_keep_back_who_is_busy() -> None:
-    """They renew the session as a heartbeat does, but carry no news."""
+    """They renew the session like a heartbeat, but report no progress."""
     world, a = settled()
     committing(world, a, 3_000, every_ms=200)
     a.busy("r0", a.now)
@@ -337,7 +339,7 @@ def test_commits_do_not_keep_back_who_is_busy() -> None:
 
 
 def test_releases_go_before_anything_of_ours() -> None:
-    """Whoever waits for a resource has it before a list is known, or a commit of something else stored."""
+    """A member that waits for a resource gets it before a list is complete, or another commit is stored."""
     world, a = settled(4)
     committing(world, a, 500)
     a.deliver(ev.ResourcesDeclared(2, names(3)))

@@ -1,7 +1,7 @@
-"""Random churn in virtual time: whatever happens, no two members work one resource, and calm brings an even group.
+"""Random churn in virtual time: no two members ever work one resource, and when it calms down the group becomes even.
 
-A failure prints the end of its story and its seed; replay one with ``COBALANCE_SEED=17 pytest tests/member/test_session_churn.py``,
-and run more than usual with ``COBALANCE_SEEDS=1000``.
+A failure prints the end of its story and its seed. Replay one with ``COBALANCE_SEED=17 pytest
+tests/member/test_session_churn.py``, and run more than usual with ``COBALANCE_SEEDS=1000``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Churn:
     # -- what may happen ---------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One of them, and then some time."""
+        """Lets one of them happen, and then some time pass."""
         doings: list[tuple[int, Callable[[], None]]] = [
             (4, self.join), (2, self.kill), (2, self.pause), (2, self.stop), (2, self.lose_redis), (1, self.empty_redis),
             (3, self.disturb), (3, self.change_habits), (8, self.commit), (4, self.guard), (3, self.get_busy), (2, self.deafen),
@@ -73,7 +73,7 @@ class Churn:
         self.world.run(self.random.choice([0, 1, 10, 100, 700, 3_000]))
 
     def join(self, *, calm: bool = False) -> None:
-        """A new process, sometimes with the instance id of one that is gone, or is not."""
+        """A new process, sometimes with the instance id of a former or a live one."""
         if len(self.world.alive()) >= MOST_PROCESSES:
             return
         self._born += 1
@@ -132,20 +132,19 @@ class Churn:
         self.trouble = self.random.choice([0.0, 0.0, 0.1, 0.5])
 
     def change_habits(self) -> None:
-        """Handlers get slow, stuck, or quick again."""
+        """Handlers become slow, stuck, or fast again."""
         if process := self._any():
             process.habits = Habits(
                 drain_ms=self.random.choice([0, 10, 500, 2_500, None]), stop_ms=self.random.choice([0, 1, 50, None])
             )
 
     def commit(self) -> None:
-        """Somebody commits."""
         if found := self._any_tenure():
             process, name = found
             process.commit(name, process.tenures[name].done + self.random.randint(0, 3))
 
     def guard(self) -> None:
-        """A broker's guard is proven, or not any more."""
+        """A broker's guard is proven, or no longer."""
         if found := self._any_tenure():
             process, name = found
             process.guard(name, proven=self.random.random() < 0.7)
@@ -164,7 +163,7 @@ class Churn:
     # -- calm ----------------------------------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        """Every trouble ends, whoever took another's instance id gives up, and somebody is there."""
+        """All trouble ends, duplicates of an instance id give up, and at least one member is present."""
         self.world.log(None, "calm")
         self.trouble, self.world.redis_up = 0.0, True
         for process in self.world.alive():
@@ -180,13 +179,13 @@ class Churn:
 
 
 def records_agree(world: World) -> None:
-    """The coordinator's indices agree with its records; looked at now and then, since it takes a while."""
+    """The coordinator's indices match its records; checked now and then, since it is slow."""
     if world.random.random() < 0.02:
         check(world.records())
 
 
 def nothing_is_overlooked(world: World) -> None:
-    """The index of each session, kept up to date by what changes, is what a look at all of its tenures finds."""
+    """Each session's index, which is updated by changes, matches a scan of all its tenures."""
     for process in world.alive():
         holdings = process.session.holdings
         kept, found = holdings._filed(), HoldingIndex(holdings._by_name.values())
@@ -199,7 +198,9 @@ def nothing_is_overlooked(world: World) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_churn_ends_in_an_even_group(seed: int) -> None:
-    """S2 and rising tokens hold at every step; when churn stops the group converges (L1), and commits are never lost."""
+    """S2 and increasing tokens hold at every step. When churn stops the group converges (L1), and commits are never
+    lost.
+    """
     churn = Churn(seed)
     for _ in range(STEPS):
         churn.step()

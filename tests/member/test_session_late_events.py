@@ -1,7 +1,7 @@
-"""What the work says may come late: after a freeze, after the clock has given up on it, while Redis is away.
+"""Reports from work may be late: after a freeze, after the clock has given up on it, while Redis is away.
 
-Each tenure is worked under a real :class:`cobalance.group.assignment.Assignment`, so that a session hears what an engine's queue
-would bring it, in the order of that queue, and nothing else.
+Each tenure is worked under a real :class:`cobalance.group.assignment.Assignment`, so that a session hears exactly what
+an engine's queue would bring it, in the order of that queue.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Key = tuple[str, int]
 
 @attrs.define
 class Code:
-    """How the user's code behaves from now on. ``None`` is until it is let go."""
+    """How the user's code behaves from now on. ``None`` means until it is released."""
 
     drain_ms: int | None = 10
     revoked_ms: int | None = 1
-    """How long ``on_revoked`` takes."""
+    """Duration of ``on_revoked``."""
     blocks: bool = False
-    """It blocks its thread, so that it cannot be cancelled, and what it comes to is reported all the same."""
+    """Whether it blocks its thread, so that it cannot be cancelled and still reports its result."""
     cleanup_ms: int | None = 1
-    """How long what is cancelled takes to stop."""
+    """How long it takes to stop after a cancellation."""
 
 
 @attrs.define(eq=False)
@@ -49,27 +49,27 @@ class Job(Tenure):
 
     assignment: Assignment = attrs.field(kw_only=True)
     touches: bool = True
-    """Not while the job before it goes on."""
+    """False while the previous job goes on."""
 
 
 class Threaded(Process):
-    """A process whose work goes on by itself; its engine hears of it by one queue, together with everything else."""
+    """A process whose work runs by itself. Its engine hears of it through one queue, together with everything else."""
 
     def __init__(self, world: World, name: str, member: MemberSettings) -> None:
         self.code, self.lag_ms = Code(), 0
         self.jobs: dict[Key, Job] = {}
         self.named: set[Key] = set()
-        """What the user was told that it may be worked twice."""
+        """The resources reported as possibly worked twice."""
         self.answers: Counter[int] = Counter()
         self.wakes = False
-        """It goes on, and has not looked at its clock yet."""
+        """Resumed, but its clock is not checked yet."""
         self._queue: deque[ev.Event] = deque()
         super().__init__(world, name, member, RESOURCES, 1)
 
     # -- the engine's queue ------------------------------------------------------------------------------------------
 
     def deliver(self, event: ev.Event) -> None:
-        """Puts it in the queue. Clocks are looked at after each event, so a timer says nothing while others wait."""
+        """Queues an event. Clocks are checked after each event, so a timer says nothing while others wait."""
         if not self._queue or not isinstance(event, ev.TimerFired):
             self._queue.append(event)
             self.world.at(self.lag_ms, self._take)
@@ -101,7 +101,8 @@ class Threaded(Process):
             assert told, f"{self.name} releases {item.resource}, which its code still touches\n{self.world.story()}"
         super()._call(request)
 
-    # -- the user's code, as an event loop runs it: one job of a resource at a time ------------------------------------
+    # -- the user's code, as run by an event loop: one job of a resource at a time
+    # ----------------------------------------
 
     def _start(self, resource: str, token: int, committed: int | None) -> None:
         super()._start(resource, token, committed)
@@ -154,7 +155,7 @@ class Threaded(Process):
         self._conclude(job)
 
     def fail(self, job: Job, reason: str) -> None:
-        """The code ends by itself."""
+        """The code ends with an error."""
         job.assignment.report(ev.Abandoned(job.resource, job.token, reason))
         self._conclude(job)
 
@@ -171,7 +172,7 @@ class Threaded(Process):
                 self._when(following, self.code.drain_ms, self._close)
 
     def let_go(self, job: Job) -> None:
-        """Whatever it waited for has come."""
+        """What it waited for has come."""
         steps = {"draining": self._close, "closing": self._finished, "stopping": self._conclude}
         if job.state in steps and job.touches:
             job.turn += 1
@@ -179,7 +180,7 @@ class Threaded(Process):
 
 
 def nobody_touches_what_another_works(world: World) -> None:
-    """S2, of the code itself. What was told to stop may go on for a while where a move was forced."""
+    """S2 for the code itself. Code that was told to stop may go on for a while after a forced move."""
     working: dict[str, str] = {}
     for process in world.processes.values():
         if not isinstance(process, Threaded) or process.wakes or not process.running:
@@ -195,7 +196,7 @@ spans = st.sampled_from([0, 1, 100, 1_000, 4_000, None])
 
 
 class LateEvents(RuleBasedStateMachine):
-    """Whatever user code, freezes and a Redis that is away make late."""
+    """Delays caused by user code, freezes and an unreachable Redis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,29 +209,28 @@ class LateEvents(RuleBasedStateMachine):
 
     @property
     def alive(self) -> list[Threaded]:
-        """Those that have not left."""
+        """Processes that have not left."""
         return [it for it in self.world.alive() if isinstance(it, Threaded)]
 
     def process(self, index: int) -> Threaded:
-        """One that runs."""
+        """Any live process."""
         running = [it for it in self.alive if it.running]
         assume(running)
         return running[index % len(running)]
 
     def job(self, index: int) -> tuple[Threaded, Job]:
-        """One that somebody has, whether it still holds it or not."""
+        """Any job, whether or not its resource is still held."""
         jobs = [(process, job) for process in self.alive if process.running for job in process.jobs.values()]
         assume(jobs)
         return jobs[index % len(jobs)]
 
     @rule(ms=st.sampled_from([1, 10, 300, 1_500, 4_000]))
     def wait(self, ms: int) -> None:
-        """Time passes."""
         self.world.run(ms)
 
     @rule(instance=st.sampled_from([None, "i1"]), lag_ms=st.sampled_from([0, 0, 40]))
     def join(self, instance: str | None, lag_ms: int) -> None:
-        """One more, whose engine is somewhat behind."""
+        """A new process with a somewhat delayed engine."""
         if len(self.alive) < MOST_PROCESSES:
             self.born += 1
             name = f"p{self.born}"
@@ -241,38 +241,38 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule(index=any_of, remain=st.booleans())
     def stop(self, index: int, remain: bool) -> None:
-        """Asked to leave, perhaps not for the first time."""
+        """Asked to leave, perhaps repeatedly."""
         self.process(index).stop(remain=remain)
 
     @rule(index=any_of, drain_ms=spans, revoked_ms=spans, blocks=st.booleans(), cleanup_ms=spans)
     def behave(
         self, index: int, drain_ms: int | None, revoked_ms: int | None, blocks: bool, cleanup_ms: int | None
     ) -> None:
-        """Code is quick, slow or stuck."""
+        """Code becomes fast, slow or stuck."""
         self.process(index).code = Code(drain_ms, revoked_ms, blocks, cleanup_ms)
 
     @rule(index=any_of)
     def let_go(self, index: int) -> None:
-        """What was stuck returns."""
+        """Stuck code returns."""
         process, job = self.job(index)
         process.let_go(job)
 
     @rule(index=any_of, reason=st.sampled_from(["failed", "cancelled", "unconnected"]))
     def fail(self, index: int, reason: str) -> None:
-        """Code ends by itself."""
+        """Code fails."""
         process, job = self.job(index)
         if job.touches:
             process.fail(job, reason)
 
     @rule(index=any_of)
     def resign(self, index: int) -> None:
-        """A role is given back unasked, as often as one likes."""
+        """A role is given back unasked, any number of times."""
         process, job = self.job(index)
         process._drain(job.resource, job.token, 0)
 
     @rule(index=any_of, behind_ms=st.sampled_from([None, 0, 2_000]))
     def sample(self, index: int, behind_ms: int | None) -> None:
-        """A handler is idle, busy, or hung. The engine samples what is held, and hands that over at once."""
+        """A handler is idle, busy, or hung. The engine samples what is held, and passes it on at once."""
         process, job = self.job(index)
         if job.assignment.aborted is None and not process._queue:
             since = None if behind_ms is None else process.now - behind_ms
@@ -280,14 +280,14 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule(index=any_of, proven=st.booleans())
     def guard(self, index: int, proven: bool) -> None:
-        """Heard of the broker, perhaps after everything else."""
+        """News from the broker, perhaps after everything else."""
         process, job = self.job(index)
         job.guarded = proven
         process.deliver(ev.GuardChanged(job.resource, job.token, proven))
 
     @rule(index=any_of, offset=st.integers(0, 3))
     def commit(self, index: int, offset: int) -> None:
-        """By code that has not heard yet that its tenure is over, too."""
+        """By code that may not know yet that its tenure is over."""
         process, job = self.job(index)
         ticket = len(process.commits) + 1
         job.done += offset
@@ -296,7 +296,7 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule(index=any_of)
     def hint(self, index: int) -> None:
-        """One that says nothing."""
+        """A hint without a change."""
         self.process(index).deliver(ev.Hinted(-1))
 
     @rule(index=any_of)
@@ -306,12 +306,12 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule(up=st.booleans())
     def redis(self, up: bool) -> None:
-        """It goes away, or comes back."""
+        """Redis becomes unreachable, or returns."""
         self.world.redis_up = up
 
     @rule()
     def lose_data(self) -> None:
-        """All of it."""
+        """Redis loses all data."""
         self.world.empty_redis()
 
     @rule(index=any_of)
@@ -325,7 +325,7 @@ class LateEvents(RuleBasedStateMachine):
             process.pause()
 
     def teardown(self) -> None:
-        """Calm: what was stuck returns, and then everything is worked, and everybody has been answered."""
+        """Calm: stuck code returns, everything is worked, and all requests are answered."""
         self.world.redis_up = True
         for process in self.alive:
             process.code, process.lag_ms = Code(), 0
@@ -345,7 +345,7 @@ class LateEvents(RuleBasedStateMachine):
             answers = Counter(anybody.answers)
             del answers[NOBODY]
             assert set(answers.values()) <= {1}
-            assert set(answers) == set(anybody.commits) or not anybody.alive  # its group answers what comes later
+            assert set(answers) == set(anybody.commits) or not anybody.alive  # later ones are answered by its group
 
     def _is_settled(self) -> bool:
         worked = [
@@ -360,6 +360,8 @@ class LateEvents(RuleBasedStateMachine):
 
 
 def test_a_session_survives_whatever_comes_late() -> None:
-    """No order of events ends it, all commits are answered once, nothing is kept for ever, nothing is worked twice unsaid."""
+    """No order of events ends it, every commit is answered once, nothing is kept forever, and nothing is worked twice
+    unreported.
+    """
     profile = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(LateEvents, settings=profile)

@@ -1,4 +1,4 @@
-"""How long a member believes in its session: fencing by its own clock, and coming back."""
+"""How long a member trusts its session: fencing by its own clock, and recovery."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ def settled(count: int = 2, *, member: MemberSettings | None = None) -> tuple[Wo
 
 
 def last_answered_send(world: World, a: Process) -> int:
-    """Runs to the moment after an answer; when its request was first sent."""
+    """Runs until just after an answer, and returns when its request was first sent."""
     sent = len(a.sent)
     world.run_until(lambda: len(a.sent) > sent)
     at = world.now
@@ -33,7 +33,7 @@ def last_answered_send(world: World, a: Process) -> int:
 
 
 def test_a_member_that_is_cut_off_stops_before_its_session_ends() -> None:
-    """It stops a tenth of the session timeout before the coordinator may give anything away."""
+    """It stops a tenth of the session timeout before the coordinator may reassign anything."""
     world, a = settled()
     sent_at = last_answered_send(world, a)
     world.redis_up = False
@@ -45,7 +45,7 @@ def test_a_member_that_is_cut_off_stops_before_its_session_ends() -> None:
 
 
 def test_the_lease_counts_from_the_first_send() -> None:
-    """Three attempts whose replies are lost, then an answer: the coordinator may have counted from the first of them."""
+    """Three attempts whose replies are lost, then an answer: the coordinator may have counted from the first one."""
     world, a = settled()
     sent = len(a.sent)
     a.fates.extend(["no_reply", "no_reply", "no_reply", "ok"])
@@ -83,7 +83,7 @@ def test_back_in_time_it_goes_on_as_if_nothing_had_been() -> None:
 
 
 def test_after_a_cut_the_member_is_the_same_and_what_it_aborted_is_given_back() -> None:
-    """An outage for everybody ends nobody's session: the id stays, the tenures end as fenced and come again."""
+    """An outage for all members ends no session: the id stays; the tenures end as fenced and return."""
     world, a = settled()
     world.redis_up = False
     world.run(2 * SESSION_MS)
@@ -97,7 +97,7 @@ def test_after_a_cut_the_member_is_the_same_and_what_it_aborted_is_given_back() 
 
 
 def test_an_answer_older_than_its_own_lease_begins_nothing() -> None:
-    """The first answer after a long cut brings grants, but proves nothing about now: they are asked for again."""
+    """The first answer after a long outage brings grants, but proves nothing about now: they are requested again."""
     world, a = settled(1)
     world.redis_up = False
     world.run(2 * SESSION_MS)
@@ -108,7 +108,7 @@ def test_an_answer_older_than_its_own_lease_begins_nothing() -> None:
 
 
 def test_others_take_over_only_after_the_cut_off_member_has_stopped() -> None:
-    """It alone is cut off: its session ends, and its successors start after it has stopped."""
+    """Only this member is cut off: its session expires, and its successors start after it has stopped."""
     world = World()
     a, b = world.start("A", names(4)), world.start("B", names(4))
     world.settle()
@@ -121,7 +121,7 @@ def test_others_take_over_only_after_the_cut_off_member_has_stopped() -> None:
 
 
 def test_a_guarded_resource_is_kept_while_cut_off() -> None:
-    """The broker admits one consumer, so nobody else can work it; what is not guarded stops."""
+    """The broker admits one consumer, so no other member can work it. What is not guarded stops."""
     world, a = settled()
     a.guard("r0")
     world.redis_up = False
@@ -142,7 +142,7 @@ def test_a_guard_that_is_lost_while_cut_off_stops_the_work() -> None:
 
 @pytest.mark.parametrize("outage_ms", [0, 4_000])
 def test_guarded_resources_are_kept_for_no_longer_than_chosen(outage_ms: int) -> None:
-    """``guarded_outage_ms`` bounds it, by the member's own clock."""
+    """``guarded_outage_ms`` limits it, by the member's own clock."""
     world, a = settled(1, member=MemberSettings(guarded_outage_ms=outage_ms))
     a.guard("r0")
     sent_at = last_answered_send(world, a)
@@ -152,7 +152,7 @@ def test_guarded_resources_are_kept_for_no_longer_than_chosen(outage_ms: int) ->
 
 
 def test_a_guarded_holder_that_comes_back_too_late_has_lost_it() -> None:
-    """Its session ended meanwhile; it hears that, and stops."""
+    """Its session expired meanwhile; it learns that, and stops."""
     world = World()
     a = world.start("A", names(2))
     world.settle()
@@ -171,7 +171,7 @@ def test_a_guarded_holder_that_comes_back_too_late_has_lost_it() -> None:
 
 
 def test_a_frozen_process_stops_before_it_does_anything_else() -> None:
-    """SIGSTOP past its session: on waking its own clock is looked at first."""
+    """SIGSTOP beyond its session: on waking up, it checks its own clock first."""
     world = World()
     a, b = world.start("A", names(4)), world.start("B", names(4))
     world.settle()
@@ -184,7 +184,7 @@ def test_a_frozen_process_stops_before_it_does_anything_else() -> None:
 
 
 def test_the_session_timeout_is_the_groups_and_not_the_processs() -> None:
-    """A process whose own settings differ goes by what the group says."""
+    """A process with different settings of its own uses the group's."""
     world = World()
     a = world.start("A", names(1))
     world.settle()
@@ -257,7 +257,7 @@ def test_a_barrier_that_is_old_is_not_forced_on_a_lease_that_runs() -> None:
 
 
 def test_one_heartbeat_an_interval_is_enough() -> None:
-    """A quiet member asks for nothing but its session."""
+    """An idle member requests nothing but its session."""
     world = World()
     world.start("A", names(4))
     b = world.start("B", names(4))
@@ -269,7 +269,7 @@ def test_one_heartbeat_an_interval_is_enough() -> None:
 
 
 def test_a_timer_that_fires_early_does_nothing() -> None:
-    """Time is looked at, not assumed."""
+    """Time is checked, not assumed."""
     _, a = settled()
     sent = len(a.sent)
     a.deliver(ev.TimerFired())

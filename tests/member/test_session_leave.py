@@ -1,4 +1,4 @@
-"""Leaving: gracefully, for a while, and when nobody answers."""
+"""Leaving: gracefully, temporarily, and without an answer."""
 
 import attrs
 import pytest
@@ -16,7 +16,7 @@ STATIC = MemberSettings(instance_id="pod-0", drain_timeout_ms=DRAIN_MS)
 def pair(
     count: int = 4, *, member: MemberSettings | None = None, grace_ms: int = 20_000
 ) -> tuple[World, Process, Process]:
-    """Two processes, settled; the second is the one that will leave."""
+    """Two settled processes, the second of which will leave."""
     world = World(attrs.evolve(SETTINGS, rejoin_grace_ms=grace_ms))
     a, b = world.start("A", names(count)), world.start("B", names(count), member=member)
     world.settle()
@@ -25,12 +25,12 @@ def pair(
 
 
 def kinds(world: World) -> list[str]:
-    """All kinds of journal entries so far."""
+    """The kinds of all journal entries so far."""
     return [entry["kind"] for entry in world.records().journal]
 
 
 def test_a_graceful_leave_drains_and_hands_over() -> None:
-    """Everything is finished and released before the member goes; nothing expires or is forced."""
+    """Everything is finished and released before the member leaves; nothing expires or is forced."""
     world, a, b = pair()
     b.stop()
     world.run_until(lambda: b.left)
@@ -41,7 +41,7 @@ def test_a_graceful_leave_drains_and_hands_over() -> None:
 
 
 def test_the_leave_is_told_before_anything_is_released() -> None:
-    """Or what is released first would be given back at once."""
+    """Otherwise the first released resources would be assigned back to it."""
     world, _, b = pair()
     sent = len(b.sent)
     b.stop()
@@ -64,7 +64,7 @@ def test_leaving_twice_is_leaving_once() -> None:
 
 @pytest.mark.parametrize("fate", ["no_reply", "lost", "late"])
 def test_lost_replies_do_not_keep_it_from_leaving(fate: str) -> None:
-    """Every second attempt goes wrong."""
+    """Every second attempt fails."""
     world, a, b = pair()
     b.fates.extend([fate, "ok"] * 10)  # type: ignore[list-item]
     b.stop()
@@ -76,7 +76,7 @@ def test_lost_replies_do_not_keep_it_from_leaving(fate: str) -> None:
 
 
 def test_a_slow_drain_is_aborted_at_the_drain_timeout() -> None:
-    """What is unfinished then is given up, and the leave goes on."""
+    """Unfinished work is given up then, and the leave goes on."""
     world, _, b = pair()
     b.habits = Habits(drain_ms=None)
     b.stop()
@@ -88,7 +88,7 @@ def test_a_slow_drain_is_aborted_at_the_drain_timeout() -> None:
 
 
 def test_without_the_coordinator_it_ends_by_itself() -> None:
-    """Nobody answers: the session ends once the work has stopped and its lease is over."""
+    """The session ends once the work has stopped and its lease is over."""
     world, _, b = pair()
     world.redis_up = False
     b.stop()
@@ -110,7 +110,7 @@ def test_without_the_coordinator_and_with_stuck_work_it_ends_within_both_timeout
 
 
 def test_a_grant_that_crosses_the_leave_never_starts() -> None:
-    """The coordinator granted something before it heard of the leave: it is given back unworked."""
+    """The coordinator granted something before it received the leave: it is returned unworked."""
     world, a, b = pair(3)
     b.hears_hints = False
     b.fates.append("lost")
@@ -125,7 +125,7 @@ def test_a_grant_that_crosses_the_leave_never_starts() -> None:
 
 
 def test_stopping_while_joining_leaves_no_ghost() -> None:
-    """It waits for the answer to its join, and leaves then."""
+    """It waits for the answer to its join, and then leaves."""
     world, _, _ = pair()
     c = world.start("C", names(4))
     world.run_until(lambda: bool(c.sent))
@@ -138,7 +138,7 @@ def test_stopping_while_joining_leaves_no_ghost() -> None:
 
 
 def test_stopping_while_joining_an_unreachable_coordinator_ends_within_a_session_timeout() -> None:
-    """There is nothing to drain, and nobody to tell."""
+    """There is nothing to drain, and the coordinator cannot be notified."""
     world, _, _ = pair()
     world.redis_up = False
     c = world.start("C", names(4))
@@ -150,7 +150,7 @@ def test_stopping_while_joining_an_unreachable_coordinator_ends_within_a_session
 
 
 def test_the_data_may_be_lost_while_leaving() -> None:
-    """It claims what it still drains, hands it over and goes."""
+    """It claims what it still drains, hands it over and leaves."""
     world, a, b = pair()
     b.habits = Habits(drain_ms=2_000)
     b.stop()
@@ -162,7 +162,7 @@ def test_the_data_may_be_lost_while_leaving() -> None:
 
 
 def test_a_session_that_ends_while_leaving_is_over() -> None:
-    """Frozen while leaving: what it held is long with others when it wakes."""
+    """Frozen while leaving: others have long had its resources when it wakes up."""
     world, a, b = pair()
     b.habits = Habits(drain_ms=2_000)
     b.stop()
@@ -178,7 +178,7 @@ def test_a_session_that_ends_while_leaving_is_over() -> None:
 
 
 def test_a_static_restart_moves_nothing() -> None:
-    """What the process held waits for it, and comes back under new tokens."""
+    """What the process held waits for it, and returns under new tokens."""
     world, a, b = pair(member=STATIC)
     held, others = sorted(b.works()), a.works()
     b.stop(remain=True)
@@ -192,7 +192,7 @@ def test_a_static_restart_moves_nothing() -> None:
 
 
 def test_remaining_commits_what_was_drained() -> None:
-    """Nothing is released, so the offsets are committed by themselves."""
+    """Nothing is released, so the offsets are committed separately."""
     world, _, b = pair(member=STATIC)
     for it in b.tenures.values():
         it.done = 11
@@ -203,7 +203,7 @@ def test_remaining_commits_what_was_drained() -> None:
 
 
 def test_remaining_commits_even_what_was_drained_before_it_was_asked() -> None:
-    """A drain that ended while another call was under way is parked like the rest."""
+    """A drain that ended during another call is parked like the rest."""
     world, _, b = pair(member=STATIC)
     name, it = next(iter(b.tenures.items()))
     sent = len(b.sent)
@@ -217,7 +217,7 @@ def test_remaining_commits_even_what_was_drained_before_it_was_asked() -> None:
 
 
 def test_an_offset_refused_while_parking_does_not_hold_up_the_leave() -> None:
-    """Somebody committed a higher one, by hand: it stays."""
+    """A higher one was committed by hand, and stays."""
     world, _, b = pair(member=STATIC)
     name, it = next(iter(b.tenures.items()))
     ticket = b.commit(name, 50)
@@ -229,7 +229,7 @@ def test_an_offset_refused_while_parking_does_not_hold_up_the_leave() -> None:
 
 
 def test_remaining_where_nothing_is_kept_is_leaving_for_good() -> None:
-    """The group's rejoin grace is 0: what is parked is released after all, without asking in circles."""
+    """The group's rejoin grace is 0: what is parked is released after all, without an endless loop of requests."""
     world, a, b = pair(member=STATIC, grace_ms=0)
     sent = len(b.sent)
     b.stop(remain=True)
@@ -249,7 +249,7 @@ def test_giving_up_for_good_keeps_nothing() -> None:
 
 
 def test_without_an_instance_id_there_is_nothing_to_come_back_to() -> None:
-    """``remain`` means nothing then."""
+    """``remain`` has no effect then."""
     world, a, b = pair()
     b.stop(remain=True)
     world.run_until(lambda: b.left)
@@ -258,7 +258,7 @@ def test_without_an_instance_id_there_is_nothing_to_come_back_to() -> None:
 
 
 def test_a_crash_of_a_static_member_is_waited_for_as_well() -> None:
-    """Its successor inherits what it held; nobody else is touched."""
+    """Its successor inherits what it held; no other member is affected."""
     world, a, b = pair(member=STATIC)
     held, others = sorted(b.works()), a.works()
     b.kill()
@@ -270,7 +270,7 @@ def test_a_crash_of_a_static_member_is_waited_for_as_well() -> None:
 
 
 def test_a_grace_that_ends_gives_everything_to_the_others() -> None:
-    """It never came back."""
+    """It never returned."""
     world, a, b = pair(member=STATIC)
     b.stop(remain=True)
     world.run_until(lambda: b.left)
@@ -281,7 +281,7 @@ def test_a_grace_that_ends_gives_everything_to_the_others() -> None:
 
 
 def test_an_instance_id_in_use_is_waited_for_until_its_session_ends() -> None:
-    """The predecessor crashed: its successor is told, tries again, and joins when the old session is over."""
+    """The predecessor crashed. Its successor is refused, retries, and joins when the old session has ended."""
     world, _, b = pair(member=STATIC)
     b.kill()
     c = world.start("C", names(4), member=STATIC)
@@ -293,7 +293,7 @@ def test_an_instance_id_in_use_is_waited_for_until_its_session_ends() -> None:
 
 
 def test_an_instance_id_comes_back_when_nobody_else_is_left() -> None:
-    """Nobody is heard but the one who waits, and a session that is many heartbeats long ends all the same."""
+    """Only the waiting member calls, and a session of many heartbeats still ends."""
     settings = attrs.evolve(SETTINGS, session_timeout_ms=25_000, revocation_timeout_ms=25_000)
     world = World(settings)
     first = world.start("A", names(4), member=STATIC)
@@ -306,7 +306,7 @@ def test_an_instance_id_comes_back_when_nobody_else_is_left() -> None:
 
 
 def test_an_outage_while_waiting_for_an_instance_id_makes_nobody_alive() -> None:
-    """Nobody's session can end while Redis is away: the wait is counted from its return."""
+    """No session can end while Redis is away, so the wait counts from its return."""
     world, _, b = pair(member=STATIC)
     b.kill()
     c = world.start("C", names(4), member=STATIC)
@@ -320,7 +320,7 @@ def test_an_outage_while_waiting_for_an_instance_id_makes_nobody_alive() -> None
 
 
 def test_a_double_that_is_alive_is_a_clear_error() -> None:
-    """Two processes with one instance id: the second gives up, and the first is not disturbed."""
+    """Two processes with one instance id: the second one gives up without disturbing the first."""
     world, _, b = pair(member=STATIC)
     before = b.works()
     c = world.start("C", names(4), member=STATIC)
@@ -331,7 +331,7 @@ def test_a_double_that_is_alive_is_a_clear_error() -> None:
 
 
 def test_stopping_a_double_ends_it_at_once() -> None:
-    """It never was a member."""
+    """It was never a member."""
     world, _, _ = pair(member=STATIC)
     c = world.start("C", names(4), member=STATIC)
     world.run_until(lambda: "instance_in_use" in c.problems)
@@ -342,7 +342,7 @@ def test_stopping_a_double_ends_it_at_once() -> None:
 
 
 def test_who_names_something_else_than_a_group_has_room_for_is_refused_at_once() -> None:
-    """It never was a member either. Thirty-two name different things already."""
+    """It was never a member either. Thirty-two different lists are declared already."""
     world = World()
     for number in range(32):
         join = Join(settings=SETTINGS, subscription=f"list-{number}")
@@ -354,7 +354,7 @@ def test_who_names_something_else_than_a_group_has_room_for_is_refused_at_once()
 
 
 def test_stopping_while_joining_again_leaves_no_ghost_either() -> None:
-    """Its session had ended, and with it the old lease: the new join is waited for, since it may have run."""
+    """Its session and the old lease had ended. The new join is awaited, since it may have run."""
     world, a, b = pair()
     b.pause()
     world.run_until(lambda: len(a.works()) == 4)

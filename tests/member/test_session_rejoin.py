@@ -1,4 +1,4 @@
-"""Redis lost its data, came back older, or is another server: members come back with claims."""
+"""Redis lost its data, went back in time, or is another server: members return with claims."""
 
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
@@ -8,7 +8,7 @@ from cobalance.settings import MemberSettings
 
 
 def three(count: int = 6) -> tuple[World, list[Process]]:
-    """Three processes, settled."""
+    """Three settled processes."""
     world = World()
     processes = [world.start(name, names(count)) for name in "ABC"]
     world.settle()
@@ -17,7 +17,7 @@ def three(count: int = 6) -> tuple[World, list[Process]]:
 
 
 def joins(process: Process) -> list[Join]:
-    """What it joined with, a join a line; repeats are one."""
+    """Its joins, one per line, without repeats."""
     seen: dict[tuple[str, int], Join] = {}
     for request in process.sent:
         if isinstance(request.payload, Join):
@@ -26,12 +26,12 @@ def joins(process: Process) -> list[Join]:
 
 
 def works(processes: list[Process]) -> list[dict[str, int]]:
-    """What everybody works on."""
+    """What all processes work on."""
     return [process.works() for process in processes]
 
 
 def test_an_emptied_redis_interrupts_nobody() -> None:
-    """Everybody claims what it holds, under the same tokens, and nothing is stopped or moved."""
+    """All members claim what they hold, under the same tokens; nothing is stopped or moved."""
     world, processes = three()
     before = works(processes)
     world.empty_redis()
@@ -44,7 +44,7 @@ def test_an_emptied_redis_interrupts_nobody() -> None:
 
 
 def test_committed_offsets_come_back_with_the_claims() -> None:
-    """The coordinator has nothing but what the members remember."""
+    """The coordinator has only what the members remember."""
     world, processes = three()
     a = processes[0]
     name = min(a.works())
@@ -56,7 +56,7 @@ def test_committed_offsets_come_back_with_the_claims() -> None:
 
 
 def test_another_server_is_noticed_by_its_identity() -> None:
-    """A replica that took over with all the data is no proof of what was granted meanwhile."""
+    """A replica that took over with all data does not prove what was granted meanwhile."""
     world, processes = three()
     before = works(processes)
     world.store.identity = "redis-2"
@@ -67,7 +67,7 @@ def test_another_server_is_noticed_by_its_identity() -> None:
 
 
 def test_an_older_redis_is_noticed_by_its_version() -> None:
-    """Restored from a snapshot in which other members hold things: those who really hold them claim them."""
+    """Restored from a snapshot with other holders: the actual holders claim their resources."""
     world, processes = three(4)
     old = world.store.snapshot()
     processes[2].stop()
@@ -84,7 +84,7 @@ def test_an_older_redis_is_noticed_by_its_version() -> None:
 
 
 def test_claims_travel_in_pages_and_are_exhaustive() -> None:
-    """450 tenures take five joins under one id, and only the last of them completes the membership."""
+    """450 tenures take five joins under one id, and only the last one completes the membership."""
     world = World(attrs.evolve(SETTINGS, moves_per_call=500))
     a = world.start("A", names(450))
     world.run_until(lambda: len(a.works()) == 450)
@@ -99,7 +99,7 @@ def test_claims_travel_in_pages_and_are_exhaustive() -> None:
 
 def test_a_page_of_claims_renews_nothing_that_is_not_claimed_yet() -> None:
     """The first page is answered, the second is not: what the second would have claimed stops with the old lease, since
-    whatever nobody claims in time becomes free.
+    whatever is not claimed in time becomes free.
     """
     world = World(attrs.evolve(SETTINGS, moves_per_call=500))
     a = world.start("A", names(250))
@@ -118,7 +118,7 @@ def test_a_page_of_claims_renews_nothing_that_is_not_claimed_yet() -> None:
 
 
 def test_what_was_aborted_is_never_claimed() -> None:
-    """Cut off first, then the data is lost: a fenced tenure is over, whatever its token."""
+    """First it is cut off, then the data is lost: a fenced tenure is over, whatever its token."""
     world = World()
     a = world.start("A", names(3))
     world.settle()
@@ -133,7 +133,7 @@ def test_what_was_aborted_is_never_claimed() -> None:
 
 
 def test_a_fence_while_a_rejoin_is_unanswered_leads_to_another_join_without_the_aborted() -> None:
-    """The join on its way claims what is aborted now, so it is given up for one that does not."""
+    """The current join claims what is aborted now, so another one that does not replaces it."""
     world = World()
     a = world.start("A", names(3))
     world.settle()
@@ -180,7 +180,7 @@ def test_a_refused_claim_is_lost() -> None:
 
 
 def test_nothing_is_given_out_before_everybody_could_claim() -> None:
-    """A newcomer that is first in an empty Redis gets nothing for one session timeout."""
+    """A new member that comes first to an empty Redis gets nothing for one session timeout."""
     world, _ = three()
     world.empty_redis()
     d = world.start("D", names(6))
@@ -190,7 +190,7 @@ def test_nothing_is_given_out_before_everybody_could_claim() -> None:
 
 
 def test_the_window_for_claims_is_as_long_as_the_leases_that_run() -> None:
-    """The group's session timeout was raised; a Redis that has lost it hears it from whoever joins first."""
+    """The group's session timeout was raised. A Redis that has lost it learns it from the first join."""
     world = World()
     a, b = world.start("A", names(4)), world.start("B", names(4))
     world.settle()
@@ -208,7 +208,7 @@ def test_the_window_for_claims_is_as_long_as_the_leases_that_run() -> None:
 
 
 def test_commits_under_way_are_asked_again_under_the_new_id() -> None:
-    """The tenure lives on, so does the question."""
+    """The tenure lives on, and so does the commit."""
     world = World()
     a = world.start("A", names(1))
     world.settle()
@@ -220,7 +220,7 @@ def test_commits_under_way_are_asked_again_under_the_new_id() -> None:
 
 
 def test_a_drain_that_finished_is_claimed_and_then_released() -> None:
-    """The release got REJOIN for an answer: its offset travels with the claim, then it is released again."""
+    """Its release was answered with REJOIN: the offset is part of the claim, then it is released again."""
     world = World()
     a = world.start("A", names(2))
     world.settle()
@@ -236,7 +236,7 @@ def test_a_drain_that_finished_is_claimed_and_then_released() -> None:
 
 
 def test_a_member_whose_session_ended_starts_anew_with_nothing() -> None:
-    """ENDED: all it held is lost, and it joins again as another member."""
+    """ENDED: it has lost everything, and joins again as another member."""
     world = World()
     a, b = world.start("A", names(2)), world.start("B", names(2))
     world.settle()
@@ -250,7 +250,7 @@ def test_a_member_whose_session_ended_starts_anew_with_nothing() -> None:
 
 
 def test_an_unknown_member_starts_anew() -> None:
-    """UNKNOWN: it was gone for so long that even its tombstone is."""
+    """UNKNOWN: it was away for so long that even its tombstone is gone."""
     world = World()
     a, b = world.start("A", names(2)), world.start("B", names(2))
     world.settle()
@@ -265,7 +265,7 @@ def test_an_unknown_member_starts_anew() -> None:
 
 
 def test_a_stale_number_starts_anew() -> None:
-    """STALE: somebody has asked under our id with a higher number, so nothing is certain."""
+    """STALE: another request used its id with a higher number, so nothing is certain."""
     world = World()
     a = world.start("A", names(1))
     world.settle()
@@ -298,7 +298,7 @@ def test_new_tokens_lie_above_everything_a_process_has_seen() -> None:
 
 
 def test_claims_carry_token_and_offset() -> None:
-    """What a claim says."""
+    """The contents of a claim."""
     world = World()
     a = world.start("A", names(1), member=MemberSettings())
     world.settle()

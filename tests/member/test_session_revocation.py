@@ -1,4 +1,4 @@
-"""What is asked back: handed over, cancelled, aborted, forced."""
+"""Revocations: handed over, cancelled, aborted, forced."""
 
 import attrs
 from tests.harness import SETTINGS, Habits, Process, World, names
@@ -8,7 +8,7 @@ from cobalance.settings import MemberSettings
 
 
 def two(count: int = 4, *, habits: Habits | None = None, revocation_timeout_ms: int = 5_000) -> tuple[World, Process]:
-    """A process that holds everything and drains as told."""
+    """A process that holds everything and drains on request."""
     world = World(attrs.evolve(SETTINGS, gather_ms=0, revocation_timeout_ms=revocation_timeout_ms))
     a = world.start("A", names(count), member=MemberSettings(max_processing_ms=20_000))
     a.habits = habits or Habits(drain_ms=2_000)
@@ -17,7 +17,7 @@ def two(count: int = 4, *, habits: Habits | None = None, revocation_timeout_ms: 
 
 
 def kinds(world: World, *wanted: str) -> list[str]:
-    """Journal kinds, of these only."""
+    """The kinds of the journal entries, limited to these."""
     return [entry["kind"] for entry in world.records().journal if entry["kind"] in wanted]
 
 
@@ -34,7 +34,7 @@ def test_only_the_surplus_moves_and_nothing_else_is_touched() -> None:
 
 
 def test_the_successor_starts_only_after_the_holder_has_drained() -> None:
-    """Held → pending → released → held by another, under a higher token."""
+    """Held → pending → released → held by another one, under a higher token."""
     world, a = two(1)
     b = world.start("B", names(1))
     a.stop()
@@ -44,7 +44,7 @@ def test_the_successor_starts_only_after_the_holder_has_drained() -> None:
 
 
 def test_a_needless_revocation_is_cancelled_and_the_tenure_goes_on() -> None:
-    """The joiner dies while its share is being drained: same token, no interruption."""
+    """The new member dies while its share is being drained: same token, no interruption."""
     world, a = two()
     b = world.start("B", names(4))
     world.run_until(lambda: any(it.state == "draining" for it in a.tenures.values()))
@@ -56,7 +56,7 @@ def test_a_needless_revocation_is_cancelled_and_the_tenure_goes_on() -> None:
 
 
 def test_a_revocation_cancelled_after_on_revoked_ran_ends_the_tenure() -> None:
-    """It comes back under a new token: what on_revoked has settled cannot be taken back."""
+    """It returns under a new token: what on_revoked has settled cannot be undone."""
     world, a = two(2, habits=Habits(drain_ms=10, close_ms=3_000))
     b = world.start("B", names(2))
     world.run_until(lambda: any(it.state == "closing" for it in a.tenures.values()))
@@ -69,7 +69,7 @@ def test_a_revocation_cancelled_after_on_revoked_ran_ends_the_tenure() -> None:
 
 
 def test_a_revocation_after_a_cancelled_one_counts_anew() -> None:
-    """Its deadline is its own, not the remains of the first."""
+    """Its deadline is its own, not the rest of the first one."""
     world, a = two()
     b = world.start("B", names(4))
     world.run_until(lambda: any(it.state == "draining" for it in a.tenures.values()))
@@ -98,7 +98,7 @@ def test_a_holder_that_does_not_finish_aborts_ahead_of_the_deadline() -> None:
 
 
 def test_a_forced_move_takes_that_resource_and_never_the_member() -> None:
-    """Work that cannot be stopped is overtaken at the deadline; its holder hears lost and keeps the rest."""
+    """Work that cannot be stopped is overtaken at the deadline. Its holder is told of the loss, and keeps the rest."""
     world, a = two(2, habits=Habits(drain_ms=None, stop_ms=None))
     b = world.start("B", names(2))
     world.run_until(lambda: bool(b.started))
@@ -122,7 +122,7 @@ def test_a_holder_cut_off_while_draining_is_overtaken_at_the_deadline() -> None:
 
 
 def test_what_was_lost_is_not_given_back() -> None:
-    """The late holder's commit and release are refused, whatever the order in which it hears."""
+    """The late holder's commit and release are refused, in whatever order it learns of the loss."""
     world, a = two(2, habits=Habits(drain_ms=None, stop_ms=None))
     world.start("B", names(2))
     world.run_until(lambda: bool(a.aborted))
@@ -135,7 +135,7 @@ def test_what_was_lost_is_not_given_back() -> None:
 
 
 def test_a_hung_handler_costs_its_resource_and_not_the_member() -> None:
-    """Past ``max_processing_ms`` that tenure is given up, and another process gets the resource."""
+    """After ``max_processing_ms`` that tenure is given up, and another process gets the resource."""
     world = World()
     a = world.start("A", names(4), member=MemberSettings(max_processing_ms=2_000))
     b = world.start("B", names(4))
@@ -150,7 +150,7 @@ def test_a_hung_handler_costs_its_resource_and_not_the_member() -> None:
 
 
 def test_an_abort_that_never_ends_is_not_waited_for_for_ever() -> None:
-    """Cut off, fenced, back again, but the handler hangs on: after ``max_processing_ms`` the resource is given up."""
+    """Cut off, fenced, reconnected, but the handler hangs: after ``max_processing_ms`` the resource is given up."""
     world = World()
     a = world.start("A", names(1), member=MemberSettings(max_processing_ms=8_000))
     world.settle()
@@ -167,7 +167,7 @@ def test_an_abort_that_never_ends_is_not_waited_for_for_ever() -> None:
 
 
 def test_a_busy_resource_is_not_the_first_to_go() -> None:
-    """Handlers that are idle pause first; who is busy is told with the heartbeat."""
+    """Resources with idle handlers move first; heartbeats report which are busy."""
     world, a = two(2)
     a.busy("r1", a.now)
     world.run(1_100)
@@ -177,7 +177,7 @@ def test_a_busy_resource_is_not_the_first_to_go() -> None:
 
 
 def test_news_of_many_handlers_travels_in_parts() -> None:
-    """One heartbeat carries no more than a call may."""
+    """One heartbeat carries no more than fits into a call."""
     world, a = two(250)
     for name in names(250):
         a.busy(name, a.now)
@@ -186,7 +186,7 @@ def test_news_of_many_handlers_travels_in_parts() -> None:
 
 
 def test_a_grant_that_is_taken_back_before_it_is_heard_never_starts() -> None:
-    """Granted and revoked in one reply, or withdrawn: nothing begins."""
+    """Granted and revoked in one reply, or withdrawn: nothing starts."""
     world, a = two(2, habits=Habits(drain_ms=10))
     b = world.start("B", names(2))
     world.run_until(lambda: b.session.member == "B.1" and len(b.sent) > 1)
@@ -200,7 +200,7 @@ def test_a_grant_that_is_taken_back_before_it_is_heard_never_starts() -> None:
 
 
 def test_a_callback_that_returns_after_it_was_given_up_ends_nothing() -> None:
-    """Redis is away, ``on_revoked`` blocks until after the resource was given up: what it then says is too late to count."""
+    """Redis is away, and ``on_revoked`` blocks until after the resource was given up: its result is ignored."""
     world = World()
     a = world.start("A", names(2), member=MemberSettings(max_processing_ms=2_000))
     world.settle()
@@ -220,7 +220,9 @@ def test_a_callback_that_returns_after_it_was_given_up_ends_nothing() -> None:
 
 
 def test_a_callback_that_nobody_waits_for_has_as_long_as_a_handler() -> None:
-    """A role was given back, or a revocation called off behind it: no deadline runs, and it must not be kept for ever."""
+    """A role was returned, or a revocation cancelled after it began: no deadline is set, but it must not be kept
+    forever.
+    """
     world = World()
     a = world.start("A", names(2), member=MemberSettings(max_processing_ms=2_000))
     world.settle()
@@ -234,7 +236,7 @@ def test_a_callback_that_nobody_waits_for_has_as_long_as_a_handler() -> None:
 
 
 def test_a_hung_handler_is_released_when_it_has_stopped() -> None:
-    """Its cleanup may take a while; nobody else works the resource before."""
+    """Its cleanup may take a while; no other member works the resource before it ends."""
     world = World()
     a = world.start("A", names(2), member=MemberSettings(max_processing_ms=5_000))
     b = world.start("B", names(2))
@@ -249,7 +251,7 @@ def test_a_hung_handler_is_released_when_it_has_stopped() -> None:
 
 
 def test_a_hung_handler_that_does_not_stop_is_named_as_an_overlap() -> None:
-    """It has as long as a leave would give it, and then others go on."""
+    """It gets as much time as in a leave, and then others continue."""
     world = World()
     a = world.start("A", names(2), member=MemberSettings(max_processing_ms=60_000, drain_timeout_ms=4_000))
     b = world.start("B", names(2))
