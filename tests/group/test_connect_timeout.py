@@ -1,4 +1,6 @@
-"""Programs that start before their servers: pika's with a group, and the commands. Entering a group is in ``test_start_stop``."""
+"""Programs that start before their servers: pika's with a group, and the commands. ``test_start_stop`` covers entering
+a group.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
 
 @pytest.fixture
 def late_url(rabbitmq_server: servers.RabbitMQServer) -> Iterator[str]:
-    """A RabbitMQ that comes up in a second."""
+    """A RabbitMQ that comes up after a second."""
     with FaultProxy(int(rabbitmq_server.url.rsplit(":", 1)[1].split("/")[0])) as proxy:
         proxy.refuse()
         timer = threading.Timer(1, proxy.heal)
@@ -34,7 +36,7 @@ def late_url(rabbitmq_server: servers.RabbitMQServer) -> Iterator[str]:
 
 
 def test_a_pika_program_waits_for_rabbitmq(late_url: str) -> None:
-    """As long as it says, which is not at all by default."""
+    """It waits for the connect timeout, which is 0 by default."""
     options: dict[str, Any] = {"group": "g", "redis_url": f"memory://{unique('late')}"}
     with pytest.raises(pika_errors.AMQPConnectionError):
         GroupConnection(late_url, **options)
@@ -43,7 +45,7 @@ def test_a_pika_program_waits_for_rabbitmq(late_url: str) -> None:
 
 
 def test_it_does_not_wait_where_it_is_refused(amqp_url: str) -> None:
-    """A wrong password gets no better."""
+    """Waiting does not help against a wrong password."""
     wrong = amqp_url.replace("guest:guest", "guest:wrong")
     with pytest.raises(pika_errors.ProbableAuthenticationError):
         GroupConnection(wrong, group="g", connect_timeout_s=3_600)
@@ -60,13 +62,13 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", WRONG, ids=str)
 def test_what_is_wrong_with_its_options_is_told_by_the_call(options: dict[str, Any]) -> None:
-    """And not where it begins to consume, or by nobody; no server is asked."""
+    """Rather than later, when consuming begins, or never. No server is contacted."""
     with pytest.raises(UsageError):
         GroupConnection(NOWHERE, group="g", **options)
 
 
 def test_a_command_that_publishes_waits(late_url: str, amqp_url: str) -> None:
-    """As a job that starts with everything else."""
+    """Like a job that is started together with everything else."""
     with new_topic(amqp_url, 1) as topic:
         late = {"COBALANCE_AMQP_URL": late_url}
         ended = cobalance("publish", topic.name, "hello", "--connect-timeout", "30s", environment=late)

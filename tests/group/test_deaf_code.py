@@ -1,4 +1,4 @@
-"""Async code of the program's that swallows its cancellation, as `except` without a name does: the member leaves even so."""
+"""A member leaves even if the program's async code swallows its cancellation, as a bare `except` does."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ FOR_EVER_S = 1_000
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 class Sleeper:
-    """Goes on sleeping, whatever it is told.
+    """Goes on sleeping whatever happens.
 
     Args:
-        swallows: what it catches.
+        swallows: the exceptions it catches.
     """
 
     def __init__(self, swallows: type[BaseException]) -> None:
         self._swallows, self.began, self.refused = swallows, anyio.Event(), 0
 
     async def sleep(self, _: object) -> None:
-        """For ever."""
+        """Sleeps forever."""
         self.began.set()
         while True:
             try:
@@ -51,23 +50,23 @@ class Sleeper:
 
 
 def cancellation() -> Sleeper:
-    """As `except asyncio.CancelledError`, or `except trio.Cancelled`."""
+    """`asyncio.CancelledError` or `trio.Cancelled`."""
     return Sleeper(anyio.get_cancelled_exc_class())
 
 
 def options(place: str, own: MemberSettings = OWN) -> PlainOptions:
-    """Of a member that is quick to give up."""
+    """Settings of a member that gives up quickly."""
     return {"redis_url": f"memory://{place}", "settings": SETTINGS, "member": own}
 
 
 async def leaves(group: Group, began: Callable[[], Awaitable[object]]) -> None:
-    """Enters it, waits until the code runs, and leaves."""
+    """Enters the group, waits until the code runs, and leaves."""
     with anyio.fail_after(WITHIN_S):
         async with group:
             await began()
 
 
-# Python has a word of its own for who swallows everything.
+# Python has a name of its own for catching everything.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("swallows", ["cancellation", "everything"])
 async def test_a_member_leaves_though_its_handler_swallows_cancellation(
@@ -95,7 +94,7 @@ async def test_a_member_leaves_though_its_handler_swallows_cancellation(
 
 @pytest.mark.parametrize("callback", ["work", "on_assigned", "on_revoked", "on_lost"])
 async def test_a_member_leaves_though_its_work_or_callback_swallows_cancellation(callback: str) -> None:
-    """Whichever of the program's functions it is."""
+    """Whichever of the program's functions does so."""
     deaf = cancellation()
 
     async def hang(tenure: object) -> None:
@@ -111,7 +110,7 @@ async def test_a_member_leaves_though_its_work_or_callback_swallows_cancellation
 
 
 async def test_a_member_leaves_though_a_handler_was_found_hung_and_swallowed_that() -> None:
-    """`max_processing_ms` has cancelled it, in vain, before the member leaves."""
+    """`max_processing_ms` had cancelled it without effect before the member left."""
     place = unique("deaf")
     url = f"memory://{place}"
     topic = create_topic(url, Topic(place, partitions=1))
@@ -136,7 +135,7 @@ async def test_a_member_leaves_though_a_handler_was_found_hung_and_swallowed_tha
 
 
 async def test_a_member_that_failed_leaves_though_on_lost_does_not_return() -> None:
-    """One `work` has failed, another one goes on past the drain timeout, and what is told of that hangs."""
+    """One `work` has failed, another one runs past the drain timeout, and its `on_lost` hangs."""
     began = anyio.Event()
 
     async def work(tenure: Tenure) -> None:

@@ -1,4 +1,4 @@
-"""What a member says in the log while all is well, and when it is not: enough to follow it by, and nothing that cries wolf."""
+"""What a member logs, when all is well and when it is not: enough to follow it, and no false alarms."""
 
 from __future__ import annotations
 
@@ -27,29 +27,26 @@ SETTINGS = GroupSettings(
 
 @pytest.fixture(autouse=True)
 def anyio_backend(caplog: pytest.LogCaptureFixture) -> str:
-    """As programs do that want to know."""
     caplog.set_level(logging.INFO)
     return "asyncio"
 
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """Four partitions."""
     with new_topic(amqp_url, 4) as made:
         yield made
 
 
 def lines(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
-    """Those in which all of these are."""
+    """The lines that contain all of these words."""
     return [it.getMessage() for it in caplog.records if all(word in it.getMessage() for word in words)]
 
 
-async def nothing(_: Delivery) -> None:
-    """Is all well."""
+async def nothing(_: Delivery) -> None: ...
 
 
 def created(url: str) -> str:
-    """A group that begins at once."""
+    """A group whose first members start at once."""
     name = unique("seen")
     transport = open_transport(url)
     Coordinator(transport, name).create(SETTINGS)
@@ -60,7 +57,7 @@ def created(url: str) -> str:
 async def test_a_rolling_restart_can_be_followed_and_warns_of_nothing(
     redis_url: str, amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a group that nobody has created: its first member makes it."""
+    """The group was not created before: its first member creates it."""
     name = unique("rolled")
 
     def member() -> ConsumerGroup:
@@ -84,7 +81,7 @@ async def test_a_rolling_restart_can_be_followed_and_warns_of_nothing(
 
 
 async def test_five_hundred_resources_are_a_handful_of_lines(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """However they come and go."""
+    """Whether they are assigned or handed over."""
     names = [f"{'customers-of-the-northern-hemisphere-' * 3}{number}" for number in range(500)]
 
     async with Group(created(redis_url), names, redis_url=redis_url) as group:
@@ -104,7 +101,7 @@ async def test_connections_that_are_lost_and_found(
     private_rabbitmq: servers.OwnRabbitMQ,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The end of a trouble is told as its beginning is."""
+    """The end of a problem is logged like its beginning."""
     redis, rabbitmq = private_redis, private_rabbitmq
     with new_topic(rabbitmq.url) as topic:
         own = MemberSettings(instance_id="shop-0")
@@ -122,14 +119,14 @@ async def test_connections_that_are_lost_and_found(
 
 
 def troubles(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What is worth somebody's attention."""
+    """The lines at WARNING and above."""
     return [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
 
 
 async def test_a_lost_rabbitmq_is_one_line_and_so_is_its_return(
     private_redis: servers.OwnRedis, private_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However many queues there are, and however often it was tried."""
+    """However many queues there are, and however many attempts."""
     with new_topic(private_rabbitmq.url, 6) as topic:
         name = created(private_redis.url)
         options: dict[str, Any] = {"amqp_url": private_rabbitmq.url, "redis_url": private_redis.url, "refresh_ms": 500}
@@ -158,7 +155,7 @@ async def test_a_lost_redis_is_one_line_and_so_is_its_return(
 
 
 async def test_what_is_taken_by_force_is_warned_of(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Here work that ignores that it is asked back."""
+    """Here, of work that ignores that it is asked back."""
     name = created(redis_url)
 
     async def ignore(_: Tenure) -> None:
@@ -173,14 +170,14 @@ async def test_what_is_taken_by_force_is_warned_of(redis_url: str, caplog: pytes
 
 
 def quick() -> MemberSettings:
-    """Who does not wait for work that does not end."""
+    """Settings of a member that does not wait for work that never ends."""
     return MemberSettings(drain_timeout_ms=100)
 
 
 async def test_what_is_given_up_says_why(
     redis_url: str, amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The handler's error was logged; here is what it led to."""
+    """The handler's error was logged before; this is the consequence."""
     seen = Seen()
 
     async def fail(delivery: Delivery) -> None:
@@ -196,7 +193,7 @@ async def test_what_is_given_up_says_why(
 
 
 async def test_the_programs_own_use_of_pika_is_logged_as_ever(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """What is lowered is ours alone; who debugs sees that, too."""
+    """Only the library's own messages are lowered, and debug logging still shows them."""
     with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection, pytest.raises(Exception, match="404"):
         connection.channel().queue_declare(unique("missing"), passive=True)
     assert [it.name for it in caplog.records if it.levelname == "WARNING"] == ["pika.channel"]

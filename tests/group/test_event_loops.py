@@ -1,4 +1,6 @@
-"""The event loop ends, tasks are cancelled from outside, callbacks hang: a member gives back what it has, and says why."""
+"""A member returns what it holds, and says why, if the event loop ends, tasks are cancelled from outside, or callbacks
+hang.
+"""
 
 from __future__ import annotations
 
@@ -33,25 +35,23 @@ _count = itertools.count()
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture
 def make() -> Callable[..., Group]:
-    """Members of one group with one resource."""
     place = f"memory://event-loops-{next(_count)}"
     return lambda **options: Group("g", ["r0"], redis_url=place, settings=SETTINGS, **options)
 
 
 def ends(program: Callable[[], object]) -> BaseException | None:
-    """What it raises; that it ends at all is not taken for granted."""
+    """Waits for the end, which is not taken for granted, and returns what was raised."""
     raised: list[BaseException | None] = [None]
 
     def run() -> None:
         try:
             program()
-        except BaseException as error:  # noqa: BLE001 -- whatever it is, it is looked at
+        except BaseException as error:  # noqa: BLE001 -- checked by the caller
             raised[0] = error
 
     thread = threading.Thread(target=run, daemon=True)
@@ -62,7 +62,7 @@ def ends(program: Callable[[], object]) -> BaseException | None:
 
 
 async def cancel_everything() -> None:
-    """What a program does that ends its loop by hand."""
+    """Cancels all tasks, as programs do that end their loop by hand."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for other in others:
         other.cancel()
@@ -71,7 +71,9 @@ async def cancel_everything() -> None:
 
 @pytest.mark.parametrize("ending", ["main returns", "everything is cancelled", "sys.exit"])
 def test_an_event_loop_that_ends_ends_the_membership(redis_url: str, ending: str) -> None:
-    """Every task is cancelled then, ours too: all that is held is given back at once, and nobody waits for ever."""
+    """All tasks are cancelled then, including the group's: everything held is returned at once, and nothing waits
+    forever.
+    """
     name, held = unique("ends"), threading.Event()
 
     async def work(tenure: Tenure) -> None:
@@ -102,7 +104,7 @@ def test_an_event_loop_that_ends_ends_the_membership(redis_url: str, ending: str
 
 @pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
 def test_code_that_awaits_something_cancelled_has_failed(where: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The CancelledError is that of a task of its own, and no end of the membership without a word."""
+    """The CancelledError comes from another task, so it must not silently end the membership."""
 
     async def fail(_: object) -> None:
         if where == "on_lost":
@@ -131,7 +133,7 @@ def test_code_that_awaits_something_cancelled_has_failed(where: str, caplog: pyt
 
 @pytest.mark.anyio
 async def test_an_on_assigned_that_hangs_costs_its_resource(make: Callable[..., Group]) -> None:
-    """As a handler that hangs does: it is cancelled, given up, and somebody else has it."""
+    """Like a hanging handler: it is cancelled and given up, and another member gets the resource."""
     lost, cancelled = anyio.Event(), anyio.Event()
 
     async def hang(_: list[Tenure]) -> None:
@@ -156,7 +158,7 @@ async def test_an_on_assigned_that_hangs_costs_its_resource(make: Callable[..., 
 async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
     make: Callable[..., Group], where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is cancelled when the drain timeout has passed."""
+    """It is cancelled after the drain timeout."""
     hangs = anyio.Event()
 
     async def hang(_: list[Tenure]) -> None:
@@ -179,14 +181,14 @@ async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
 SLOW = GroupSettings(
     session_timeout_ms=60_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, rejoin_grace_ms=0, gather_ms=0
 )
-"""Nobody gets anything because a session has ended."""
+"""Nothing is assigned just because a session has expired."""
 
 _remains: list[Group] = []
-"""Tasks of loops that are no more: Python complains when it collects them, in whatever test that is."""
+"""Tasks of closed loops: Python would complain when it collects them, during some other test."""
 
 
 def holds(place: str) -> None:
-    """Another member gets what the first one had, soon."""
+    """Another member soon gets what the first one had."""
 
     async def main() -> None:
         with anyio.fail_after(WITHIN_S):
@@ -198,7 +200,7 @@ def holds(place: str) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_loop_that_was_closed_costs_what_it_held(backend: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody works that any more, though the member's own threads go on: it is told, and given to others at once."""
+    """The member's own threads go on, but nothing works the resource: the loss is logged, and others get it at once."""
     place = f"memory://event-loops-{next(_count)}"
     group = Group("g", ["r0"], redis_url=place, settings=SLOW)
 
@@ -221,7 +223,7 @@ def test_a_loop_that_was_closed_costs_what_it_held(backend: str, caplog: pytest.
 
 
 def test_a_loop_that_was_closed_over_a_running_handler_lets_it_finish(caplog: pytest.LogCaptureFixture) -> None:
-    """It may be in a thread: nobody else is let in before the drain timeout."""
+    """The handler may be in a thread, so nobody else gets the resource before the drain timeout."""
     place = f"memory://event-loops-{next(_count)}"
     begun = threading.Event()
 
@@ -247,7 +249,7 @@ def test_a_loop_that_was_closed_over_a_running_handler_lets_it_finish(caplog: py
 
 
 def test_a_loop_that_is_stopped_for_too_long_costs_what_it_held(caplog: pytest.LogCaptureFixture) -> None:
-    """As a handler that hangs, and the program hears of it when it goes on."""
+    """Like a hanging handler. The program learns of it when the loop goes on."""
     place = f"memory://event-loops-{next(_count)}"
     own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
     loop = asyncio.new_event_loop()
@@ -272,7 +274,9 @@ def test_a_loop_that_is_stopped_for_too_long_costs_what_it_held(caplog: pytest.L
 def test_an_event_loop_ends_though_a_group_was_not_left(
     how: str, make: Callable[..., Group], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was entered by hand, or in a generator that was left by `break`: asyncio cancels our tasks, and they leave."""
+    """It was entered by hand, or in a generator that was left by `break`: asyncio cancels the group's tasks, and they
+    leave.
+    """
     groups: list[Group] = []
 
     async def member() -> AsyncIterator[Group]:
@@ -300,7 +304,7 @@ def test_an_event_loop_ends_though_a_group_was_not_left(
 @pytest.mark.parametrize("how", ["at once", "on returning"])
 @pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
 def test_code_that_cancels_its_own_task_has_failed(make: Callable[..., Group], where: str, how: str) -> None:
-    """That task is ours: the body, cut short, hears why."""
+    """The task belongs to the group. The body is cancelled and learns why."""
 
     async def cancel(_: object) -> None:
         task = asyncio.current_task()
@@ -332,7 +336,7 @@ def test_code_that_cancels_its_own_task_has_failed(make: Callable[..., Group], w
 async def test_leaving_where_it_would_wait_for_itself_is_refused(
     make: Callable[..., Group], where: str, how: str
 ) -> None:
-    """Leaving waits for the work and the callbacks."""
+    """Leaving waits for work and callbacks."""
     refused = anyio.Event()
 
     async def leave(_: object) -> None:
@@ -353,7 +357,7 @@ async def test_leaving_where_it_would_wait_for_itself_is_refused(
 
 @pytest.mark.anyio
 async def test_leaving_from_work_in_a_task_of_its_own_is_allowed(make: Callable[..., Group]) -> None:
-    """Work ends as it is asked to."""
+    """Work ends when it is asked to."""
 
     async def work(tenure: Tenure) -> None:
         tasks.start_soon(group.leave)
@@ -366,7 +370,7 @@ async def test_leaving_from_work_in_a_task_of_its_own_is_allowed(make: Callable[
 
 @pytest.mark.anyio
 async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
-    """Not beside itself, which disturbs nothing, and not again."""
+    """Neither twice at the same time, which does no harm, nor again later."""
     async with make() as group:
         with pytest.raises(UsageError, match="make another"):
             await group.__aenter__()

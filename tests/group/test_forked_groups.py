@@ -1,4 +1,4 @@
-"""What a fork of a process may do with the membership of its parent: nothing, and never waits for it."""
+"""A forked process cannot use the membership of its parent, and never waits for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def group() -> Iterator[BlockingGroup]:
 
 
 def in_child(call: Callable[[], object]) -> str:
-    """What the call says in a fork of this process, or "hangs"."""
+    """What the call returns in a fork of this process, or "hangs"."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -42,7 +42,7 @@ def in_child(call: Callable[[], object]) -> str:
         said = "nothing"
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 -- told where it is waited for
+        except BaseException as error:  # noqa: BLE001 -- reported to the parent
             said = f"{type(error).__name__}: {error}"
         finally:
             os.write(writing, said.encode())
@@ -77,7 +77,7 @@ CALLS: dict[str, Callable[[BlockingGroup], Any]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_fork_is_told_at_once_that_the_membership_is_not_its_own(group: BlockingGroup, call: str) -> None:
-    """And its parent's goes on."""
+    """The parent's membership goes on."""
     said = in_child(lambda: CALLS[call](group))
     assert "UsageError: " in said
     assert "before the process was forked" in said
@@ -85,7 +85,7 @@ def test_a_fork_is_told_at_once_that_the_membership_is_not_its_own(group: Blocki
 
 
 def test_the_end_of_the_with_leaves_a_fork_alone(group: BlockingGroup) -> None:
-    """It ends, and nothing is left for it."""
+    """The block ends there, without any effect."""
     assert in_child(lambda: group.__exit__(None, None, None)) == "nothing"
     group.commit("r", 1)
 
@@ -143,7 +143,7 @@ anyio.run(main, backend="{backend}")
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_fork_that_falls_out_of_the_async_with_ends(backend: str, kind: str, redis_url: str, tmp_path: Path) -> None:
-    """Its event loop is its parent's, so nothing can come after the block; it is told what to do."""
+    """Its event loop is its parent's, so nothing can run after the block; the message says what to do."""
     (tmp_path / "program.py").write_text(FALLING_OUT.format(backend=backend))
     command = [sys.executable, "program.py", redis_url if kind == "redis" else "memory://forked"]
     ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=40, check=False)

@@ -1,4 +1,6 @@
-"""A process frozen with SIGSTOP past its session: how soon the next owner has its partition, and how little it can do awake."""
+"""A process frozen with SIGSTOP beyond its session: how soon the next owner gets its partition, and how little it can
+do after waking up.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,11 @@ HOLDER = Path(__file__).parents[1] / "faults" / "holder.py"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop will do."""
     return "asyncio"
 
 
 class Holder:
-    """The process."""
+    """The process to freeze."""
 
     def __init__(self, *arguments: str, instance_id: str | None = None) -> None:
         environment = {"COBALANCE_INSTANCE_ID": instance_id} if instance_id else {}
@@ -53,7 +54,7 @@ class Holder:
         )
 
     async def said(self, what: str) -> list[str]:
-        """The rest of the next line, which must begin so."""
+        """Returns the rest of the next line, which must begin with this."""
         with anyio.fail_after(WITHIN_S):
             assert self._process.stdout is not None
             words = (await anyio.to_thread.run_sync(self._process.stdout.readline)).split()
@@ -61,18 +62,18 @@ class Holder:
         return words[1:]
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """SIGCONT, and the word on which its handler ends."""
+        """Sends SIGCONT, and lets its handler end."""
         self._process.send_signal(signal.SIGCONT)
         assert self._process.stdin is not None
         self._process.stdin.write("go on\n")
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """Whatever its state."""
+        """Ends it, in whatever state."""
         self._process.kill()
         self._process.communicate()
 
@@ -100,7 +101,7 @@ class Successor:
         self.at_ms = 0.0
 
     async def handle(self, delivery: Delivery) -> None:
-        """Notes when the message came."""
+        """Records when the message arrived."""
         self.at_ms, self.token = time.time() * 1000, delivery.token
         self.got.set()
         await anyio.sleep_forever()
@@ -108,7 +109,7 @@ class Successor:
 
 @attrs.frozen
 class Takeover:
-    """How long it took, in ms."""
+    """Duration of a takeover, in ms."""
 
     after_freeze: float
     after_expiry: float
@@ -122,9 +123,9 @@ async def test_with_the_management_api_the_next_owner_takes_over_at_once(
     queue_type: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """As soon as the session has expired, though the holder's heartbeats could go unanswered for three minutes.
+    """As soon as the session has expired, though the holder's AMQP heartbeats could stay unanswered for three minutes.
 
-    The woken holder can neither ack, nor commit, nor release.
+    After waking up, the holder can neither acknowledge, nor commit, nor release.
     """
     url, management = rabbitmq_server.url, rabbitmq_server.management_url
     assert management is not None
@@ -139,7 +140,7 @@ async def test_with_the_management_api_the_next_owner_takes_over_at_once(
 async def test_without_it_within_the_heartbeat_bound(
     start: Callable[..., Holder], amqp_url: str, redis_url: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """RabbitMQ gives a silent client up after at most three heartbeats; here they are two seconds each."""
+    """RabbitMQ gives up a silent client after at most three heartbeats, which are two seconds each here."""
     with messages.a_topic(amqp_url, partitions=1) as topic:
         took = await freeze_and_wake(start, topic, f"{amqp_url}?heartbeat=2", redis_url, None)
     record_property("takeover", str(took))
@@ -150,7 +151,9 @@ async def test_without_it_within_the_heartbeat_bound(
 async def test_the_heir_of_an_instance_id_takes_over_at_once(
     start: Callable[..., Holder], rabbitmq_server: servers.RabbitMQServer, redis_url: str
 ) -> None:
-    """A holder with an instance id does not expire, it is kept for its return; who returns in its place is not kept waiting by it."""
+    """A holder with an instance id is kept for its return instead of expiring. A process that returns in its place does
+    not have to wait for it.
+    """
     url, management = rabbitmq_server.url, rabbitmq_server.management_url
     assert management is not None
     settings = attrs.evolve(SETTINGS, rejoin_grace_ms=60_000)
@@ -171,7 +174,7 @@ async def test_the_heir_of_an_instance_id_takes_over_at_once(
 async def freeze_and_wake(
     start: Callable[..., Holder], topic: Topic, amqp_url: str, redis_url: str, management: str | None
 ) -> Takeover:
-    """The whole story; returns how quick the takeover was."""
+    """Plays the whole story, and returns the durations of the takeover."""
     name = messages.create_group(redis_url, SETTINGS)
     options = [management] if management else []
     holder = start(name, topic.name, amqp_url, redis_url, str(SETTINGS.session_timeout_ms), *options)
@@ -198,7 +201,7 @@ async def freeze_and_wake(
         holder.wake()
         assert await holder.said("commit") in (["Fenced"], ["NotHeld"])
         check_that_nothing_is_taken(redis_url, name, topic.queue_names[0], member, int(token))
-    # The successor has left without acknowledging. Had the holder's ack arrived, the message would be gone.
+    # The successor has left without acknowledging. Had the holder's acknowledgement arrived, the message would be gone.
     body, again = await holder.said("got")
     assert body == "work"
     assert int(again) > successor.token > int(token)
@@ -207,7 +210,7 @@ async def freeze_and_wake(
 
 
 def status_of(redis_url: str, name: str, member: str) -> str:
-    """Of a member, as the coordinator has it now."""
+    """The status of a member, according to the coordinator."""
     transport = open_transport(redis_url)
     try:
         return next(it.status for it in Coordinator(transport, name).members() if it.id == member)
@@ -216,13 +219,13 @@ def status_of(redis_url: str, name: str, member: str) -> str:
 
 
 def is_listed(amqp_url: str, management: str, name: str, member: str) -> bool:
-    """Whether the management API knows the member's connection."""
+    """Whether the management API lists the member's connection."""
     owner = f"{name}/{member.rpartition('.')[0]}"
     return any(it[1] == owner for it in connection_names(amqp_url, management))
 
 
 def check_that_nothing_is_taken(redis_url: str, name: str, queue: str, member: str, token: int) -> None:
-    """Neither what the holder did itself, nor its old identity used as cunningly as can be."""
+    """Neither the holder's own actions nor any use of its old identity have an effect."""
     transport = open_transport(redis_url)
     try:
         coordinator = Coordinator(transport, name)

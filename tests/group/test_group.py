@@ -1,4 +1,4 @@
-"""The public group, on asyncio and on trio, in this process's memory and on a real Redis."""
+"""The public group, on asyncio and trio, in memory and on a real Redis."""
 
 from __future__ import annotations
 
@@ -54,13 +54,11 @@ _count = itertools.count()
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Both kinds of coordinator."""
     if request.param == "memory":
         return f"memory://group-tests-{next(_count)}"
     return str(request.getfixturevalue("redis_url"))
@@ -68,7 +66,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(url: str) -> Callable[..., Group]:
-    """Members of one group, which is known to be new."""
+    """Creates members of a new group."""
     name = f"test-{time.time_ns()}"
 
     def make(resources: tuple[str, ...] | None = NAMES, *, settings: GroupSettings = FAST, **options: Any) -> Group:
@@ -77,7 +75,7 @@ def make(url: str) -> Callable[..., Group]:
         try:
             Coordinator(transport, name).create(settings)
         except CobalanceError:
-            pass  # an earlier member's
+            pass  # from an earlier member
         finally:
             transport.close()
         return Group(name, resources, redis_url=url, settings=settings, **options)
@@ -86,28 +84,24 @@ def make(url: str) -> Callable[..., Group]:
 
 
 class Diary:
-    """What a member's callbacks and work were told, in order."""
+    """Records the calls of a member's callbacks and work, in order."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, list[str]]] = []
         self._changed: anyio.Event | None = None
 
     def note(self, what: str, tenures: list[Tenure]) -> None:
-        """One entry."""
         self.entries.append((what, [it.resource for it in tenures]))
         if self._changed is not None:
             self._changed.set()
 
     async def assigned(self, tenures: list[Tenure]) -> None:
-        """A callback."""
         self.note("assigned", tenures)
 
     async def revoked(self, tenures: list[Tenure]) -> None:
-        """A callback."""
         self.note("revoked", tenures)
 
     async def lost(self, tenures: list[Tenure]) -> None:
-        """A callback."""
         self.note("lost", tenures)
 
     async def work(self, tenure: Tenure) -> None:
@@ -117,7 +111,7 @@ class Diary:
         self.note("ends", [tenure])
 
     def options(self) -> dict[str, Any]:
-        """As a group takes them."""
+        """Options for a group."""
         return {
             "work": self.work,
             "on_assigned": self.assigned,
@@ -126,7 +120,7 @@ class Diary:
         }
 
     def of(self, resource: str) -> list[str]:
-        """What happened to one resource."""
+        """The entries of one resource."""
         return [what for what, names in self.entries if resource in names]
 
     def told(self, what: str) -> list[str]:
@@ -134,7 +128,6 @@ class Diary:
         return sorted(name for kind, names in self.entries if kind == what for name in names)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Until the diary says so."""
         with anyio.fail_after(WITHIN_S):
             while not condition():
                 self._changed = anyio.Event()
@@ -142,14 +135,14 @@ class Diary:
 
 
 async def until(group: Group, condition: Callable[[], bool]) -> None:
-    """Until what the member holds changes so."""
+    """Waits until the held resources satisfy a condition."""
     with anyio.fail_after(WITHIN_S):
         while not condition():
             await group._changed.wait()
 
 
 async def holds(group: Group, count: int) -> None:
-    """Until it holds this many, none of them asked back."""
+    """Waits until it holds this many, none of them asked back."""
     await until(group, lambda: len(group.tenures) == count and all(it.active for it in group.tenures.values()))
 
 
@@ -157,7 +150,7 @@ async def holds(group: Group, count: int) -> None:
 
 
 async def test_resources_are_shared_and_only_the_surplus_moves(make: Callable[..., Group]) -> None:
-    """A second member gets half, and what stays is never touched."""
+    """A second member gets half, and the rest stays untouched."""
     diary = Diary()
     async with make(**diary.options()) as a:
         await holds(a, 4)
@@ -192,7 +185,7 @@ async def test_callbacks_carry_additions_only_and_come_in_order(make: Callable[.
 
 
 async def test_nothing_is_worked_before_on_assigned_has_returned(make: Callable[..., Group]) -> None:
-    """However long it takes."""
+    """However long that takes."""
     diary, may_go_on = Diary(), anyio.Event()
 
     async def slow(tenures: list[Tenure]) -> None:
@@ -224,7 +217,7 @@ async def test_on_revoked_may_commit_and_its_successor_starts_there(make: Callab
 
 
 async def test_on_lost_means_that_it_is_too_late_to_commit(make: Callable[..., Group], url: str) -> None:
-    """The resource has a new holder; the old tenure cannot commit, whatever this process holds by then."""
+    """The resource has a new holder. The old tenure cannot commit, whatever this process holds by then."""
     refused: list[type] = []
 
     async def lost(tenures: list[Tenure]) -> None:
@@ -247,7 +240,7 @@ async def test_on_lost_means_that_it_is_too_late_to_commit(make: Callable[..., G
 
 
 def _end_session(url: str, group: Group) -> None:
-    """The coordinator hears that the member has left; the member hears it with its next heartbeat."""
+    """Makes the member leave behind its back; it learns of that with its next heartbeat."""
     from cobalance.coordinator.requests import Header, Leave, Request
 
     transport = open_transport(url)
@@ -262,7 +255,7 @@ def _end_session(url: str, group: Group) -> None:
 
 
 async def test_a_tenure_has_a_token_and_a_scope(make: Callable[..., Group]) -> None:
-    """Cancelling the scope gives the resource up, and this process may get it again under a higher token."""
+    """Cancelling the scope gives up the resource. This process may get it again, under a higher token."""
     diary = Diary()
     async with make(("r0",), **diary.options()) as a:
         await holds(a, 1)
@@ -276,7 +269,7 @@ async def test_a_tenure_has_a_token_and_a_scope(make: Callable[..., Group]) -> N
 async def test_a_hung_handler_that_can_be_cancelled_is_cancelled_and_costs_its_resource(
     make: Callable[..., Group],
 ) -> None:
-    """Past ``max_processing_ms``; the member and its other tenures stay."""
+    """After ``max_processing_ms``. The member keeps its other tenures."""
     hung = anyio.Event()
     hangs = True
 
@@ -301,7 +294,7 @@ async def test_a_hung_handler_that_can_be_cancelled_is_cancelled_and_costs_its_r
 
 
 async def test_a_thread_that_hangs_costs_its_resource_and_not_the_member(make: Callable[..., Group]) -> None:
-    """It cannot be cancelled; another member gets the resource while it hangs on."""
+    """It cannot be cancelled. Another member gets the resource while it still hangs."""
     import threading
 
     go_on = threading.Event()
@@ -327,13 +320,13 @@ async def test_a_thread_that_hangs_costs_its_resource_and_not_the_member(make: C
 async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_nothing(
     make: Callable[..., Group],
 ) -> None:
-    """Heartbeats come from threads of their own: same member id, same tenures."""
+    """Heartbeats come from a separate thread: the member id and the tenures stay the same."""
     async with make() as a, make(member=MemberSettings(capacity=0)) as watcher:
         await holds(a, 4)
         id_, tokens = a.member, {name: it.token for name, it in a.tenures.items()}
         until_ = time.monotonic() + 3 * FAST.session_timeout_ms / 1000
         while time.monotonic() < until_:
-            pass  # a handler that computes and never awaits
+            pass  # a handler that computes without awaiting
         state = await watcher.describe()
         assert [row.owner for row in state.resources] == [id_] * 4
         await anyio.lowlevel.checkpoint()
@@ -346,7 +339,7 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_not
 
 
 async def test_commits_are_stored_and_never_fall(make: Callable[..., Group]) -> None:
-    """Many at once are fine; a lower one is an error that changes nothing."""
+    """Many concurrent ones are fine. A lower one is an error and changes nothing."""
     async with make(("r0",)) as a, anyio.create_task_group() as tasks:
         await holds(a, 1)
         for offset in range(1, 50):
@@ -360,7 +353,7 @@ async def test_commits_are_stored_and_never_fall(make: Callable[..., Group]) -> 
 
 
 async def test_a_commit_after_the_end_is_refused_and_does_not_hang(make: Callable[..., Group]) -> None:
-    """Whoever kept the tenure hears that it is over."""
+    """It raises NotHeld or Fenced."""
     async with make(("r0",)) as a:
         await holds(a, 1)
         tenure = a.tenures["r0"]
@@ -375,7 +368,7 @@ async def test_a_commit_after_the_end_is_refused_and_does_not_hang(make: Callabl
 
 
 async def test_leaving_drains_and_hands_over(make: Callable[..., Group]) -> None:
-    """The work that has begun is finished; the successor starts within milliseconds."""
+    """Running work is finished. The successor starts within milliseconds."""
     finished: list[str] = []
 
     async def work(tenure: Tenure) -> None:
@@ -393,7 +386,7 @@ async def test_leaving_drains_and_hands_over(make: Callable[..., Group]) -> None
 
 @pytest.mark.parametrize("how", ["move_on_after", "cancel_scope"])
 async def test_outer_cancellation_drains_all_the_same(make: Callable[..., Group], how: str) -> None:
-    """Whoever cancels the block around the ``async with`` cancels the body, not the handover."""
+    """Cancelling the scope around the ``async with`` cancels the body, but not the handover."""
     diary = Diary()
     with anyio.CancelScope() as scope:
         async with make(("r0",), **diary.options()) as a:
@@ -409,7 +402,7 @@ async def test_outer_cancellation_drains_all_the_same(make: Callable[..., Group]
 
 
 async def test_an_exception_in_the_body_drains_and_propagates_as_it_is(make: Callable[..., Group]) -> None:
-    """Users know nothing of our tasks: no exception group around it."""
+    """Users know nothing of our tasks, so there is no exception group around it."""
     diary = Diary()
 
     async def fail() -> None:
@@ -426,7 +419,7 @@ async def test_an_exception_in_the_body_drains_and_propagates_as_it_is(make: Cal
 async def test_an_exception_in_work_or_a_callback_leaves_gracefully_and_propagates(
     make: Callable[..., Group], where: str
 ) -> None:
-    """The body is cancelled, everything else is drained, and it comes out as it is, soon."""
+    """The body is cancelled, everything else is drained, and the exception soon propagates unchanged."""
     diary = Diary()
 
     async def fail(_: Any) -> None:
@@ -446,7 +439,7 @@ async def test_an_exception_in_work_or_a_callback_leaves_gracefully_and_propagat
 
 
 async def test_two_groups_in_one_process_do_not_know_each_other(url: str) -> None:
-    """Same resources, same server, other group."""
+    """Same resources and server, different groups."""
     one, two = (Group(f"g{time.time_ns()}-{n}", NAMES, redis_url=url, settings=FAST) for n in "ab")
     async with one, two:
         await holds(one, 4)
@@ -454,7 +447,7 @@ async def test_two_groups_in_one_process_do_not_know_each_other(url: str) -> Non
 
 
 async def test_eager_mode_stops_everything_at_every_change(make: Callable[..., Group]) -> None:
-    """The baseline: one join interrupts all."""
+    """The baseline: one join interrupts everything."""
     eager = GroupSettings(mode="eager", session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000)
     diary = Diary()
     async with make(settings=eager, **diary.options()) as a:
@@ -469,7 +462,7 @@ async def test_eager_mode_stops_everything_at_every_change(make: Callable[..., G
 
 
 async def test_leadership_is_handed_over_by_leaving_the_block(make: Callable[..., Group]) -> None:
-    """One leads at a time, and whoever stops leading lets another one lead."""
+    """There is one leader at a time. When it steps down, another one leads."""
     leads: list[tuple[str, int]] = []
 
     async def lead_once(name: str, group: Group, led: anyio.Event) -> None:
@@ -491,7 +484,7 @@ async def test_leadership_is_handed_over_by_leaving_the_block(make: Callable[...
 
 
 async def test_a_leader_that_leaves_the_block_while_alone_may_lead_again(make: Callable[..., Group]) -> None:
-    """Under a higher token; what is being given up is not mistaken for a role."""
+    """Under a higher token: the tenure being given up is not mistaken for the role."""
     async with make(("leader",)) as a:
         tokens = []
         for _ in range(3):
@@ -504,7 +497,7 @@ async def test_a_leader_that_leaves_the_block_while_alone_may_lead_again(make: C
 
 
 async def test_a_leader_is_cancelled_when_the_role_is_asked_back(make: Callable[..., Group]) -> None:
-    """And the role is released only after its block has ended."""
+    """The role is released only after its block has ended."""
     steps: list[str] = []
     async with make(("leader",)) as a, make(("leader",)) as b, anyio.create_task_group() as tasks:
 
@@ -527,7 +520,7 @@ async def test_a_leader_is_cancelled_when_the_role_is_asked_back(make: Callable[
 
 
 async def test_lists_that_disagree_are_refused_on_entering(make: Callable[..., Group]) -> None:
-    """Those of one version; before the body begins, and without harm to whoever is there."""
+    """Lists of the same version. The error comes before the body begins, and disturbs no member."""
     async with make(resources_version=1) as a:
         await holds(a, 4)
         tokens = {name: it.token for name, it in a.tenures.items()}
@@ -539,7 +532,9 @@ async def test_lists_that_disagree_are_refused_on_entering(make: Callable[..., G
 
 
 async def test_members_work_only_what_they_name(make: Callable[..., Group]) -> None:
-    """While a rolling update adds one and drops another; the last that names something takes it along when it leaves."""
+    """A rolling update adds one resource and drops another. The last member that names a resource takes it along when
+    it leaves.
+    """
     async with make(("r0", "r1", "r2")) as new:
         async with make(("r0", "r1", "old")) as old:
             await holds(old, 2)
@@ -551,7 +546,7 @@ async def test_members_work_only_what_they_name(make: Callable[..., Group]) -> N
 
 
 async def test_a_list_without_a_version_is_for_good(make: Callable[..., Group]) -> None:
-    """What it was made with is what its code names; with a version it can be changed."""
+    """Only a list with a version can be changed."""
     async with make() as a:
         with pytest.raises(UsageError, match="give resources_version"):
             a.declare(["r9"], 2)
@@ -572,7 +567,7 @@ async def test_a_double_instance_id_is_refused_on_entering(make: Callable[..., G
 
 
 async def test_a_static_restart_keeps_everything(make: Callable[..., Group]) -> None:
-    """With an instance id, leaving is remaining, unless it is said to be for good."""
+    """With an instance id, leaving means remaining, unless it is said to be permanent."""
     member = MemberSettings(instance_id="pod-0", drain_timeout_ms=1_000)
     async with make() as a:
         async with make(member=member) as b:
@@ -597,14 +592,13 @@ async def test_names_are_checked_before_anything_happens() -> None:
 
 
 async def test_an_unreachable_server_is_a_clear_error_on_entering() -> None:
-    """What, where, and what to do."""
+    """It says what failed, where, and what to do."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"):
         async with Group("g", NAMES, redis_url="redis://127.0.0.1:1/0"):
             raise AssertionError("the body must not run")
 
 
 async def test_a_server_that_is_no_redis_is_a_clear_error(rabbitmq_server: servers.RabbitMQServer) -> None:
-    """Another port's server."""
     place = rabbitmq_server.url.rpartition("@")[2].partition("/")[0]
     with pytest.raises(NotRedis):
         async with Group("g", NAMES, redis_url=f"redis://{place}/0"):
@@ -612,7 +606,7 @@ async def test_a_server_that_is_no_redis_is_a_clear_error(rabbitmq_server: serve
 
 
 async def test_a_wrong_password_is_a_clear_error_without_the_password(private_redis: servers.OwnRedis) -> None:
-    """It shows in no message and no chained error."""
+    """No message and no chained error contains it."""
     import redis
 
     with redis.Redis.from_url(private_redis.url) as client:
@@ -627,7 +621,7 @@ async def test_a_wrong_password_is_a_clear_error_without_the_password(private_re
 
 
 async def test_an_evicting_redis_is_a_clear_error(private_redis: servers.OwnRedis) -> None:
-    """It would drop parts of the group."""
+    """It could drop parts of the group."""
     import redis
 
     with redis.Redis.from_url(private_redis.url) as client:
@@ -639,7 +633,7 @@ async def test_an_evicting_redis_is_a_clear_error(private_redis: servers.OwnRedi
 
 
 async def test_a_redis_that_loses_its_data_interrupts_nobody(private_redis: servers.OwnRedis) -> None:
-    """Killed and started empty: the member claims what it holds."""
+    """Killed and restarted empty: the member claims what it holds."""
     diary = Diary()
     async with Group(
         "g", NAMES, redis_url=private_redis.url, settings=FAST, member=QUICK_LEAVE, **diary.options()
@@ -670,7 +664,7 @@ CRASHING = """
 
 
 async def test_a_killed_process_is_healed_within_its_session(redis_url: str) -> None:
-    """L3: session timeout plus a heartbeat; here with some room for a busy machine."""
+    """L3: within the session timeout plus a heartbeat, with some tolerance for busy machines."""
     name = f"crash-{time.time_ns()}"
     async with Group(name, NAMES, redis_url=redis_url, settings=FAST, member=QUICK_LEAVE) as a:
         await holds(a, 4)
@@ -700,7 +694,7 @@ def _start_member(url: str, name: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_task_cancel_drains_and_a_second_one_aborts(make: Callable[..., Group]) -> None:
-    """``task.cancel()`` knows no shields: the first leaves gracefully, the second gives up what is unfinished."""
+    """``task.cancel()`` ignores shields: the first one leaves gracefully, the second gives up what is unfinished."""
     diary = Diary()
     leaving = asyncio.Event()
 

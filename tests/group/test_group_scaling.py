@@ -1,4 +1,4 @@
-"""Members of the public group that enter at the same moment, and the first one's first callback."""
+"""Members of the public group that enter simultaneously, and the first callback of a single member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cobalance.settings import GroupSettings, MemberSettings
 
 pytestmark = pytest.mark.anyio
 
-# Six members share one event loop here: whoever has to wait for the others must not be taken for dead.
+# Six members share one event loop here, and must not be considered dead because they wait for each other.
 UNHURRIED = GroupSettings(
     session_timeout_ms=9_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=20_000, gather_ms=0
 )
@@ -31,20 +31,17 @@ _count = itertools.count()
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Both kinds of coordinator."""
     return (
         f"memory://scaling-{next(_count)}" if request.param == "memory" else str(request.getfixturevalue("redis_url"))
     )
 
 
 def new_group(url: str, settings: GroupSettings) -> str:
-    """The name of a group that is known to be new."""
     name = f"scaling-{time.time_ns()}"
     transport = open_transport(url)
     Coordinator(transport, name).create(settings)
@@ -53,14 +50,13 @@ def new_group(url: str, settings: GroupSettings) -> str:
 
 
 class Stage:
-    """Who works on what, as the work itself says; two at once would be seen here."""
+    """Who works on what, as reported by the work itself, so that two workers at once would be noticed."""
 
     def __init__(self) -> None:
         self.workers: dict[str, str] = {}
         self._changed = anyio.Event()
 
     async def work(self, name: str, tenure: Tenure) -> None:
-        """One tenure of one member."""
         assert tenure.resource not in self.workers, (
             f"{self.workers[tenure.resource]} and {name} work on {tenure.resource}"
         )
@@ -75,14 +71,14 @@ class Stage:
         self._changed = anyio.Event()
 
     async def wait_one_each(self, members: set[str]) -> None:
-        """Until each of these works on one, and everything is worked on."""
+        """Waits until each of these works on one, and everything is worked on."""
         with anyio.fail_after(WITHIN_S):
             while sorted(self.workers.values()) != sorted(members):
                 await self._changed.wait()
 
 
 async def test_six_that_enter_at_once_have_one_each(url: str) -> None:
-    """Whatever order the server sees them in: one resource each, each worked by one, and never by two."""
+    """In whatever order the server sees them: one resource each, never worked by two."""
     group, stage, may_go = new_group(url, UNHURRIED), Stage(), anyio.Event()
 
     async def member(name: str) -> None:

@@ -1,4 +1,4 @@
-"""``sys.exit()`` and Ctrl-C in the program's code, as whoever started the process sees them: it ends, and so does its membership."""
+"""``sys.exit()`` and Ctrl-C in the program's code end the process, and with it the membership."""
 
 from __future__ import annotations
 
@@ -137,7 +137,6 @@ CASES = list(product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """One partition with one message."""
     with new_topic(amqp_url) as it:
         yield it
 
@@ -151,7 +150,7 @@ def end_of(folder: Path, program: str, *arguments: str) -> subprocess.CompletedP
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
-    """With its own exit code, once the message is back in its queue."""
+    """With its own exit code, after the message has returned to its queue."""
     backend, way, kind, statement = case
     with channel(amqp_url) as it:
         it.basic_publish("", topic.queue_names[0], b"1")
@@ -166,7 +165,7 @@ def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp
 def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
     case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path
 ) -> None:
-    """The handler is given the message of a queue that the running member has found by itself."""
+    """The handler gets a message of a queue that the running member discovered by itself."""
     backend, way, statement = case
     with channel(amqp_url) as it:
         it.basic_publish("", topic.queue_names[0], b"grow")
@@ -177,7 +176,7 @@ def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
 
 @pytest.mark.parametrize("case", list(product(["asyncio", "trio"], EXITS)), ids="-".join)
 def test_so_may_a_task_that_has_published(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
-    """Though its publisher was never closed."""
+    """Even if its publisher was never closed."""
     backend, statement = case
     ended = end_of(tmp_path, PUBLISHER.format(statement=statement, backend=backend), topic.name, amqp_url)
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
@@ -187,11 +186,11 @@ def test_so_may_a_task_that_has_published(case: tuple[str, ...], topic: Topic, a
 @pytest.mark.parametrize("statement", EXITS)
 @pytest.mark.parametrize("callback", ["work", "on_assigned"])
 def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: Path) -> None:
-    """The main thread, which waits for the end of the membership, ends as it would have by that statement of its own."""
+    """The main thread, which waits for the end of the membership, ends as if it had exited itself."""
     ended = end_of(tmp_path, THREADS.format(statement=statement, callback=callback))
     assert ended.stdout.startswith("began\nwent on")
     assert "This portal is not running" not in ended.stderr
-    assert "_Exit" not in ended.stderr  # what held it
+    assert "_Exit" not in ended.stderr  # the exception that carried it
     assert "ContainedExit" not in ended.stderr
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
 

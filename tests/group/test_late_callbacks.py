@@ -1,4 +1,4 @@
-"""Real threads that come late, hang, or die: the member goes on, or says so."""
+"""Threads that return late, hang or die: the member goes on, or says why not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _count = itertools.count()
 
 
 class Way:
-    """A transport to Redis that can be interrupted, or broken by a defect."""
+    """A transport to Redis that can be interrupted, or broken by a bug."""
 
     born_empty = True
 
@@ -51,7 +51,7 @@ class Way:
         self.defect: Exception | None = None
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """As the transport, if the way is free."""
+        """Calls the transport, unless interrupted."""
         if self.defect is not None:
             raise self.defect
         if self.away:
@@ -59,7 +59,7 @@ class Way:
         return self._transport.call(script, keys, args)
 
     def listen(self, on_hint: OnHint) -> Any:
-        """Hints come in any case."""
+        """Hints always arrive."""
         return self._transport.listen(on_hint)
 
     def __getattr__(self, name: str) -> Any:
@@ -68,13 +68,11 @@ class Way:
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture(params=["memory", "redis"])
 def way(request: pytest.FixtureRequest) -> Iterator[Way]:
-    """Both kinds of coordinator."""
     memory = request.param == "memory"
     it = Way(f"memory://late-{next(_count)}" if memory else str(request.getfixturevalue("redis_url")))
     yield it
@@ -84,7 +82,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[Way]:
 
 @pytest.fixture
 def make(way: Way) -> Callable[..., Group]:
-    """Members of one group, which is known to be new; they share the way."""
+    """Creates members of a new group that share a transport."""
     name = f"late-{time.time_ns()}"
     Coordinator(way, name).create(FAST)
 
@@ -96,7 +94,6 @@ def make(way: Way) -> Callable[..., Group]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Until this event loop, or a thread, has brought it about."""
     with anyio.fail_after(WITHIN_S):
         while not condition():
             await anyio.lowlevel.checkpoint()
@@ -105,7 +102,9 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_callback_that_returns_when_its_resource_was_given_up_ends_nobody(
     make: Callable[..., Group], way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``on_revoked`` blocks a thread while Redis goes away and past ``max_processing_ms``; the member lives on, and said so."""
+    """``on_revoked`` blocks a thread while Redis is away, for longer than ``max_processing_ms``. The member lives on,
+    and logs it.
+    """
     go_on, blocked, returned = threading.Event(), threading.Event(), threading.Event()
 
     async def revoked(_: list[Tenure]) -> None:
@@ -132,7 +131,7 @@ async def test_a_callback_that_returns_when_its_resource_was_given_up_ends_nobod
 
 
 class Hanging:
-    """Work whose first handler of r0 hangs; cancelled, it cleans up until it is let go."""
+    """Work whose first handler of r0 hangs. When cancelled, it cleans up until it is released."""
 
     def __init__(self) -> None:
         self.cleans, self.done = anyio.Event(), anyio.Event()
@@ -140,7 +139,6 @@ class Hanging:
         self.story: list[str] = []
 
     async def work(self, tenure: Tenure) -> None:
-        """One tenure."""
         if tenure.resource == "r0" and not self.tokens:
             self.tokens.append(tenure.token)
             try:
@@ -154,13 +152,13 @@ class Hanging:
         await tenure.wait_draining()
 
     async def follow(self, tenure: Tenure) -> None:
-        """That of the next holder."""
+        """Works for the next holder."""
         self.story.append(f"begins {tenure.resource}")
         await tenure.wait_draining()
 
 
 async def test_a_hung_handler_is_released_when_its_cleanup_has_ended(make: Callable[..., Group]) -> None:
-    """It was cancelled; nobody else begins before it has stopped."""
+    """After it was cancelled, nothing else begins before it has stopped."""
     hanging = Hanging()
     async with make(work=hanging.work, member=MemberSettings(max_processing_ms=500)) as a:
         try:
@@ -179,7 +177,7 @@ async def test_a_hung_handler_is_released_when_its_cleanup_has_ended(make: Calla
 async def test_a_cleanup_that_does_not_end_is_named(
     make: Callable[..., Group], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the drain timeout the next holder begins, and the log says that both may be at it."""
+    """After the drain timeout the next holder begins, and the log says that both may be running."""
     hanging = Hanging()
     async with make(work=hanging.work, member=MemberSettings(max_processing_ms=500, drain_timeout_ms=300)):
         try:
@@ -207,7 +205,7 @@ async def test_a_resource_that_came_back_behind_a_hung_handler_is_given_up_again
 
 
 async def goes_wrong(group: Group, what: Callable[[], None]) -> None:
-    """A member to which that happens, and whose program waits for nothing."""
+    """Breaks a member whose program waits for nothing."""
     with anyio.fail_after(WITHIN_S):
         async with group:
             await until(lambda: len(group.tenures) == 2)
@@ -218,7 +216,7 @@ async def goes_wrong(group: Group, what: Callable[[], None]) -> None:
 async def test_a_caller_that_dies_is_told_of(
     make: Callable[..., Group], way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A defect on the thread that makes the calls ends the member, and not only the thread."""
+    """A bug on the thread that makes the calls ends the membership, not just the thread."""
     with pytest.raises(GroupFailed, match="internal error"):
         await goes_wrong(make(), lambda: setattr(way, "defect", ValueError("boo")))
     assert "please report this" in caplog.text
@@ -227,7 +225,7 @@ async def test_a_caller_that_dies_is_told_of(
 async def test_work_that_cannot_be_stopped_because_of_a_defect_is_told_of(
     make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What goes wrong while everything is stopped does not keep the end from being told."""
+    """An error while everything is being stopped does not keep the end from being reported."""
     group = make()
     monkeypatch.setattr(group, "abort", None)
     with pytest.raises(GroupFailed, match="internal error"):
@@ -235,7 +233,7 @@ async def test_work_that_cannot_be_stopped_because_of_a_defect_is_told_of(
 
 
 async def test_a_defect_on_the_event_loop_ends_the_member(make: Callable[..., Group]) -> None:
-    """Nobody carries out what the session decides, so nobody may wait for it either."""
+    """The session's decisions are no longer carried out, so nothing may wait for them."""
     group = make()
 
     def defect() -> None:
@@ -252,7 +250,7 @@ async def test_a_defect_on_the_event_loop_ends_the_member(make: Callable[..., Gr
 async def test_threads_that_cannot_be_started_are_told_of(
     make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process at its limit gets an error on entering, and does not wait."""
+    """A process at its thread limit gets an error on entering, without waiting."""
     group = make()
 
     async def enter() -> None:
@@ -274,7 +272,7 @@ async def test_threads_that_cannot_be_started_are_told_of(
 
 
 async def test_who_waits_hears_of_a_leave_that_was_cut_short(make: Callable[..., Group], way: Way) -> None:
-    """A commit under way, or somebody who waits for the end, does not wait for ever."""
+    """Neither a running commit nor a caller that waits for the end waits forever."""
     begun: list[Tenure] = []
     refused: list[Tenure] = []
 
@@ -310,7 +308,7 @@ async def test_nobody_waits_for_what_a_membership_that_is_over_will_never_hold(m
 
 
 def test_a_failure_beside_a_program_that_goes_on_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A thread that waits for nothing of the group would hear of it only at the end of its ``with``."""
+    """A program that waits for nothing of the group would learn of it only at the end of its ``with``."""
 
     def work(_: object) -> None:
         raise ValueError("a secret")
@@ -329,7 +327,9 @@ def test_a_failure_beside_a_program_that_goes_on_is_logged(caplog: pytest.LogCap
 
 
 async def test_a_member_that_has_failed_begins_nothing_more(make: Callable[..., Group]) -> None:
-    """It is about to leave, and may be given back what it has just let go of: its callbacks would be called once more."""
+    """It is about to leave, and may be assigned again what it has just released: its callbacks would be called once
+    more.
+    """
     posted: list[Any] = []
     group = make()
     group._changed, group._first_error = anyio.Event(), LookupError("of the program's")

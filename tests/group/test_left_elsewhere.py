@@ -19,7 +19,7 @@ SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, re
 
 
 def test_it_leaves_and_names_what_is_for_that() -> None:
-    """The next member has everything at once."""
+    """The next member gets everything at once."""
     url = f"memory://{unique('elsewhere')}"
 
     async def fixture() -> AsyncIterator[Group]:
@@ -42,7 +42,7 @@ def test_it_leaves_and_names_what_is_for_that() -> None:
 
 
 def test_what_the_program_raised_goes_first() -> None:
-    """In the body, or in work."""
+    """From the body, or from work."""
 
     async def work(_: object) -> None:
         raise KeyError("work")

@@ -1,4 +1,4 @@
-"""Pausing and resuming what is held: plain groups, threads, and partitions of a consumer group."""
+"""Pausing and resuming held resources: plain groups, threads, and partitions of a consumer group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 async def test_a_work_function_sees_that_it_is_paused() -> None:
-    """And can wait until it is resumed, or asked back."""
+    """It can wait until it is resumed or asked back."""
     steps: list[str] = []
     paused, waits, ended = anyio.Event(), anyio.Event(), anyio.Event()
 
@@ -56,7 +55,7 @@ async def test_a_work_function_sees_that_it_is_paused() -> None:
 
 
 async def test_being_asked_back_ends_the_wait() -> None:
-    """A paused tenure does not hold up its handover."""
+    """A paused tenure does not delay its handover."""
 
     async def work(tenure: Tenure) -> None:
         await tenure.wait_resumed()
@@ -87,7 +86,7 @@ def test_threads_pause_too() -> None:
 
 @pytest.mark.parametrize("batch", [None, Batch(3, within_ms=5)], ids=["single", "batch"])
 async def test_a_paused_partition_stops_after_the_running_message(here: Place, batch: Batch | None) -> None:
-    """Others go on; resumed, it goes on with the very next message."""
+    """Others go on. When resumed, it continues with the very next message."""
     seen = Seen()
 
     async def handle(what: Delivery | list[Delivery]) -> None:
@@ -111,7 +110,7 @@ async def test_a_paused_partition_stops_after_the_running_message(here: Place, b
 
 
 async def test_a_pause_outlives_a_rebalance_that_leaves_the_partition_here(here: Place) -> None:
-    """And ends when it goes: the next holder is not paused, nor is this one when it comes back."""
+    """The pause ends with the tenure: the next holder is not paused, nor is this one when the partition comes back."""
     mine, theirs = Seen(), Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -142,7 +141,7 @@ async def test_a_pause_outlives_a_rebalance_that_leaves_the_partition_here(here:
 
 
 async def test_a_paused_partition_whose_channel_is_lost_subscribes_when_it_is_resumed(here: Place) -> None:
-    """Messages sent ahead to a paused partition would time out, and be counted as tried in vain, again and again."""
+    """Messages prefetched by a paused partition would time out, and count as failed deliveries, again and again."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""What could only wait for ever is refused, with what to do instead."""
+"""Waits that would never end are refused, with advice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WITHIN_S = 10
 
 
 def make(*names: str, version: int | None = None) -> Group:
-    """A member of a group of its own; without names, somebody else declares them."""
+    """A member of its own group. Without names, others declare the list."""
     url = f"memory://{unique('waits')}"
     return Group("g", names or None, redis_url=url, settings=SETTINGS, resources_version=version)
 
 
 @pytest.fixture
 def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One that runs in another thread."""
+    """An event loop in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -36,7 +36,7 @@ def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def test_stop_is_refused_in_another_event_loop(other_loop: asyncio.AbstractEventLoop) -> None:
-    """It says where to await it, and that works."""
+    """The error says where to await it, and that works."""
     group = make("a")
     asyncio.run_coroutine_threadsafe(group.start(), other_loop).result(WITHIN_S)
 
@@ -47,11 +47,11 @@ def test_stop_is_refused_in_another_event_loop(other_loop: asyncio.AbstractEvent
     with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
         asyncio.run(stop())
     asyncio.run_coroutine_threadsafe(group.stop(), other_loop).result(WITHIN_S)
-    asyncio.run(stop())  # once more does no harm
+    asyncio.run(stop())  # awaiting it again does no harm
 
 
 def test_stop_is_refused_once_the_event_loop_of_start_does_not_run() -> None:
-    """As in a program that calls `run_until_complete` of one loop and of another."""
+    """As in a program that calls `run_until_complete` on different loops."""
     group, loop = make("a"), asyncio.new_event_loop()
     loop.run_until_complete(group.start())
 
@@ -67,7 +67,7 @@ def test_stop_is_refused_once_the_event_loop_of_start_does_not_run() -> None:
 
 @pytest.mark.anyio
 async def test_what_a_member_was_not_given_is_not_waited_for() -> None:
-    """As a misspelt role: it will never hold that."""
+    """Such as a misspelt role, which it will never hold."""
     async with make("leader", "spare") as group:
         with anyio.fail_after(WITHIN_S):
             with pytest.raises(UsageError, match=r"not given 'laeder'.* was given 'leader', 'spare'"):
@@ -80,7 +80,7 @@ async def test_what_a_member_was_not_given_is_not_waited_for() -> None:
 
 @pytest.mark.anyio
 async def test_what_may_be_named_later_is_waited_for() -> None:
-    """A list with a version may be followed by another one."""
+    """A list with a version may be replaced by another one."""
     async with make("a", version=1) as group:
         group.declare(["a", "b"], 2)
         with anyio.fail_after(WITHIN_S):

@@ -1,7 +1,7 @@
 """Members start and stop one at a time: exactly what each of them is told, in virtual time, with either mode.
 
-The histories are those of Rebalanser's client tests. There every change stops everybody; here only
-eager mode does, and what cooperative mode leaves alone is checked to have heard nothing.
+The histories are those of Rebalanser's client tests. There every change stops all members; here only eager mode does,
+and members that cooperative mode leaves alone are checked to have heard nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODES: tuple[Mode, ...] = ("cooperative", "eager")
 
 
 class Story:
-    """A world, and what its members have been told since it was last asked."""
+    """A world, and what its members have been told since the last call of :meth:`told`."""
 
     def __init__(self, mode: Mode, resources: int) -> None:
         self.world = World(attrs.evolve(SETTINGS, gather_ms=0, mode=mode))
@@ -25,7 +25,7 @@ class Story:
         self._read = 0
 
     def start(self, *ids: str) -> None:
-        """They join one after the other, and the group comes to rest."""
+        """Starts members one after the other, and lets the group settle."""
         for id_ in ids:
             self.world.start(id_, self.resources)
             self.world.run(1_000)
@@ -33,19 +33,19 @@ class Story:
         self.world.run(10_000)
 
     def start_standby(self, id_: str) -> None:
-        """One that cannot be given anything, since there is nothing left."""
+        """Starts a member for which no resource is left."""
         self.world.start(id_, self.resources)
         self.world.run(10_000)
 
     def stop(self, id_: str) -> None:
-        """It leaves gracefully; time enough passes for whatever follows."""
+        """Stops a member gracefully, and lets the group settle."""
         process = self.world.processes[id_]
         process.stop()
         self.world.run_until(lambda: process.left)
         self.world.run(10_000)
 
     def told(self) -> dict[str, list[tuple[str, str]]]:
-        """Member → what it began, was asked to finish, had finished and gave up, in order."""
+        """Member → what it began, was asked to finish, finished and gave up, in order."""
         told: dict[str, list[tuple[str, str]]] = {}
         for line in self.world.trace[self._read :]:
             _, name, *words = line.split()
@@ -56,11 +56,11 @@ class Story:
         return told
 
     def loads(self) -> list[int]:
-        """How many each of the living works on."""
+        """Number of resources of each live member."""
         return [len(process.works()) for process in self.world.alive()]
 
     def works(self, id_: str) -> set[str]:
-        """What one works on."""
+        """The resources of one member."""
         return set(self._process(id_).works())
 
     def _process(self, id_: str) -> Process:
@@ -68,14 +68,14 @@ class Story:
 
 
 def only(verb: str, told: list[tuple[str, str]]) -> set[str]:
-    """The resources of what was told, all of which has to be this."""
+    """The resources of the events, all of which must be of this kind."""
     assert {it for it, _ in told} == {verb}
     assert len({resource for _, resource in told}) == len(told)
     return {resource for _, resource in told}
 
 
 def stopped_then_started(told: list[tuple[str, str]]) -> tuple[set[str], set[str]]:
-    """What was finished, all of it before anything was begun, and what was begun."""
+    """What was finished, all of it before anything began, and what began."""
     verbs = [verb for verb, _ in told]
     assert set(verbs) == {"drains", "has drained", "starts"}
     begun = verbs.index("starts")
@@ -85,7 +85,7 @@ def stopped_then_started(told: list[tuple[str, str]]) -> tuple[set[str], set[str
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_single_member_is_given_all_five_at_once(mode: Mode) -> None:
-    """Five starts in one instant, and nothing else for as long as nothing changes."""
+    """Five starts at the same instant, and nothing else while nothing changes."""
     story = Story(mode, 5)
     story.start("A")
     assert only("starts", story.told()["A"]) == set(names(5))
@@ -105,7 +105,7 @@ def test_three_members_share_six(mode: Mode) -> None:
 
 
 def test_members_that_stop_one_by_one_hand_over_and_disturb_nobody() -> None:
-    """2/2/2, 3/3, 6: who stops finishes its own, who stays begins with what was left and keeps what it had."""
+    """2/2/2, 3/3, 6: the one that stops finishes its own; the others keep theirs and begin with what is left."""
     story = Story("cooperative", 6)
     story.start("A", "B", "C")
     story.told()
@@ -120,7 +120,7 @@ def test_members_that_stop_one_by_one_hand_over_and_disturb_nobody() -> None:
 
 
 def test_members_that_stop_one_by_one_stop_all_in_eager_mode() -> None:
-    """2/2/2, 3/3, 6: everybody finishes everything before anybody begins, and who has stopped hears nothing more."""
+    """2/2/2, 3/3, 6: all finish everything before any begins, and the one that stopped hears nothing more."""
     story = Story("eager", 6)
     story.start("A", "B", "C")
     for leaver, *staying in (["A", "B", "C"], ["B", "C"]):
@@ -138,7 +138,7 @@ def test_members_that_stop_one_by_one_stop_all_in_eager_mode() -> None:
 
 
 def test_members_that_start_one_by_one_take_the_surplus_only() -> None:
-    """6, 3/3, 2/2/2: who is there finishes its surplus and nothing else, who comes begins with just that."""
+    """6, 3/3, 2/2/2: existing members finish just their surplus, and the new one begins with just that."""
     story = Story("cooperative", 6)
     story.start("A")
     story.told()
@@ -155,7 +155,7 @@ def test_members_that_start_one_by_one_take_the_surplus_only() -> None:
 
 
 def test_members_that_start_one_by_one_stop_all_in_eager_mode() -> None:
-    """6, 3/3, 2/2/2: all is finished, then all is dealt anew."""
+    """6, 3/3, 2/2/2: everything is finished, then everything is dealt again."""
     story = Story("eager", 6)
     story.start("A")
     for newcomer, loads in (("B", [3, 3]), ("C", [2, 2, 2])):
@@ -172,7 +172,7 @@ def test_members_that_start_one_by_one_stop_all_in_eager_mode() -> None:
 
 
 def test_members_without_work_come_and_go_unnoticed() -> None:
-    """One resource: a second and a third member join and one of them leaves, and nobody is told anything."""
+    """One resource: a second and a third member join and one of them leaves, and no member is told anything."""
     story = Story("cooperative", 1)
     story.start("A")
     assert only("starts", story.told()["A"]) == {"r0"}
@@ -184,7 +184,7 @@ def test_members_without_work_come_and_go_unnoticed() -> None:
 
 
 def test_a_member_without_work_that_goes_is_not_missed() -> None:
-    """Two resources, three members: when the third comes and goes again, nobody is told anything."""
+    """Two resources, three members: when the third joins and leaves again, no member is told anything."""
     story = Story("cooperative", 2)
     story.start("A")
     assert len(only("starts", story.told()["A"])) == 2
@@ -200,7 +200,7 @@ def test_a_member_without_work_that_goes_is_not_missed() -> None:
 
 @pytest.mark.parametrize("leaver", ["A", "B"])
 def test_a_member_with_work_that_goes_is_replaced_by_the_one_without(leaver: str) -> None:
-    """Two resources, three members: the third begins with what was left, and the other one that works is told nothing."""
+    """Two resources, three members: the third begins with what was left, and the other one is told nothing."""
     story = Story("cooperative", 2)
     story.start("A", "B")
     story.start_standby("C")
@@ -215,7 +215,7 @@ def test_a_member_with_work_that_goes_is_replaced_by_the_one_without(leaver: str
 
 @pytest.mark.parametrize("leaver", ["A", "B"])
 def test_a_member_with_work_that_goes_is_replaced_in_eager_mode(leaver: str) -> None:
-    """The same with the barrier: the other one that works stops too, then each of the two that are left has one."""
+    """The same with the barrier: the other working member stops too, then each of the remaining two has one."""
     story = Story("eager", 2)
     story.start("A", "B")
     story.start_standby("C")
@@ -230,7 +230,7 @@ def test_a_member_with_work_that_goes_is_replaced_in_eager_mode(leaver: str) -> 
 
 
 def test_eager_mode_stops_even_for_a_member_without_work() -> None:
-    """It is the baseline that every change is paid for: one pause of what is there, a new tenure, and then rest."""
+    """The baseline: every change costs a pause of everything, a new tenure, and then rest."""
     story = Story("eager", 1)
     story.start("A")
     story.told()

@@ -1,4 +1,6 @@
-"""Asyncio's own cancellation passes any shield: a thread's handler is waited for even so, or its resource is not given to others."""
+"""Asyncio's own cancellation ignores shields: a handler's thread is awaited even so, or its resource is not given to
+others.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,23 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """On trio a shield keeps everything out."""
+    """On trio, shields are effective."""
     return "asyncio"
 
 
 class Blocking:
-    """A handler whose thread does not return before it is let."""
+    """A handler whose thread does not return until it is released."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def handle(self, _: Delivery) -> None:
-        """One message."""
         self.begun.set()
         self.go_on.wait()
 
 
 async def cancel(task: asyncio.Task[None], times: int) -> None:
-    """So often, each time once the last has had its effect."""
+    """Cancels this many times, each time after the last one has taken effect."""
     for _ in range(times):
         task.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -63,7 +64,7 @@ async def test_a_thread_is_waited_for_however_often_its_task_is_cancelled() -> N
 
 
 async def test_the_patience_still_ends() -> None:
-    """Then the thread is left alone."""
+    """After that the thread is left alone."""
     begun, go_on = threading.Event(), threading.Event()
 
     def function() -> None:
@@ -81,7 +82,7 @@ async def test_the_patience_still_ends() -> None:
 
 
 async def cancel_work(times: int) -> None:
-    """As an event loop's end does, with all of its tasks."""
+    """Cancels all of the loop's tasks, as at its end."""
     for _ in range(times):
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             if task.get_name().endswith("._run"):
@@ -90,7 +91,7 @@ async def cancel_work(times: int) -> None:
 
 
 async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_returned(here: Place) -> None:
-    """Then the membership ends, and says why."""
+    """After that the membership ends, with a reason."""
     blocking = Blocking()
     own = MemberSettings(drain_timeout_ms=60_000)
 
@@ -116,7 +117,9 @@ async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_r
 async def test_a_member_cancelled_twice_releases_nothing_that_a_thread_works(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It ends at once, as it was asked to. Nobody else is let in before its session has expired, and the log names what goes on."""
+    """It ends at once, as requested. Others get the resource only after its session has expired, and the log names what
+    goes on.
+    """
     blocking = Blocking()
     own = MemberSettings(drain_timeout_ms=60_000)
     with new_topic(here.amqp_url) as topic:

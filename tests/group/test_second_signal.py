@@ -1,4 +1,4 @@
-"""Ctrl-C twice, as whoever sits in front of the program: the first has it leave, the second ends it at once."""
+"""Pressing Ctrl-C twice: the first one makes the program leave, the second one ends it at once."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ run(group, backend="{backend}")
 def ends(
     folder: Path, program: str, wait: Callable[[IO[str]], None], second: signal.Signals = signal.SIGINT
 ) -> tuple[int, str]:
-    """Starts it, and sends Ctrl-C and this one; its exit code and what it wrote."""
+    """Starts the program, sends Ctrl-C and this signal, and returns its exit code and output."""
     (folder / "program.py").write_text(SETTINGS + program)
     command = [sys.executable, "program.py"]
     with subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
@@ -117,13 +117,13 @@ def ends(
 
 
 def leaving(output: IO[str]) -> None:
-    """The first Ctrl-C has begun the leaving."""
+    """The first Ctrl-C has started the leave."""
     assert output.readline() == "leaving\n"
 
 
 @pytest.mark.parametrize("program", BLOCKING)
 def test_a_second_ctrl_c_ends_a_program_with_threads(program: str, tmp_path: Path) -> None:
-    """Though its handler never returns."""
+    """Even if its handler never returns."""
     code, errors = ends(tmp_path, BLOCKING[program], leaving)
     assert code in {130, -signal.SIGINT}, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
@@ -131,14 +131,16 @@ def test_a_second_ctrl_c_ends_a_program_with_threads(program: str, tmp_path: Pat
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_second_ctrl_c_ends_run(backend: str, tmp_path: Path) -> None:
-    """Though its handler never returns."""
+    """Even if its handler never returns."""
     code, errors = ends(tmp_path, RUN["plain"].format(backend=backend), leaving)
     assert code == 130, errors
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_second_signal_ends_run_though_its_handler_blocks_the_event_loop(backend: str, tmp_path: Path) -> None:
-    """It is another one than the first, about which nothing can be heard: two of one kind that come at once are one to Python."""
+    """The second signal differs from the first, about which nothing can be logged: Python merges two of the same kind
+    that arrive at once.
+    """
     program = RUN["blocks-its-event-loop"].format(backend=backend)
     code, errors = ends(tmp_path, program, lambda _: None, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM, errors

@@ -1,4 +1,4 @@
-"""What a program says of a group's settings, and what counts."""
+"""A program's own group settings, and those in force."""
 
 from __future__ import annotations
 
@@ -22,24 +22,21 @@ OTHER = attrs.evolve(STORED, session_timeout_ms=9_000, gather_ms=77)
 
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Both kinds."""
     return f"memory://{unique('m')}" if request.param == "memory" else str(request.getfixturevalue("redis_url"))
 
 
 @pytest.fixture(autouse=True)
 def anyio_backend(caplog: pytest.LogCaptureFixture) -> str:
-    """As programs do that want to know."""
     caplog.set_level(logging.INFO)
     return "asyncio"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was warned of."""
     return [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
 
 
 async def test_settings_that_differ_are_warned_of_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """With both values and the way out; what counts is what the group has."""
+    """With both values and the way to change them; the group's settings are in force."""
     name = unique("other")
     async with Group(name, ["r", "s"], redis_url=url, settings=STORED) as first:
         assert warnings(caplog) == []
@@ -63,7 +60,9 @@ async def test_who_says_nothing_is_told_nothing(url: str, caplog: pytest.LogCapt
 
 
 async def test_a_change_is_in_force_and_told_at_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is no longer what the program says, which is worth a warning; who said nothing has a line."""
+    """The settings then differ from the program's, which is worth a warning. A program without settings gets an info
+    line.
+    """
     name = unique("changed")
     async with Group(name, ["r"], redis_url=url, settings=STORED) as says, Group(name, ["r"], redis_url=url) as quiet:
         transport = open_transport(url)

@@ -1,4 +1,4 @@
-"""How a process ends, as whoever stopped it sees it: drained, given up, or at once; its exit code says which."""
+"""How a stopped process ends: drained, given up, or at once. Its exit code says which."""
 
 from __future__ import annotations
 
@@ -64,13 +64,12 @@ SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, re
 
 @pytest.fixture
 def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
-    """The environment that names the servers."""
+    """The environment variables that name the servers."""
     return {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
 
 
 @pytest.fixture
 def topic(urls: dict[str, str]) -> Iterator[str]:
-    """One partition with one message."""
     name = unique("shutdown")
     assert cobalance("topic", "create", name, "--partitions", "1", environment=urls) == Outcome(0, "", "")
     assert cobalance("publish", name, "endless", environment=urls).code == 0
@@ -80,7 +79,7 @@ def topic(urls: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture
 def command(topic: str, urls: dict[str, str], tmp_path: Path) -> tuple[str, ...]:
-    """Consumes it, with a handler that never returns."""
+    """Consumes the topic, with a handler that never returns."""
     (tmp_path / "shop.py").write_text(HANDLER)
     group = unique("shutdown")
     timeouts = ("--session-timeout", "1500ms", "--heartbeat-interval", "300ms", "--revocation-timeout", "3s")
@@ -93,8 +92,8 @@ def command(topic: str, urls: dict[str, str], tmp_path: Path) -> tuple[str, ...]
 def test_what_does_not_end_within_the_drain_timeout_is_given_up(
     number: int, handler: str, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:
-    """The exit code is 4, the message says how to wait longer, and the unfinished message is in its queue again. A thread
-    that goes on for ever keeps no process from ending.
+    """The exit code is 4, the message says how to wait longer, and the unfinished message is back in its queue. A
+    thread that runs forever does not keep the process alive.
     """
     command = (*command[:-1], f"shop:{handler}")
     with running(*command, "--drain-timeout", "300ms", folder=tmp_path, environment=urls) as consumer:
@@ -111,7 +110,7 @@ def test_what_does_not_end_within_the_drain_timeout_is_given_up(
 def test_a_second_signal_ends_it_at_once(
     number: int, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:
-    """Long before the drain timeout; its exit code is that of the signal."""
+    """Long before the drain timeout, with the exit code of the signal."""
     with running(*command, "--drain-timeout", "10m", folder=tmp_path, environment=urls) as consumer:
         consumer.wait_for("began")
         consumer.process.send_signal(number)
@@ -126,7 +125,7 @@ def test_a_second_signal_ends_it_at_once(
 def test_a_thread_that_goes_on_keeps_no_program_from_ending(
     way: str, backend: str, topic: str, urls: dict[str, str], tmp_path: Path
 ) -> None:
-    """It ends as it would have ended without it, with its own exit code and words."""
+    """It ends as it would have without it, with its own exit code and output."""
     (tmp_path / "shop.py").write_text(HANDLER)
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments = [sys.executable, "program.py", way, topic, urls["COBALANCE_AMQP_URL"], backend]
@@ -145,14 +144,14 @@ def test_a_thread_that_goes_on_keeps_no_program_from_ending(
 
 @pytest.mark.anyio
 async def test_an_embedded_member_installs_no_signal_handlers(redis_url: str) -> None:
-    """Signals belong to the program around it."""
+    """Signals belong to the surrounding program."""
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with Group(unique("shutdown"), ["r"], redis_url=redis_url, settings=SETTINGS):
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_run_says_what_was_given_up() -> None:
-    """`run` raises it, once everything is closed; a program that does not catch it ends with 1."""
+    """`run` raises it once everything is closed. A program that does not catch it exits with 1."""
 
     async def work(_: Tenure) -> None:
         os.kill(os.getpid(), signal.SIGTERM)

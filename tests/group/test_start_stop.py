@@ -1,4 +1,4 @@
-"""A group that one task begins and another one ends, as fixtures and lifespans do."""
+"""A group that one task starts and another one stops, as fixtures and lifespans do."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ _count = itertools.count()
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 @pytest.fixture
 def make() -> Callable[..., Group]:
-    """Members of one group."""
     options: dict[str, Any] = {
         "redis_url": f"memory://start-stop-{next(_count)}",
         "settings": SETTINGS,
@@ -49,14 +47,13 @@ def make() -> Callable[..., Group]:
 
 
 async def in_another_task(call: Callable[[], Any]) -> None:
-    """Awaits it there."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
 
 
 @pytest.mark.anyio
 async def test_another_task_may_stop_what_one_has_started(make: Callable[..., Group]) -> None:
-    """Nothing of the group outlives it, and another member has everything at once."""
+    """Nothing of the group outlives it, and another member gets everything at once."""
     group = make()
     await in_another_task(group.start)
     assert {it.resource for it in await group.wait_held(*NAMES)} == set(NAMES)
@@ -66,7 +63,7 @@ async def test_another_task_may_stop_what_one_has_started(make: Callable[..., Gr
     async with make() as other:
         with anyio.fail_after(1.5):
             await other.wait_held(*NAMES)
-    await group.stop()  # once more does no harm
+    await group.stop()  # calling it again does no harm
 
 
 def test_each_step_of_a_fixture_is_a_task(make: Callable[..., Group]) -> None:
@@ -97,7 +94,7 @@ def test_each_step_of_a_fixture_is_a_task(make: Callable[..., Group]) -> None:
 async def _as_it_ends(step: Callable[[], Any]) -> None:
     try:
         await step()
-    except RuntimeError as error:  # what asyncio makes of it in a task
+    except RuntimeError as error:  # asyncio's way to report it in a task
         raise error.__cause__ or error from None
 
 
@@ -129,7 +126,7 @@ async def test_a_lifespan_serves_while_it_is_a_member(make: Callable[..., Group]
 async def test_what_ends_it_between_is_raised_logged_and_kept(
     make: Callable[..., Group], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By stop(), once; the task that started it is not cancelled."""
+    """By stop(), once. The task that started it is not cancelled."""
 
     async def work(tenure: Tenure) -> None:
         raise LookupError(tenure.resource)
@@ -147,7 +144,7 @@ async def test_what_ends_it_between_is_raised_logged_and_kept(
 
 @pytest.mark.anyio
 async def test_who_is_refused_hears_of_it(make: Callable[..., Group]) -> None:
-    """By start() where it can, and stop() is harmless then."""
+    """By start() if possible; stop() is harmless then."""
     async with make(resources_version=1):
         group = make(("r0", "other"), resources_version=1)
         with pytest.raises(GroupFailed, match="same list"):
@@ -161,7 +158,7 @@ async def test_who_is_refused_hears_of_it(make: Callable[..., Group]) -> None:
 
 @pytest.mark.anyio
 async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
-    """In whichever way."""
+    """Either way."""
     group = make()
     await group.stop()  # nothing to stop
     await group.start()
@@ -187,7 +184,7 @@ async def test_stop_is_not_for_a_block(make: Callable[..., Group]) -> None:
 
 @pytest.mark.anyio
 async def test_a_start_that_is_cancelled_leaves_nothing(make: Callable[..., Group]) -> None:
-    """Nobody would stop it."""
+    """Nothing would stop it."""
     group = make(redis_url=NOWHERE, connect_timeout_s=60)
     with anyio.move_on_after(0.1) as scope:
         await group.start()
@@ -214,7 +211,7 @@ async def test_work_that_stops_its_own_group_is_told(make: Callable[..., Group])
 
 
 def test_a_loop_that_ends_gives_everything_back(make: Callable[..., Group]) -> None:
-    """Though nobody has stopped the group."""
+    """Even if the group was not stopped."""
 
     async def forget() -> None:
         group = make()
@@ -235,7 +232,7 @@ def test_a_loop_that_ends_gives_everything_back(make: Callable[..., Group]) -> N
 
 
 def test_threads_start_and_stop_it() -> None:
-    """One thread starts, another stops; what work raises is raised by stop()."""
+    """One thread starts, another one stops. An exception in work is raised by stop()."""
     begun = threading.Event()
 
     def work(tenure: BlockingTenure) -> None:
@@ -269,7 +266,7 @@ def test_threads_start_and_stop_it() -> None:
 
 
 def test_a_program_that_forgets_to_stop_ends() -> None:
-    """Others take it for one that has crashed."""
+    """Others treat it as crashed."""
     program = """
 from cobalance import BlockingGroup
 group = BlockingGroup("g", ["r"], redis_url="memory://forgetful")
@@ -282,7 +279,7 @@ print("held")
 
 
 def test_run_elsewhere_says_what_to_do(make: Callable[..., Group]) -> None:
-    """In another thread there are no signals, and in a notebook there is a loop already."""
+    """Other threads get no signals, and a notebook already runs a loop."""
     errors: list[UsageError] = []
 
     def in_a_thread() -> None:
@@ -307,32 +304,30 @@ def test_run_elsewhere_says_what_to_do(make: Callable[..., Group]) -> None:
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """Two partitions."""
     with new_topic(amqp_url, 2) as it:
         yield it
 
 
 class Seen:
-    """What plain handlers were given, from any thread."""
+    """Records deliveries to plain handlers, from any thread."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
         self._changed = threading.Condition()
 
     def note(self, delivery: Delivery) -> None:
-        """A handler."""
         with self._changed:
             self.bodies.append(delivery.body.decode())
             self._changed.notify_all()
 
     def wait(self, count: int) -> None:
-        """For so many."""
+        """Waits for this many."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.bodies) >= count, WITHIN_S), self.bodies
 
 
 def test_consuming_without_an_event_loop(amqp_url: str, topic: Topic) -> None:
-    """A plain handler in threads, plain callbacks; a second member has what the first has left."""
+    """A plain handler in threads, plain callbacks; a second member gets what the first one left."""
     seen, told, joined = Seen(), list[str](), threading.Event()
 
     def assigned(tenures: list[BlockingTenure]) -> None:
@@ -366,7 +361,7 @@ def test_consuming_without_an_event_loop(amqp_url: str, topic: Topic) -> None:
 
 
 def test_a_plain_handler_that_fails_is_raised_by_stop(amqp_url: str, topic: Topic) -> None:
-    """Where that is what was asked for; an exit, too."""
+    """If the error policy says so, or on an exit."""
     ends: dict[str, BaseException] = {"failed": LookupError("m"), "exit": SystemExit(3)}
     with place(amqp_url) as it:
         for body, error in ends.items():
@@ -403,7 +398,7 @@ def test_an_async_handler_needs_an_event_loop() -> None:
 
 @pytest.mark.anyio
 async def test_callbacks_may_be_plain_functions(amqp_url: str, topic: Topic) -> None:
-    """They run in a thread, as plain handlers do."""
+    """They run in a thread, like plain handlers."""
     told: list[tuple[str, bool]] = []
     main = threading.get_ident()
 
@@ -418,7 +413,7 @@ async def test_callbacks_may_be_plain_functions(amqp_url: str, topic: Topic) -> 
 
 @pytest.mark.anyio
 async def test_a_plain_callback_may_fail(make: Callable[..., Group]) -> None:
-    """As an async one."""
+    """Like an async one."""
 
     def refuse(_: list[Tenure]) -> None:
         raise LookupError("no")
@@ -432,7 +427,7 @@ async def test_a_plain_callback_may_fail(make: Callable[..., Group]) -> None:
 
 
 class Heard(logging.Handler):
-    """Lines of the log, and waiting for them."""
+    """Collects log lines, and waits for them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -440,12 +435,11 @@ class Heard(logging.Handler):
         self._changed = anyio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One more."""
         self.lines.append(record.getMessage())
         self._changed.set()
 
     async def wait(self, words: str) -> None:
-        """For a line with these."""
+        """Waits for a line with these words."""
         with anyio.fail_after(WITHIN_S):
             while not any(words in line for line in self.lines):
                 self._changed = anyio.Event()
@@ -454,7 +448,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    """What the group has logged."""
+    """The group's log."""
     it, log = Heard(), logging.getLogger("cobalance")
     log.addHandler(it)
     yield it
@@ -491,7 +485,7 @@ async def test_servers_that_come_up_later_are_waited_for(
 
 @pytest.mark.anyio
 async def test_patience_has_an_end(make: Callable[..., Group]) -> None:
-    """It then says what it has said at once otherwise."""
+    """After that the error is the same as without waiting."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"):
         await make(redis_url=NOWHERE, connect_timeout_s=0.3).start()
     with pytest.raises(UsageError, match="connect_timeout_s"):

@@ -1,4 +1,4 @@
-"""Members with an instance id: a rolling restart of every process moves nothing and loses nothing."""
+"""Members with an instance id: a rolling restart of all processes moves and loses nothing."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ KEYS = tuple(f"customer-{number}" for number in range(12))
 
 @pytest.fixture
 def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
-    """Programs that find the tests' servers."""
+    """Starts programs that find the tests' servers."""
     with programs(redis_url, amqp_url) as running:
         yield running
 
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """Four partitions."""
     made = Topic(unique("static"), 4)
     create_topic(amqp_url, made)
     yield made
@@ -65,7 +64,7 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 
 class Record:
-    """What Redis has on a group."""
+    """A group's data in Redis."""
 
     def __init__(self, redis_url: str, group: str) -> None:
         self._transport = open_transport(redis_url)
@@ -82,13 +81,12 @@ class Record:
         return list(Journal(self._transport, self.group).entries())
 
     def close(self) -> None:
-        """Ends the connection."""
         self._transport.close()
 
 
 @pytest.fixture
 def record(redis_url: str) -> Iterator[Record]:
-    """Of a group known to be new."""
+    """Of a new group."""
     name = unique("static")
     create_group(redis_url, name, SETTINGS)
     found = Record(redis_url, name)
@@ -99,8 +97,8 @@ def record(redis_url: str) -> Iterator[Record]:
 def test_a_rolling_restart_of_every_process_moves_nothing(
     run: Programs, topic: Topic, record: Record, amqp_url: str, tmp_path: Path
 ) -> None:
-    """Each is stopped by SIGTERM and started again, while messages come: every partition stays with its instance, every message
-    is handled once and in order, and nothing was asked back.
+    """Each is stopped by SIGTERM and restarted while messages arrive: every partition stays with its instance, every
+    message is handled once and in order, and nothing was asked back.
     """
     program = tmp_path / "shop.py"
     program.write_text(PROGRAM)
@@ -133,7 +131,9 @@ def test_a_rolling_restart_of_every_process_moves_nothing(
 def test_who_restarts_after_a_kill_takes_its_place_at_once(
     run: Programs, topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path
 ) -> None:
-    """Its old process is gone for certain, so nobody waits for the session to end, which would take minutes; the other one keeps all it has."""
+    """Its old process is certainly gone, so nobody waits for the session to expire, which would take minutes. The other
+    one keeps everything.
+    """
     name = unique("static")
     create_group(redis_url, name, attrs.evolve(SETTINGS, session_timeout_ms=240_000, revocation_timeout_ms=240_000))
     record = Record(redis_url, name)
@@ -163,7 +163,7 @@ def test_who_restarts_after_a_kill_takes_its_place_at_once(
 def test_where_a_process_may_live_its_place_is_not_taken(
     redis_url: str, doubt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when it is frozen, or on another machine: the newcomer waits for the session to end."""
+    """For instance if it is frozen, or on another machine: the new process waits for the session to expire."""
     name = unique("static")
     create_group(redis_url, name, SETTINGS)
     record, own = Record(redis_url, name), MemberSettings(instance_id="shop-0")
@@ -206,7 +206,7 @@ HOLDER = """
 
 
 def _wait_for(run: Programs, count: int) -> None:
-    """Until so many messages were handled in all."""
+    """Waits until this many messages were handled in total."""
     run.read_until(lambda: len(run.lines) == count)
 
 
@@ -214,7 +214,7 @@ _numbers = iter(range(1_000_000))
 
 
 def _publish(amqp_url: str, topic: Topic) -> int:
-    """One message for each customer, with rising numbers; how many that are."""
+    """Publishes one message per customer, with increasing numbers, and returns their count."""
     number = next(_numbers)
     with Publisher(amqp_url, topic) as publisher:
         for key in KEYS:

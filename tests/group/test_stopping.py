@@ -1,4 +1,4 @@
-"""Code that is told to stop, and does not listen."""
+"""Code that ignores its cancellation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from cobalance.group.stopping import Stoppable, tell_again
 pytestmark = pytest.mark.anyio
 
 ENOUGH = 1_000
-"""A loop passes that in no time."""
+"""A busy loop exceeds this in no time."""
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 async def test_it_is_not_told_in_a_loop_when_whoever_tells_it_is_stopped() -> None:
-    """As when the partition is taken away just then: nobody else knows that this block was cancelled by itself."""
+    """For instance if the partition is taken away just then: nothing else knows that this block was cancelled
+    separately.
+    """
     call, told, let_go = Stoppable(), list[None](), anyio.Event()
     cancelled = anyio.get_cancelled_exc_class()
 

@@ -28,7 +28,7 @@ _count = itertools.count()
 
 @pytest.fixture(params=["memory", "redis"])
 def make(request: pytest.FixtureRequest) -> Callable[..., BlockingGroup]:
-    """Members of one group, which is known to be new."""
+    """Creates members of a new group."""
     memory = request.param == "memory"
     url = f"memory://thread-tests-{next(_count)}" if memory else str(request.getfixturevalue("redis_url"))
     name = f"test-{time.time_ns()}"
@@ -44,33 +44,32 @@ def make(request: pytest.FixtureRequest) -> Callable[..., BlockingGroup]:
 
 
 class Diary:
-    """Entries from any thread, and waiting for them."""
+    """Entries from any thread, with waiting."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
         self._changed = threading.Condition()
 
     def note(self, what: str, *tenures: BlockingTenure) -> None:
-        """One entry a tenure."""
+        """Adds an entry for each tenure."""
         with self._changed:
             self.entries += [(what, it.resource) for it in tenures]
             self._changed.notify_all()
 
     def of(self, resource: str) -> list[str]:
-        """What happened to one resource."""
+        """The entries of one resource."""
         return [what for what, name in self.entries if name == resource]
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Until the diary says so."""
         with self._changed:
             assert self._changed.wait_for(condition, WITHIN_S), self.entries
 
     def count(self, what: str) -> int:
-        """How many entries of one kind."""
+        """Number of entries of one kind."""
         return sum(kind == what for kind, _ in self.entries)
 
     def options(self) -> dict[str, Any]:
-        """As a group takes them."""
+        """Options for a group."""
 
         def work(tenure: BlockingTenure) -> None:
             self.note("begins", tenure)
@@ -86,7 +85,7 @@ class Diary:
 
 
 def test_resources_are_shared_and_handed_over(make: Callable[..., BlockingGroup]) -> None:
-    """Two members, each with half; the callbacks come in order."""
+    """Two members with half of the resources each; the callbacks come in order."""
     one, two = Diary(), Diary()
     with make(**one.options()) as a:
         one.wait(lambda: one.count("begins") == 4)
@@ -119,7 +118,7 @@ def test_each_tenure_has_a_thread_of_its_own(make: Callable[..., BlockingGroup])
 
 
 def test_commits_from_work_and_from_outside(make: Callable[..., BlockingGroup]) -> None:
-    """The successor starts where they ended; afterwards they are refused."""
+    """The successor starts where they ended. Later ones are refused."""
     diary = Diary()
 
     def work(tenure: BlockingTenure) -> None:
@@ -142,7 +141,7 @@ def test_commits_from_work_and_from_outside(make: Callable[..., BlockingGroup]) 
 
 
 def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
-    """In seconds; what was waited for is unharmed."""
+    """In seconds, without affecting what was awaited."""
     with make(("r0",)) as a, make(("r0",), member=MemberSettings(capacity=0)) as idle:
         with pytest.raises(TimeoutError):
             idle.wait_held("r0", timeout=0.01)
@@ -155,7 +154,7 @@ def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
 
 
 def test_leadership(make: Callable[..., BlockingGroup]) -> None:
-    """One leads; leaving the block lets another one."""
+    """Leaving the block passes the role on."""
     with make(("leader",)) as a, make(("leader",)) as b:
         diary = Diary()
 
@@ -173,12 +172,12 @@ def test_leadership(make: Callable[..., BlockingGroup]) -> None:
 
 
 class Late(Exception):
-    """What a program's signal handler raises."""
+    """Raised by a program's signal handler."""
 
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Has the main thread, that of the tests, raise :class:`Late` wherever it is."""
+    """Raises :class:`Late` in the main thread, that of the tests, wherever it is."""
 
     def late(*_: object) -> None:
         raise Late
@@ -191,7 +190,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 def test_who_was_interrupted_while_waiting_for_a_role_does_not_get_it(
     make: Callable[..., BlockingGroup], interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would give it back."""
+    """It would never be returned."""
     with make(("leader",)) as a, make(("leader",)) as b:
         a.wait_held("leader", timeout=WITHIN_S)
         wait = b._group.wait_held
@@ -216,7 +215,7 @@ def test_who_was_interrupted_while_waiting_for_a_role_does_not_get_it(
 def test_who_was_interrupted_while_waiting_leaves_nothing_behind(
     make: Callable[..., BlockingGroup], interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """What waited on the event loop is cancelled there."""
+    """The wait on the event loop is cancelled."""
     ended = threading.Event()
 
     async def wait(*_: str) -> Any:
@@ -241,7 +240,7 @@ def test_who_was_interrupted_while_waiting_leaves_nothing_behind(
 def test_leaving_where_it_would_wait_for_itself_is_refused(
     make: Callable[..., BlockingGroup], where: str, how: str
 ) -> None:
-    """Leaving waits for the work and the callbacks."""
+    """Leaving waits for work and callbacks."""
     refused = threading.Event()
 
     def leave(_: object) -> None:
@@ -260,7 +259,7 @@ def test_leaving_where_it_would_wait_for_itself_is_refused(
 
 
 def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[..., BlockingGroup]) -> None:
-    """As it is; whoever waits for the end hears of it."""
+    """Unchanged, also to callers that wait for the end."""
 
     def work(_: BlockingTenure) -> None:
         raise LookupError("a handler's own")
@@ -270,7 +269,7 @@ def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[.
 
 
 def test_an_exception_in_the_body_drains_and_propagates(make: Callable[..., BlockingGroup]) -> None:
-    """The handover happens all the same."""
+    """The handover takes place all the same."""
     diary = Diary()
 
     def fail() -> None:
@@ -284,7 +283,7 @@ def test_an_exception_in_the_body_drains_and_propagates(make: Callable[..., Bloc
 
 
 def test_a_thread_that_never_returns_does_not_hold_up_the_end_for_ever(make: Callable[..., BlockingGroup]) -> None:
-    """Drain timeout plus session timeout, and then the process is free to go."""
+    """After the drain timeout plus the session timeout the process may exit."""
     go_on, begun = threading.Event(), threading.Event()
 
     def work(_: BlockingTenure) -> None:
@@ -301,7 +300,7 @@ def test_a_thread_that_never_returns_does_not_hold_up_the_end_for_ever(make: Cal
 
 
 def test_a_resource_that_comes_back_waits_for_the_old_thread(make: Callable[..., BlockingGroup]) -> None:
-    """One handler of a resource at a time, though the first was hung and its tenure is over."""
+    """One handler per resource at a time, even if the first was hung and its tenure is over."""
     diary, go_on = Diary(), threading.Event()
 
     def work(tenure: BlockingTenure) -> None:
@@ -326,7 +325,7 @@ def test_a_resource_that_comes_back_waits_for_the_old_thread(make: Callable[...,
 
 
 def test_errors_on_entering_are_clear(make: Callable[..., BlockingGroup]) -> None:
-    """As with async."""
+    """The same errors as with async."""
     other = make(("r0", "other"), resources_version=1)
     with make(resources_version=1), pytest.raises(GroupFailed, match="same list"), other:
         raise AssertionError("the body must not run")
@@ -338,7 +337,7 @@ def test_errors_on_entering_are_clear(make: Callable[..., BlockingGroup]) -> Non
 
 
 def test_it_can_be_entered_once(make: Callable[..., BlockingGroup]) -> None:
-    """A membership is not reused."""
+    """A membership cannot be reused."""
     group = make()
     with group:
         pass

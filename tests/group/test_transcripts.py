@@ -1,6 +1,7 @@
-"""Churn stories a human can read: what every process did, in virtual time, as text.
+"""Churn stories that a human can read: what every process did, in virtual time, as text.
 
-``COBALANCE_REWRITE=1 pytest tests/group/test_transcripts.py`` writes them anew; review the difference before committing it.
+``COBALANCE_REWRITE=1 pytest tests/group/test_transcripts.py`` rewrites them; review the difference before committing
+it.
 """
 
 from __future__ import annotations

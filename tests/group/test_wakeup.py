@@ -1,4 +1,4 @@
-"""From any thread to a task, on asyncio and on trio."""
+"""Wake-ups from any thread to a task, on asyncio and trio."""
 
 import threading
 from collections.abc import Callable
@@ -14,12 +14,11 @@ WAIT_S = 60
 
 
 def in_thread(action: Callable[[], object]) -> None:
-    """Runs something elsewhere."""
     threading.Thread(target=action, daemon=True).start()
 
 
 def test_a_notification_wakes_the_task(backend: str) -> None:
-    """Each wait takes one, however many came."""
+    """One wait takes all notifications before it."""
 
     async def main() -> None:
         wakeup = Wakeup()
@@ -32,7 +31,7 @@ def test_a_notification_wakes_the_task(backend: str) -> None:
 
 
 def test_a_notification_before_the_wait_is_not_lost(backend: str) -> None:
-    """The usual race: the burst came while the task was still at the last one."""
+    """A common race: the notification came while the task was still busy."""
 
     async def main() -> None:
         wakeup = Wakeup()
@@ -53,7 +52,7 @@ def test_a_notification_after_the_loop_is_gone_is_harmless(backend: str) -> None
 
 
 def test_a_future_is_awaited(backend: str) -> None:
-    """Its result and its error come through, whether it is done before or after."""
+    """Its result and its error come through, whether it ends before or after."""
     future, failed, done = Future[int](), Future[int](), Future[int]()
     done.set_result(1)
 
@@ -70,7 +69,7 @@ def test_a_future_is_awaited(backend: str) -> None:
 
 
 def test_giving_up_leaves_the_future_alone(backend: str) -> None:
-    """Somebody else may be waiting for it too."""
+    """Others may be waiting for it too."""
     future = Future[int]()
 
     async def main() -> None:
@@ -83,7 +82,7 @@ def test_giving_up_leaves_the_future_alone(backend: str) -> None:
 
 
 def test_a_burst_of_futures_crosses_over_once(backend: str) -> None:
-    """However many tasks wait; what has ended before is not waited for."""
+    """However many tasks wait. What has already ended is not awaited."""
     futures = [Future[int]() for _ in range(5)]
 
     async def main() -> None:
@@ -114,7 +113,7 @@ def test_a_burst_of_futures_crosses_over_once(backend: str) -> None:
 
 
 def test_a_loop_knows_whether_it_is_the_current_one(backend: str) -> None:
-    """Who crosses over to another would wait for ever."""
+    """Waiting for another loop's event would never end."""
 
     async def main() -> Crossing:
         crossing = Crossing()

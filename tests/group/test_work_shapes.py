@@ -1,4 +1,4 @@
-"""What may be a group's ``work``: everything that is async in the end."""
+"""What is accepted as a group's ``work``: everything that is async in the end."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ called: list[object] = []
 
 
 def plain(tenure: Tenure) -> None:
-    """Not async."""
     called.append(tenure)
 
 
 async def asynchronous(tenure: Tenure, *_: object) -> None:
-    """Async."""
     called.append(tenure)
 
 
 def untyped(tenure):  # type: ignore[no-untyped-def]
-    """Nobody can tell before it is called."""
+    """Its kind is unknown before it is called."""
     called.append(tenure)
 
 
 def returning(tenure: Tenure) -> Any:
-    """Calls one."""
+    """Returns a coroutine."""
     return asynchronous(tenure)
 
 
@@ -45,7 +43,6 @@ def generator(tenure: Tenure) -> Any:
 
 
 async def async_generator(tenure: Tenure) -> Any:
-    """The same, async."""
     yield tenure
 
 
@@ -56,23 +53,17 @@ def wrapper(tenure: Tenure) -> Any:
 
 
 class Service:
-    """With methods of both kinds."""
-
     async def __call__(self, tenure: Tenure) -> None:
-        """Async."""
         called.append(tenure)
 
     async def method(self, tenure: Tenure) -> None:
-        """Async."""
         called.append(tenure)
 
     def plain(self, tenure: Tenure) -> None:
-        """Not async."""
         called.append(tenure)
 
 
 def group(work: Any, *names: str) -> Group:
-    """A group to itself."""
     return Group("g", names or ["r"], redis_url=f"memory://{unique('work')}", settings=SETTINGS, work=work)
 
 
@@ -80,7 +71,7 @@ def group(work: Any, *names: str) -> Group:
     "work", [generator, async_generator, functools.partial(generator), plain, functools.partial(plain), Service().plain]
 )
 def test_what_is_surely_not_async_is_refused(work: Any) -> None:
-    """When the group is made, and with what to use."""
+    """When the group is created, with advice."""
     with pytest.raises(UsageError, match="BlockingGroup"):
         group(work)
 
@@ -89,7 +80,7 @@ ASYNC: list[Callable[..., Any]] = [
     asynchronous,
     functools.partial(asynchronous),
     returning,
-    lambda tenure: asynchronous(tenure),  # noqa: PLW0108 -- that is the point
+    lambda tenure: asynchronous(tenure),  # noqa: PLW0108 -- the lambda is what is tested
     wrapper,
     Service(),
     Service().method,
@@ -109,7 +100,7 @@ async def test_what_is_async_in_the_end_is_taken(work: Any) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("work", [untyped, functools.partial(untyped)])
 async def test_what_turns_out_not_to_be_is_called_once(work: Any) -> None:
-    """The group ends, and says why."""
+    """The group ends, with a reason."""
     called.clear()
     with pytest.raises(UsageError, match="BlockingGroup"):
         async with group(work, "r", "s", "t"):

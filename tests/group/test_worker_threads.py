@@ -1,4 +1,4 @@
-"""Threads for plain functions: they keep no process from ending, and are used again."""
+"""Threads for plain functions: they do not keep the process alive, and are reused."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ NAME: ContextVar[str] = ContextVar("name")
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
     return str(request.param)
 
 
 async def test_a_thread_is_a_daemon_and_used_again() -> None:
-    """What a program keeps in it (a connection, say) is there the next time."""
+    """What a program stores in it (such as a connection) is there the next time."""
     threads = WorkerThreads()
     found = [await threads.run(threading.current_thread) for _ in range(20)]
     assert all(thread.daemon for thread in found)
-    assert len(set(found)) < 5  # trio's may take turns
+    assert len(set(found)) < 5  # trio's may alternate
 
 
 async def test_what_a_function_raises_is_raised() -> None:
-    """Also where it is not an Exception."""
+    """Even if it is not an Exception."""
 
     def leave() -> None:
         raise SystemExit(3)
@@ -44,7 +43,7 @@ async def test_what_a_function_raises_is_raised() -> None:
 
 
 async def test_a_function_may_go_back_to_the_event_loop_or_have_one_of_its_own() -> None:
-    """And sees the context variables of whoever called it."""
+    """It sees the context variables of its caller."""
     NAME.set("outer")
     main, loop = threading.get_ident(), anyio.lowlevel.current_token()
 
@@ -92,7 +91,7 @@ async def test_a_cancellation_waits_for_a_running_function(end: str) -> None:
 
 
 async def test_a_cancelled_call_that_has_not_begun_never_does() -> None:
-    """It is not waited for either."""
+    """It is not awaited either."""
     called: list[Any] = []
     note: Callable[[], None] = lambda: called.append(1)  # noqa: E731
     with anyio.CancelScope() as scope:

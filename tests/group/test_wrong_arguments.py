@@ -1,4 +1,4 @@
-"""What a first program gets wrong is answered with what to write instead, and without asking any server."""
+"""Typical mistakes in a first program get an error that says what to write instead, without contacting any server."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from cobalance.rabbitmq import list_topics, verify_topic
 URL = "amqp://127.0.0.1:1"
 
 
-def handle(_: object) -> None:
-    """A plain handler."""
+def handle(_: object) -> None: ...
 
 
 def consumer(handler: Any = handle, **options: Any) -> ConsumerGroup:
-    """Not entered."""
+    """A consumer group that is not entered."""
     make: Any = ConsumerGroup
     made: ConsumerGroup = make("g", "orders", handler, **options)
     return made
@@ -45,11 +44,11 @@ def none() -> None:
 
 
 def needs_x(_: object, *, x: int) -> None:
-    """One that nobody gives."""
+    """One that is never passed."""
 
 
 class Service:
-    """Of which somebody forgot to make an object."""
+    """A class that was not instantiated."""
 
     async def on(self, delivery: object) -> None:
         """A handler, once it is bound."""
@@ -92,13 +91,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize(("mistake", "answer"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_answered_with_what_to_write(mistake: Callable[[], object], answer: str) -> None:
-    """It is our error, of the call itself."""
+    """It is an error of ours, raised by the call itself."""
     with pytest.raises(UsageError, match=answer):
         mistake()
 
 
 def injected(function: Callable[..., object]) -> Callable[[object], object]:
-    """A decorator that gives the second argument itself, and says by ``wraps`` that it takes both."""
+    """A decorator that passes the second argument itself; by ``wraps`` it claims to take both."""
 
     @functools.wraps(function)
     def wrapper(delivery: object) -> object:
@@ -111,7 +110,7 @@ def injected(function: Callable[..., object]) -> Callable[[object], object]:
     "handler", [injected(two), functools.partial(needs_x, x=1), Service().on, print, lambda *_: None, [].append]
 )
 def test_what_may_take_a_delivery_is_not_refused(handler: Any) -> None:
-    """Only what certainly cannot is."""
+    """Only what certainly cannot is refused."""
     consumer(handler)
 
 
@@ -125,7 +124,7 @@ def test_what_may_take_a_delivery_is_not_refused(handler: Any) -> None:
     ],
 )
 def test_hints_survive_the_redactor(call: Callable[[], object], hint: str) -> None:
-    """They show where user and password go, in a way that no secret is ever written."""
+    """They show the places of user and password without ever containing a secret."""
     with pytest.raises(UsageError) as raised:
         call()
     assert hint in str(raised.value)
@@ -134,6 +133,6 @@ def test_hints_survive_the_redactor(call: Callable[[], object], hint: str) -> No
 
 
 def test_programs_are_told_the_option_and_not_the_command_lines_variable() -> None:
-    """Which only the command line reads."""
+    """That variable is read by the command line only."""
     with pytest.raises(CobalanceError, match="give management_url="):
         list_topics(URL, "http://127.0.0.1:1")
