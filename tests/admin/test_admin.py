@@ -1,4 +1,4 @@
-"""Groups are administered from Python: as values, on a real Redis, with members at work."""
+"""Groups are administered from Python, on a real Redis with working members."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ NAMES = ("films", "photos", "songs", "texts")
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One is enough."""
     return "asyncio"
 
 
@@ -43,7 +42,6 @@ def admin(redis_url: str, amqp_url: str) -> Iterator[GroupAdmin]:
 
 @pytest.fixture
 def name(admin: GroupAdmin) -> str:
-    """A new group."""
     name = unique("admin")
     admin.create(name, SETTINGS)
     return name
@@ -53,7 +51,7 @@ def name(admin: GroupAdmin) -> str:
 
 
 def test_a_group_from_its_creation_to_its_end(admin: GroupAdmin) -> None:
-    """Made, listed, configured, deleted; a second time each is an error that says so."""
+    """Created, listed, configured, deleted; doing so twice is an error that says so."""
     name = unique("admin")
     admin.create(name)
     with pytest.raises(GroupExists):
@@ -69,7 +67,7 @@ def test_a_group_from_its_creation_to_its_end(admin: GroupAdmin) -> None:
 
 
 def test_a_group_with_a_member_is_not_deleted(admin: GroupAdmin, name: str, redis_url: str) -> None:
-    """Gently, that is; once it has left, it is."""
+    """Without force. It can be deleted once the member has left."""
     with BlockingGroup(name, NAMES, redis_url=redis_url) as member:
         member.wait_held(*NAMES)
         with pytest.raises(GroupActive, match="has members"):
@@ -78,7 +76,7 @@ def test_a_group_with_a_member_is_not_deleted(admin: GroupAdmin, name: str, redi
 
 
 async def test_members_that_crashed_are_waited_for(admin: GroupAdmin, name: str, redis_url: str) -> None:
-    """Nobody was there to end their sessions."""
+    """Nothing was there to end their sessions."""
     transport = open_transport(redis_url)
     Coordinator(transport, name).execute(Request(Header("m.1", 1), Join(settings=SETTINGS)))
     transport.close()
@@ -90,8 +88,8 @@ async def test_members_that_crashed_are_waited_for(admin: GroupAdmin, name: str,
 
 
 async def test_by_force_no_two_are_ever_at_work(admin: GroupAdmin, name: str, redis_url: str) -> None:
-    """Two members and a newcomer, the group deleted under them again and again: tokens rise, offsets that are held stay, and each
-    resource is worked by one at a time.
+    """Two members and a new one, while the group is deleted again and again: tokens increase, offsets of held resources
+    stay, and each resource is worked by one member at a time.
     """
     at_work: dict[str, int] = {}
     highest: dict[str, int] = {}
@@ -119,7 +117,8 @@ async def test_by_force_no_two_are_ever_at_work(admin: GroupAdmin, name: str, re
             for _ in range(3):
                 ids = {first.member, second.member}
                 await anyio.to_thread.run_sync(lambda: admin.delete(name, force=True))
-                # A member has its next id when it sets out to join with it: only what it joined with is taken away by the next turn.
+                # A member has its next id before it joins with it: only what it joined with is taken away by the next
+                # round.
                 await eventually(lambda ids=ids: len(joined() - ids) == 2)  # type: ignore[misc]
             assert {*first.tenures, *second.tenures} == set(NAMES)
             async with member() as newcomer:
@@ -133,7 +132,7 @@ async def test_by_force_no_two_are_ever_at_work(admin: GroupAdmin, name: str, re
 
 
 async def test_a_description_is_made_of_values(admin: GroupAdmin, name: str, redis_url: str) -> None:
-    """Who has what, how far it is, and the settings in force."""
+    """The owner and offset of each resource, and the settings in force."""
     async with Group(name, NAMES[:2], redis_url=redis_url) as member:
         await member.wait_held(*NAMES[:2])
         await member.commit("films", 7)
@@ -156,7 +155,7 @@ async def test_a_description_is_made_of_values(admin: GroupAdmin, name: str, red
 
 
 async def test_what_members_name_and_what_was_let_go_is_told(admin: GroupAdmin, name: str, redis_url: str) -> None:
-    """Each member's list where they differ; a resource that is on none any more keeps its offset."""
+    """Each member's list if they differ. A resource that no list names any more keeps its offset."""
     async with Group(name, ("films", "photos"), redis_url=redis_url) as old:
         await old.wait_held("films", "photos")
         await old.commit("films", 41)
@@ -180,7 +179,7 @@ async def test_what_members_name_and_what_was_let_go_is_told(admin: GroupAdmin, 
 
 
 async def test_lag_is_told_for_queues_and_streams(admin: GroupAdmin, name: str, redis_url: str, amqp_url: str) -> None:
-    """And is not known of what is neither; without RabbitMQ it is an error."""
+    """It is unknown for other resources. Without RabbitMQ it is an error."""
     topic = Topic(unique("admin"), 1)
     create_topic(amqp_url, topic)
     with new_stream(amqp_url, 10) as stream, Publisher(amqp_url, topic) as publisher:
@@ -203,7 +202,7 @@ async def test_lag_is_told_for_queues_and_streams(admin: GroupAdmin, name: str, 
 async def test_a_halted_partition_is_resumed_by_the_name_it_is_shown_by(
     admin: GroupAdmin, name: str, redis_url: str, amqp_url: str
 ) -> None:
-    """Or by topic and number; what is not halted, or not there, is told."""
+    """Or by topic and number. The result says what is not halted or does not exist."""
     topic, tries = Topic(unique("admin"), 2), itertools.count(1)
     create_topic(amqp_url, topic)
     bad = True
@@ -254,7 +253,7 @@ def test_a_group_is_not_created_with_what_are_no_settings(admin: GroupAdmin, nam
 
 
 async def test_offsets_are_planned_and_reset(admin: GroupAdmin, name: str, redis_url: str, amqp_url: str) -> None:
-    """A plan changes nothing; without a stream there is none; a plain mapping does for what is no stream."""
+    """A plan changes nothing; it needs a stream. A plain mapping works for other resources."""
     with new_stream(amqp_url, 10) as stream:
         async with Group(name, [stream.name, "films"], redis_url=redis_url) as member:
             await member.wait_held(stream.name, "films")
@@ -278,7 +277,7 @@ async def test_offsets_are_planned_and_reset(admin: GroupAdmin, name: str, redis
 
 
 def test_a_repair_says_what_it_found(admin: GroupAdmin, name: str) -> None:
-    """Nothing, mostly."""
+    """Usually nothing."""
     mended = admin.repair(name)
     assert (mended.torn, mended.changed) == (False, {})
 

@@ -1,4 +1,4 @@
-"""What ``reset-offsets`` would do: each of Kafka's flags, worked out for a real stream."""
+"""Plans of ``reset-offsets``: each of Kafka's flags, for a real stream."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,7 +18,7 @@ COUNT, COMMITTED = 30, 19
 
 @pytest.fixture(scope="module")
 def stream(amqp_url: str) -> Iterator[Stream]:
-    """Thirty messages, of which twenty are processed."""
+    """Thirty messages, twenty of which are processed."""
     with new_stream(amqp_url, COUNT) as it:
         yield it
 
@@ -44,7 +44,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
     ids=str,
 )
 def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], following: int, asked: int) -> None:
-    """The next message to be read, brought within what the stream has; one below is committed."""
+    """The next message to be read, limited to what the stream has; one below is committed."""
     (step,) = plan(Scenario(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
     assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
 
@@ -59,7 +59,7 @@ def test_a_target_that_is_none_is_refused(stream: Stream, amqp_url: str, target:
 
 
 def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: str) -> None:
-    """The retention has taken the ones before."""
+    """Retention has removed the earlier ones."""
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(5)
         for flags in ({"to_offset": 2}, {"to_earliest": True}):
@@ -82,14 +82,14 @@ def test_extents() -> None:
 
 @pytest.mark.parametrize("flags", [{}, {"to_earliest": True, "to_offset": 0}, {"shift_by": 0, "to_current": True}])
 def test_exactly_one_flag(flags: dict[str, Any]) -> None:
-    """Zero is a number like any other."""
+    """Zero is a valid number."""
     with pytest.raises(UsageError, match="Give one of --to-earliest, --to-latest"):
         Scenario(**flags)
 
 
 @pytest.mark.parametrize("flags", [{"to_current": True}, {"shift_by": 1}])
 def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) -> None:
-    """A stream of which nothing was committed has no current offset."""
+    """A stream without a committed offset has no current offset."""
     with pytest.raises(UsageError, match="no committed offset"):
         plan(Scenario(**flags).target, [stream.name], {}, amqp_url)
 
@@ -112,7 +112,7 @@ def test_times_that_are_none(flags: dict[str, Any], words: str) -> None:
 
 
 def test_a_file(tmp_path: Path) -> None:
-    """Topic, partition and offset a line; a stream that is no topic's has an empty topic."""
+    """Topic, partition and offset per line; a stream outside of topics has an empty topic."""
     path = tmp_path / "plan.csv"
     path.write_text('orders,0,7\n"orders",1,8\n,audit,9\n')
     assert read_plan(path) == {"orders-0": 7, "orders-1": 8, "audit": 9}
@@ -128,6 +128,5 @@ def test_a_file_that_is_no_plan(tmp_path: Path, line: str) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    """Said as what it is."""
     with pytest.raises(UsageError, match="cannot be read"):
         read_plan(tmp_path / "none")

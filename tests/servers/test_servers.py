@@ -1,4 +1,4 @@
-"""Servers are found or started, do as they are told, and are gone afterwards, however this process ends."""
+"""Servers are found or started, can be controlled, and are gone afterwards, however this process ends."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ KINDS = ["local", "docker"] if docker.engine_answers() else ["local"]
 
 @pytest.fixture(autouse=True)
 def _no_given_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests are about servers of our own, also where the environment names others."""
+    """These tests need private servers, even if the environment names others."""
     for name in (choose.REDIS_URL, choose.AMQP_URL, choose.MANAGEMENT_URL):
         monkeypatch.delenv(name, raising=False)
 
@@ -49,7 +49,7 @@ def own_rabbitmq(request: pytest.FixtureRequest) -> Iterator[servers.OwnRabbitMQ
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of this test's own for temporary folders; its path is short enough for a Unix socket."""
+    """A folder for temporary folders of this test; its path is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
@@ -77,7 +77,7 @@ def exists(pid: int | None) -> bool:
 
 @contextmanager
 def opened(url: str) -> Iterator[BlockingChannel]:
-    """A channel of a connection of its own."""
+    """A channel on a connection of its own."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         yield connection.channel()
@@ -86,18 +86,18 @@ def opened(url: str) -> Iterator[BlockingChannel]:
 
 
 def waiting_messages(url: str) -> int:
-    """How many messages the test's queue holds."""
+    """Number of messages in the test's queue."""
     with opened(url) as channel:
         return channel.queue_declare("kept", passive=True).method.message_count or 0
 
 
 def client(url: str) -> redis.Redis:
-    """A Redis client that gives up soon and does not try again."""
+    """A Redis client with a short timeout and without retries."""
     return redis.Redis.from_url(url, socket_timeout=0.2, retry=None)
 
 
 def test_redis_keeps_or_loses_its_data_over_a_restart(own_redis: servers.OwnRedis) -> None:
-    """A restart keeps the address, and the data unless an empty server is asked for."""
+    """A restart keeps the address, and the data too unless an empty server is requested."""
     with client(own_redis.url) as asking:
         asking.set("kept", "yes")
         own_redis.restart()
@@ -107,7 +107,7 @@ def test_redis_keeps_or_loses_its_data_over_a_restart(own_redis: servers.OwnRedi
 
 
 def test_redis_comes_back_after_a_kill_from_its_last_snapshot(own_redis: servers.OwnRedis) -> None:
-    """A kill loses what was written after the snapshot, and nothing that was in it."""
+    """A kill loses what was written after the snapshot, and nothing in it."""
     with client(own_redis.url) as asking:
         asking.set("old", "yes")
         own_redis.save()
@@ -129,7 +129,7 @@ def test_a_paused_redis_does_not_answer_until_it_is_resumed(own_redis: servers.O
 
 
 def test_redis_listens_on_a_unix_socket_and_takes_options() -> None:
-    """The socket is another way to the same server, and options reach its command line."""
+    """The socket leads to the same server, and options reach its command line."""
     program = find.find_redis()
     assert program is not None
     with (
@@ -140,7 +140,7 @@ def test_redis_listens_on_a_unix_socket_and_takes_options() -> None:
 
 
 def test_a_redis_that_refuses_to_start_says_why_and_leaves_nothing(temporary: Path) -> None:
-    """The error holds the end of the server's log, and the folder is gone."""
+    """The error contains the end of the server's log, and the folder is gone."""
     program = find.find_redis()
     assert program is not None
     with pytest.raises(servers.ServerUnavailable, match=r"(?s)redis ended while it was starting.*no-such-option"):
@@ -149,7 +149,7 @@ def test_a_redis_that_refuses_to_start_says_why_and_leaves_nothing(temporary: Pa
 
 
 def test_rabbitmq_keeps_durable_messages_until_it_is_emptied(own_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """A durable queue survives a restart and its message a kill, at the same address; an empty restart ends both."""
+    """A durable queue survives a restart and its message a kill, at the same address; an empty restart removes both."""
     with opened(own_rabbitmq.url) as channel:
         channel.queue_declare("kept", durable=True)
     own_rabbitmq.restart()
@@ -166,14 +166,14 @@ def test_rabbitmq_keeps_durable_messages_until_it_is_emptied(own_rabbitmq: serve
 
 
 def test_rabbitmq_offers_its_management_api_when_asked() -> None:
-    """The management URL carries the credentials that open the API."""
+    """The management URL contains credentials for the API."""
     with servers.private_rabbitmq(management=True) as server:
         assert server.management_url is not None
         assert b"rabbitmq_version" in fetched(server.management_url, "/api/overview")
 
 
 def fetched(url: str, path: str) -> bytes:
-    """What the management API answers to the user and password of its URL."""
+    """The management API's answer for the user and password in its URL."""
     address = urlsplit(url)
     base = f"http://{address.hostname}:{address.port}"
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
@@ -196,7 +196,7 @@ def test_running_leaves_no_process_and_no_folder(temporary: Path) -> None:
 
 
 def test_close_ends_every_process_of_a_node() -> None:
-    """The ids of the server and its guardian name nothing afterwards."""
+    """The process ids of the server and its guardian no longer exist."""
     with servers.private_redis() as server:
         assert isinstance(server, PrivateRedis)
         pids = [server.process.pid, server.process.guardian_pid]
@@ -207,26 +207,26 @@ def test_close_ends_every_process_of_a_node() -> None:
 @pytest.mark.usefixtures("rabbitmq_elsewhere")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_servers_end_with_ctrl_c_and_with_a_polite_end(number: signal.Signals, temporary: Path) -> None:
-    """The exit code names the signal, nothing is said on stderr and nothing is left behind."""
+    """The exit code names the signal, stderr is empty and nothing is left behind."""
     assert code_after(number) == 128 + number
     assert not list(temporary.iterdir())
 
 
 def test_servers_end_with_a_process_that_is_killed(temporary: Path) -> None:
-    """SIGKILL leaves its victim no time to tidy up, and still neither a Redis nor a RabbitMQ stays behind."""
+    """SIGKILL leaves its victim no time to clean up, and still neither Redis nor RabbitMQ stays behind."""
     assert code_after(signal.SIGKILL) == -signal.SIGKILL
     assert not list(temporary.iterdir())
 
 
 def code_after(number: signal.Signals) -> int:
-    """The exit code of `python -m cobalance.servers` after this signal, once all it started has ended."""
+    """The exit code of `python -m cobalance.servers` after this signal, once everything it started has ended."""
     command = [sys.executable, "-m", "cobalance.servers"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         urls = [process.stdout.readline().strip().partition("=")[2] for _ in range(2)]
         assert listens(urls[0])
         process.send_signal(number)
-        # The guardians hold their end of our stderr open, so its end is the end of the last of them.
+        # The guardians keep their end of our stderr open, so its end is the end of the last of them.
         _, errors = process.communicate(timeout=EXIT_TIMEOUT_S)
     assert not errors
     assert not any(listens(url) for url in urls)
@@ -235,7 +235,7 @@ def code_after(number: signal.Signals) -> int:
 
 @pytest.fixture
 def rabbitmq_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spares a test that is content with Redis the seconds that a RabbitMQ takes."""
+    """Saves a test that only needs Redis the seconds that a RabbitMQ takes."""
     monkeypatch.setenv(choose.AMQP_URL, "amqp://127.0.0.1:1/")
 
 
@@ -259,7 +259,7 @@ def servers_main(*arguments: str) -> int:
 
 
 def test_urls_in_the_environment_win_and_stay_secret(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
-    """Nothing is started beside named servers, and no repr shows their passwords."""
+    """Nothing is started in addition to named servers, and no repr shows their passwords."""
     monkeypatch.setenv(choose.REDIS_URL, "redis://:hidden@redis.example/0")
     monkeypatch.setenv(choose.AMQP_URL, "amqp://me:hidden@rabbit.example/")
     monkeypatch.setenv(choose.MANAGEMENT_URL, "https://me:hidden@rabbit.example:15671")
@@ -276,7 +276,7 @@ def test_urls_in_the_environment_win_and_stay_secret(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with no server programs, no Docker engine and no right to install any."""
+    """A machine without server programs, without a Docker engine, and without the right to install any."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     monkeypatch.setattr(find, "USUAL_FOLDERS", ())
@@ -304,7 +304,7 @@ def test_nothing_available_says_what_to_install(start: Callable[[], object], pac
 def test_a_wrapper_that_switches_users_is_not_taken_for_rabbitmq(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Only a rabbitmq-server that lies beside its rabbitmq-env can be run as a private node."""
+    """Only a rabbitmq-server next to its rabbitmq-env can be run as a private node."""
     monkeypatch.setattr(find, "USUAL_FOLDERS", ())
     monkeypatch.setattr(find, "DEBIAN_RABBITMQ_SCRIPTS", "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -319,7 +319,7 @@ def test_a_wrapper_that_switches_users_is_not_taken_for_rabbitmq(
 def test_packages_may_not_start_services_while_they_are_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Our policy is there for the time of the installation, even where a killed installer left one behind."""
+    """Our policy is in place during the installation, even if a killed installer left one behind."""
     policy = tmp_path / "policy-rc.d"
     monkeypatch.setattr(apt, "POLICY", policy)
     for left_behind in (False, True):
@@ -331,7 +331,7 @@ def test_packages_may_not_start_services_while_they_are_installed(
 
 
 def test_the_machines_own_service_policy_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who runs the machine has decided about its services already."""
+    """The machine's administrator has already decided about its services."""
     policy = tmp_path / "policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 0\n")
     monkeypatch.setattr(apt, "POLICY", policy)

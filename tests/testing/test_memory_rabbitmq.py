@@ -1,4 +1,4 @@
-"""``memory://`` for an AMQP URL: the same answers as a RabbitMQ's, or a refusal that says so."""
+"""``memory://`` as an AMQP URL: the same answers as from RabbitMQ, or a refusal that says so."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ Open = Callable[[], BlockingChannel]
 
 @pytest.fixture(params=["memory", "rabbitmq"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Both, which have to agree."""
+    """Both must agree."""
     return f"memory://{unique('m')}" if request.param == "memory" else str(request.getfixturevalue("amqp_url"))
 
 
 @pytest.fixture
 def connect(url: str) -> Iterator[Open]:
-    """Channels of pika's, each on a connection of its own."""
+    """Pika channels, each on a connection of its own."""
     opened: list[pika.BlockingConnection] = []
 
     def connect() -> BlockingChannel:
@@ -60,7 +60,7 @@ def connect(url: str) -> Iterator[Open]:
 
 @pytest.fixture
 def name(connect: Open) -> Iterator[str]:
-    """Of a queue, or a topic, that is gone afterwards."""
+    """The name of a queue or topic that is deleted afterwards."""
     made = unique("memory")
     yield made
     channel = connect()
@@ -77,7 +77,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=KINDS)
 def queue(request: pytest.FixtureRequest, connect: Open, name: str) -> str:
-    """Of either type, with the messages 0 to 4."""
+    """A queue of either type, with the messages 0 to 4."""
     channel = connect()
     channel.queue_declare(name, durable=True, arguments=KINDS[request.param])
     channel.confirm_delivery()
@@ -87,7 +87,7 @@ def queue(request: pytest.FixtureRequest, connect: Open, name: str) -> str:
 
 
 def read(channel: BlockingChannel, queue: str, count: int) -> list[Any]:
-    """So many deliveries, unacknowledged."""
+    """This many deliveries, unacknowledged."""
     found = []
     for method, properties, body in channel.consume(queue, inactivity_timeout=WITHIN_S):
         found.append((method, properties, body))
@@ -97,7 +97,7 @@ def read(channel: BlockingChannel, queue: str, count: int) -> list[Any]:
 
 
 def test_what_is_returned_keeps_its_place(connect: Open, queue: str) -> None:
-    """Whether by a closed channel or by a nack, and it says that it was there before."""
+    """After a closed channel or a nack, marked as redelivered."""
     channel = connect()
     first = read(channel, queue, 3)
     channel.basic_ack(first[0][0].delivery_tag)
@@ -119,7 +119,7 @@ def test_a_prefetch_is_not_passed(connect: Open, queue: str) -> None:
 
 
 def test_one_consumer_at_a_time(connect: Open, queue: str) -> None:
-    """As its guard says: an exclusive one keeps others out, a single active one keeps them waiting."""
+    """As its guard says: an exclusive consumer keeps others out, a single active one keeps them waiting."""
     channel, other = connect(), connect()
     seen: list[bytes] = []
     channel.queue_purge(queue)
@@ -146,7 +146,7 @@ def test_one_consumer_at_a_time(connect: Open, queue: str) -> None:
 
 
 def queue_is_classic(channel: BlockingChannel, queue: str) -> bool:
-    """As a declaration finds."""
+    """According to a declaration."""
     probe = channel.connection.channel()
     try:
         probe.queue_declare(queue, durable=True, arguments=KINDS["classic"])
@@ -156,7 +156,7 @@ def queue_is_classic(channel: BlockingChannel, queue: str) -> bool:
 
 
 def test_unroutable_messages_come_back(connect: Open, name: str) -> None:
-    """Where they were published as mandatory; an exchange that is not there ends the channel."""
+    """If they were published as mandatory. A missing exchange closes the channel."""
     channel = connect()
     channel.confirm_delivery()
     with pytest.raises(UnroutableError):
@@ -166,7 +166,7 @@ def test_unroutable_messages_come_back(connect: Open, name: str) -> None:
 
 
 def test_what_is_rejected_is_dead_lettered(connect: Open, name: str) -> None:
-    """And says where from, and why; what a quorum queue returns too often, too."""
+    """With origin and reason. A message that a quorum queue redelivers too often is dead-lettered too."""
     channel = connect()
     target = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead"}
     channel.queue_declare(f"{name}.dead", durable=True, arguments=KINDS["classic"])
@@ -190,7 +190,7 @@ def test_what_is_rejected_is_dead_lettered(connect: Open, name: str) -> None:
 
 
 def test_topics_are_made_checked_and_deleted(url: str, name: str) -> None:
-    """As the command line does."""
+    """As on the command line."""
     with pytest.raises(TopicMissing):
         read_topic(url, name)
     topic = create_topic(url, Topic(name, 2, "quorum"))
@@ -206,7 +206,7 @@ def test_topics_are_made_checked_and_deleted(url: str, name: str) -> None:
 
 
 def test_consumers_publishers_and_dead_letters(url: str, name: str) -> None:
-    """All that a program uses, one after the other."""
+    """Everything a program uses, one after the other."""
     topic, billed, dead_letters = create_topic(url, Topic(name, 2)), list[bytes](), list[bytes]()
 
     def bill(order: Delivery) -> None:
@@ -238,12 +238,11 @@ def test_consumers_publishers_and_dead_letters(url: str, name: str) -> None:
 
 
 def churn_until(condition: Callable[[], object]) -> None:
-    """Waits for it."""
     Churn(unique("g"), Broker(unique("m"))).until(condition, WITHIN_S)
 
 
 def test_large_messages_come_whole(url: str, name: str) -> None:
-    """They take several frames; so do none at all."""
+    """They take several frames; empty ones work too."""
     create_topic(url, Topic(name, 1))
     bodies, seen = [os.urandom(400_000), b"", b"x" * 131_064], list[bytes]()
     with Publisher(url, name) as publisher:
@@ -259,7 +258,7 @@ def test_large_messages_come_whole(url: str, name: str) -> None:
 
 
 def test_a_topic_grows_while_it_is_used(cobalance_broker: Broker, cobalance_group: Churn) -> None:
-    """The order of each key holds."""
+    """The order of each key is kept."""
     topic = cobalance_broker.create_topic("orders", 2)
     seen: list[bytes] = []
     cobalance_group.join("orders", lambda it: seen.append(it.body), refresh_ms=50)
@@ -291,7 +290,7 @@ def test_the_drop_in_takes_it(cobalance_broker: Broker) -> None:
 
 
 def call(url: str, do: Callable[[BlockingChannel], Any]) -> None:
-    """With a channel of pika's."""
+    """With a pika channel."""
     connection = pika.BlockingConnection(pika.URLParameters(single_urls(url)[0]))
     try:
         do(connection.channel())
@@ -300,7 +299,7 @@ def call(url: str, do: Callable[[BlockingChannel], Any]) -> None:
 
 
 def expire_one(url: str) -> None:
-    """A message that may lie for a second only."""
+    """A message that expires after a second."""
 
     def publish(channel: BlockingChannel) -> None:
         channel.confirm_delivery()
@@ -331,13 +330,13 @@ def expire_one(url: str) -> None:
     ids=["stream", "management", "expiration", "fanout", "x-max-length", "transactions"],
 )
 def test_what_it_does_not_do_is_refused(cobalance_broker: Broker, ask: Callable[[str], Any], words: str) -> None:
-    """Instead of being done wrongly."""
+    """Rather than done wrongly."""
     with pytest.raises((UsageError, ChannelClosedByBroker), match=words):
         ask(cobalance_broker.url)
 
 
 def test_a_name_is_one_broker() -> None:
-    """In this process; another name is another one, and its queues are gone with what had them for themselves."""
+    """Within this process. Another name is another broker, whose exclusive queues end with their owner."""
     create_topic("memory://one", Topic("t", 1))
     assert read_topic("memory://one", "t").partitions == 1
     with pytest.raises(TopicMissing, match="no topic"):

@@ -1,4 +1,4 @@
-"""Testing programs without servers, as their authors do."""
+"""Tests of programs without servers, as their authors write them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ pytest_plugins = ["cobalance.testing.plugin"]
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One will do."""
     return "asyncio"
 
 
 def test_a_handler_alone() -> None:
-    """With a delivery as it would come."""
+    """With a realistic delivery."""
     orders = Topic("orders", 12)
     delivery = Delivery.fake(b"{}", key="customer-1", headers={"source": "shop"}, topic=orders, message_id="order-7")
     partition = orders.partition_of("customer-1")
@@ -77,27 +76,25 @@ class Shop:
         churn.until(lambda: len(self.first.holds) == len(self.second.holds) == 2)
 
     async def handle(self, delivery: Delivery) -> None:
-        """Notes it."""
         self.seen.append(delivery.body)
 
     def sell(self, *bodies: str) -> None:
-        """One order a customer."""
+        """One order per customer."""
         for number, body in enumerate(bodies):
             self.broker.publish("orders", f"customer-{number}", body)
 
     def is_done(self) -> None:
-        """With each order, once at least."""
+        """Whether each order was handled at least once."""
         self.churn.until(lambda: self.broker.is_empty(self.topic))
 
 
 @pytest.fixture
 def shop(cobalance_broker: Broker, cobalance_group: Churn) -> Shop:
-    """A program's."""
     return Shop(cobalance_broker, cobalance_group)
 
 
 def test_who_leaves_hands_over(shop: Shop) -> None:
-    """The other has everything, and then a third its share."""
+    """The other one gets everything, and then a third its share."""
     shop.sell("1", "2", "3")
     shop.churn.leave(shop.first)
     shop.churn.until(lambda: shop.second.holds == set(shop.topic.queue_names))
@@ -110,7 +107,7 @@ def test_who_leaves_hands_over(shop: Shop) -> None:
 
 @pytest.mark.parametrize("verb", ["crash", "hang"])
 def test_who_is_gone_is_replaced_without_waiting(shop: Shop, verb: str) -> None:
-    """What it had not acknowledged comes again."""
+    """Unacknowledged messages are redelivered."""
     getattr(shop.churn, verb)(shop.first)
     shop.sell("1", "2", "3", "4", "5")
     shop.is_done()
@@ -130,7 +127,7 @@ def test_who_wakes_up_begins_anew(shop: Shop) -> None:
 
 
 def test_an_expired_member_joins_again(shop: Shop) -> None:
-    """It lives, and hears of its end."""
+    """It is alive, and learns that its session ended."""
     before = shop.first.id
     shop.churn.expire(shop.first)
     shop.churn.until(lambda: shop.first.id != before and len(shop.first.holds) == 2)
@@ -139,7 +136,7 @@ def test_an_expired_member_joins_again(shop: Shop) -> None:
 
 
 def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
-    """The members bring back what they hold."""
+    """The members reclaim what they hold."""
     before = shop.first.holds
     tokens = {name: it.token for name, it in shop.first.group.tenures.items()}
     shop.churn.lose_redis()
@@ -150,7 +147,7 @@ def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
 
 
 def test_a_crash_interrupts_a_handler(cobalance_broker: Broker, cobalance_group: Churn) -> None:
-    """Wherever it is; the next holder gets the message, marked as redelivered."""
+    """Wherever it is. The next holder gets the message, marked as redelivered."""
     begun, again = threading.Event(), list[bool]()
 
     async def hangs(_: Delivery) -> None:
@@ -182,7 +179,7 @@ def test_any_resource(cobalance_group: Churn) -> None:
 
 
 def test_a_failure_is_raised_at_the_end(cobalance_broker: Broker) -> None:
-    """A test that looks at nothing still sees it."""
+    """Even if the test checks nothing."""
     churn = Churn("g", cobalance_broker)
 
     async def fail(_: Tenure) -> None:
@@ -197,7 +194,7 @@ def test_a_failure_is_raised_at_the_end(cobalance_broker: Broker) -> None:
 
 
 def test_the_readmes_test_passes(tmp_path: Path) -> None:
-    """As it is written there, in at most ten lines."""
+    """As written there, in at most ten lines."""
     blocks = [it for it in re.findall(r"```py\n(.*?)```", README.read_text(), re.DOTALL) if "cobalance_group" in it]
     (program,) = blocks
     body = program[program.index("def test_") :].strip()
