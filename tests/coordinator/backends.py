@@ -1,6 +1,7 @@
-"""Where the coordinator's scripts run in tests: in this process on three Luas, and on a real Redis. Time is ours on all.
+"""Backends for the coordinator's scripts in tests: in process on three Luas, and on a real Redis, with a controlled
+clock.
 
-Real Redis reads its own clock, so there the scripts get theirs from a key instead of TIME; nothing else about them differs.
+Real Redis reads its own clock, so there the scripts read a key instead of TIME. Nothing else about them differs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Backend(Protocol):
         """Runs a script; see Transport."""
 
     def listen(self, on_hint: OnHint) -> Listener:
-        """Tests look at `hints` instead."""
+        """Not used: tests check `hints` instead."""
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         """Entries of a stream; see Transport."""
@@ -37,23 +38,20 @@ class Backend(Protocol):
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         """See Transport."""
 
-    def close(self) -> None:
-        """Frees what the test used."""
+    def close(self) -> None: ...
 
     def dump(self) -> State:
         """All data."""
 
-    def restore(self, state: State) -> None:
-        """Puts the data back to what it was."""
+    def restore(self, state: State) -> None: ...
 
-    def flush(self) -> None:
-        """Loses all data."""
+    def flush(self) -> None: ...
 
     def watch(self, channel: str) -> None:
-        """Begins to note what is published there."""
+        """Starts recording what is published on this channel."""
 
     def hints(self) -> list[tuple[str, int]]:
-        """(channel, version) of what was published since the last look."""
+        """(channel, version) of what was published since the last call."""
 
 
 class MemoryBackend:
@@ -74,48 +72,38 @@ class MemoryBackend:
         self.store.identity = value
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """Runs a script."""
         return self.store.run(script, keys, args, identify=True)
 
     def listen(self, on_hint: OnHint) -> Listener:
-        """Not needed here."""
         raise NotImplementedError
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """Not needed here."""
         raise NotImplementedError
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """Not needed here."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Nothing to free."""
+    def close(self) -> None: ...
 
     def dump(self) -> State:
-        """All data."""
         return self.store.dump()
 
     def restore(self, state: State) -> None:
-        """Puts the data back."""
         self.store.restore(state)
 
     def flush(self) -> None:
-        """Loses all data."""
         self.store.flush()
 
     def watch(self, channel: str) -> None:
-        """Notes what is published there."""
         self.store.subscribe(channel, lambda where, message: self._hints.append((where, int(message))))
 
     def hints(self) -> list[tuple[str, int]]:
-        """What was published since the last look."""
         seen, self._hints = self._hints, []
         return seen
 
 
 class RedisBackend:
-    """A real Redis. Its data is removed before and after, so it must be one of ours."""
+    """A real Redis. Its data is removed before and after, so it must be a private one."""
 
     _CLOCK = "tests:clock"
 
@@ -130,8 +118,8 @@ class RedisBackend:
         self.flush()
 
     def _published_user(self, admin_url: str) -> redis.Redis:
-        """Scripts run as the user of the README's ACL line, who may read our clock besides."""
-        if "@" in admin_url:  # somebody else's Redis, whose users are not ours to make
+        """Creates the user of the README's ACL line, which may also read the test's clock."""
+        if "@" in admin_url:  # a shared Redis, where we must not create users
             return redis.Redis.from_url(admin_url, protocol=2)
         words = ("ACL", "SETUSER", "tests", "reset", *rules(), f"~{self._CLOCK}", "+lrange")
         self._client.execute_command(*words)  # type: ignore[no-untyped-call]
@@ -139,11 +127,11 @@ class RedisBackend:
 
     @property
     def admin(self) -> redis.Redis:
-        """A client that may do everything."""
+        """A client with all permissions."""
         return self._client
 
     def allow(self, *changed: str) -> None:
-        """Changes what scripts may do."""
+        """Changes the permissions of scripts."""
         self._client.execute_command("ACL", "SETUSER", "tests", *changed)  # type: ignore[no-untyped-call]
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
@@ -170,15 +158,12 @@ class RedisBackend:
         return self._scripts[script.sha]
 
     def listen(self, on_hint: OnHint) -> Listener:
-        """Not needed here."""
         raise NotImplementedError
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """Not needed here."""
         raise NotImplementedError
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """Not needed here."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -189,26 +174,24 @@ class RedisBackend:
         self._client.close()
 
     def dump(self) -> State:
-        """All data but the clock."""
+        """All data except the clock."""
         return dump_redis(self._client, "cobalance:*")
 
     def restore(self, state: State) -> None:
-        """Puts the data back."""
         self.flush()
         load_redis(self._client, state)
 
     def flush(self) -> None:
-        """Loses all data, the script cache aside."""
+        """Removes all data, but not the script cache."""
         self._client.flushdb()
         self._clock_ms = -1
 
     def watch(self, channel: str) -> None:
-        """Notes what is published there."""
         self._pubsub.subscribe(channel)
         self._pubsub.get_message(timeout=5)
 
     def hints(self) -> list[tuple[str, int]]:
-        """What was published since the last look: the answer to a ping comes behind it."""
+        """The answer to a ping marks the end of what was published."""
         self._pubsub.ping()
         seen: list[tuple[str, int]] = []
         while (message := self._pubsub.get_message(timeout=5)) is not None and message["type"] != "pong":

@@ -1,4 +1,4 @@
-"""Reads what the Lua 5.1 compiler makes of a script, as far as to see which globals it touches."""
+"""Reads Lua 5.1 bytecode, just enough to see which globals a script uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADER_SIZE = 12
 
 
 def globals_of(source: str) -> tuple[set[str], set[str]]:
-    """The names of the globals a script reads, and of those it writes, in whatever branch."""
+    """The names of the globals that a script reads, and of those it writes, in any branch."""
     lua = LuaRuntime(encoding=None)
     dump = lua.eval(b"function(source) return string.dump(assert(loadstring(source))) end")
     uses = list(_Reader(dump(source.encode())).function())
@@ -22,7 +22,7 @@ def globals_of(source: str) -> tuple[set[str], set[str]]:
 
 
 class _Reader:
-    """A precompiled chunk, front to back."""
+    """Reads a precompiled chunk, front to back."""
 
     def __init__(self, chunk: bytes) -> None:
         self._chunk, self._at = chunk, HEADER_SIZE
@@ -48,7 +48,7 @@ class _Reader:
         return ""
 
     def function(self) -> Iterator[tuple[int, str]]:
-        """(opcode, name) of every access to a global, in this function and those within."""
+        """(opcode, name) of every access to a global, in this function and nested ones."""
         self._string()
         self._skip(2 * 4 + 4)
         code = [self._read("I") for _ in range(self._read("i"))]

@@ -1,4 +1,4 @@
-"""A group whose members bring what they own, as a Kafka assignor is told it: every one claims under the tokens it has."""
+"""A group whose members bring what they own, as given to a Kafka assignor: each claims it under its tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.coordinator.driver import SETTINGS, Group, Member, Tenure
 from cobalance.coordinator.requests import Claim
 
 Owned = Mapping[str, Mapping[str, int]]
-"""Member → resource → the token under which it says it owns that."""
+"""Member → resource → the token under which it claims to own it."""
 
 
 def claimed(backend: Backend, owned: Owned, wanted: tuple[str, ...]) -> tuple[Group, list[Member]]:
-    """Everybody joins an empty Redis in this order, claims, and declares the list; then the recovery is over."""
+    """All members join an empty Redis in this order, claim, and declare the list; then the recovery is over."""
     group = Group(backend, create=False)
     members = [claim(group, member, tokens) for member, tokens in owned.items()]
     assert group.set_resources(members[0], wanted, version=1) == "RECOVERING"
@@ -24,7 +24,7 @@ def claimed(backend: Backend, owned: Owned, wanted: tuple[str, ...]) -> tuple[Gr
 
 
 def claim(group: Group, id_: str, tokens: Mapping[str, int]) -> Member:
-    """One member joins with its claims, and holds what it was left."""
+    """One member joins with its claims, and holds what was accepted."""
     member = Member(group, id_)
     group.members[id_] = member
     reply = member.join(claims=[Claim(name, token) for name, token in sorted(tokens.items())])

@@ -11,7 +11,6 @@ from tests.coordinator.driver import Group
 
 @pytest.fixture(params=["luajit21", "lua51", "lua54", "redis"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Where the scripts run."""
     if request.param != "redis":
         yield MemoryBackend(request.param)
         return

@@ -1,4 +1,4 @@
-"""Whether a group's indices and counters agree with its records: checked after every call of every test."""
+"""Checks that a group's indices and counters match its records; runs after every call of every test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMBER_FIELDS = ("r", "c", "k", "h", "a")
 
 
 def check(records: Records) -> None:
-    """Raises AssertionError naming the first rule that is broken."""
+    """Raises AssertionError naming the first broken rule."""
     for rule in RULES:
         rule(records)
 
@@ -81,7 +81,7 @@ def _load(records: Records) -> None:
 
 
 def _check_movable(records: Records, key: str, expected: dict[str, float]) -> None:
-    """Who keeps only pinned ones may be missing."""
+    """Members that keep only pinned resources may be missing."""
     found = records.zsets[key]
     assert found.items() <= expected.items(), f"{key} does not agree with what is kept"
     for id_ in expected.keys() - found.keys():
@@ -162,7 +162,7 @@ def _instances(records: Records) -> None:
         assert member is not None, f"{instance} belongs to nobody"
         assert (member.instance, member.is_counted) == (instance, True), f"{instance} is a ghost"
     living = {id_: member for id_, member in records.members.items() if member.is_live}
-    succeeded = {member.reason for member in living.values()}  # whose successor has not brought all its claims yet
+    succeeded = {member.reason for member in living.values()}  # whose successor has not sent all its claims yet
     alive = Counter(member.instance for id_, member in living.items() if id_ not in succeeded)
     assert all(count == 1 or instance == "-" for instance, count in alive.items()), "an instance id lives twice"
 

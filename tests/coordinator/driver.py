@@ -1,4 +1,4 @@
-"""A group as tests drive it: members that speak the protocol by hand, and a look at the data after every call."""
+"""A group as driven by tests: members that speak the protocol by hand, with a check of the data after every call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def names(count: int, prefix: str = "r") -> tuple[str, ...]:
 
 
 class Group:
-    """One group. It is created without recovery unless told otherwise."""
+    """One group, created without recovery unless requested."""
 
     def __init__(self, backend: Backend, settings: GroupSettings = SETTINGS, *, create: bool = True) -> None:
         self.backend = backend
@@ -62,7 +62,7 @@ class Group:
 
     @property
     def coordinator(self) -> Coordinator:
-        """The client, for what administrators ask."""
+        """The client, for administrative calls."""
         self._records = None
         return self._coordinator
 
@@ -76,11 +76,11 @@ class Group:
         return it
 
     def joined(self, ids: str, **join: Any) -> list[Member]:
-        """Several members, one a letter."""
+        """Several members, one per letter."""
         return [self.join(member, **join) for member in ids]
 
     def set_resources(self, member: Member, wanted: tuple[str, ...], version: int | None = None) -> str:
-        """Declares a list page by page, as long as the coordinator asks for more; the last result."""
+        """Declares a list page by page, as long as the coordinator asks for more, and returns the last result."""
         self._list_version = self._list_version + 1 if version is None else version
         after = ""
         while True:
@@ -94,16 +94,16 @@ class Group:
 
     @property
     def local_ms(self) -> int:
-        """The time that really passed, which members measure by, however the server's clock was set."""
+        """The time that really passed, as measured by members, however the server's clock was set."""
         return self.backend.now_ms - self.clock_offset_ms
 
     def step_clock(self, ms: int) -> None:
-        """The server's clock is set forward or back; no time passes."""
+        """Sets the server's clock forward or back; no time passes."""
         self.backend.now_ms += ms
         self.clock_offset_ms += ms
 
     def tick(self) -> CoordinatorReply:
-        """Settles what is due until nothing is; the last reply."""
+        """Settles until nothing is due, and returns the last reply."""
         for _ in range(10_000):
             reply = self.execute(Request(Header(member="-", number=0), Tick()))
             if not reply.more:
@@ -111,20 +111,20 @@ class Group:
         raise AssertionError("the group never comes to rest")
 
     def beat(self, *members: Member) -> None:
-        """A heartbeat of each (of all, if none is named), until none has more to hear."""
+        """Heartbeats of each member (of all, if none is named), until none has more to receive."""
         for member in members or tuple(self.members.values()):
             if not member.silent and not member.is_over:
                 member.hear()
 
     def run(self, ms: int, *members: Member) -> None:
-        """Time passes, with heartbeats as they should be."""
+        """Lets time pass, with regular heartbeats."""
         end = self.backend.now_ms + ms
         while self.backend.now_ms < end:
             self.backend.now_ms = min(end, self.backend.now_ms + self.settings.heartbeat_interval_ms)
             self.beat(*members)
 
     def drain(self, *members: Member) -> None:
-        """Everybody finishes what is being revoked, again and again, until nothing is."""
+        """All members finish what is being revoked, repeatedly, until nothing is."""
         for _ in range(200):
             self.beat(*members)
             if not sum(member.release_pending() for member in members or tuple(self.members.values())):
@@ -132,7 +132,7 @@ class Group:
         raise AssertionError("the group never comes to rest")
 
     def until_left(self, member: Member) -> None:
-        """Drains a member and asks again until it is let go."""
+        """Drains a member and repeats its leave until it succeeds."""
         for _ in range(100):
             if member.is_over or member.leave() == "LEFT" or member.is_over:
                 return
@@ -140,16 +140,16 @@ class Group:
             member.release_pending()
         raise AssertionError(f"{member.id} cannot leave")
 
-    # -- how it is asked ---------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     def execute(self, request: Request) -> CoordinatorReply:
-        """Sends a request and checks the data it left."""
+        """Sends a request and checks the resulting data."""
         reply = self.coordinator.execute(request)
         self.check()
         return reply
 
     def check(self) -> None:
-        """Whether the records agree with each other and with what they were."""
+        """Checks that the records are consistent, with each other and with earlier ones."""
         records = self.records()
         check(records)
         for name, resource in records.resources.items():
@@ -159,21 +159,21 @@ class Group:
             self._highest_tokens[name] = resource.token
 
     def records(self) -> Records:
-        """What the store holds."""
+        """The stored records."""
         if self._records is None:
             self._records = Records.read(self.backend.dump(), group_keys("g"))
         return self._records
 
     def loads(self) -> dict[str, int]:
-        """How many resources each member keeps (pending ones not counted)."""
+        """How many resources each member keeps (without pending ones)."""
         return {member.id: member.kept for member in self.coordinator.members()}
 
     def holders(self) -> dict[str, str | None]:
-        """Who has what, pending or not."""
+        """The holder of each resource, pending or not."""
         return {resource.name: resource.owner for resource in self.coordinator.resources()}
 
     def journal(self, *kinds: str) -> list[dict[str, str]]:
-        """The journal's entries, of these kinds only if any are named."""
+        """The journal's entries, or only those of these kinds."""
         return [entry for entry in self.records().journal if not kinds or entry["kind"] in kinds]
 
     def poke(self, field: str, value: int | str) -> None:
@@ -181,18 +181,17 @@ class Group:
         self.restore(self.records().with_scalar(field, str(value)))
 
     def forget_tokens(self) -> None:
-        """The stored tokens may be lower from now on: those of a lost state."""
+        """Stored tokens may be lower from now on, as after a loss of data."""
         self._highest_tokens.clear()
 
     def lose_data(self) -> None:
-        """Redis comes back empty, a moment later."""
+        """Redis returns empty, a moment later."""
         self.backend.flush()
         self.backend.now_ms += 10
         self._records = None
         self._highest_tokens.clear()
 
     def restore(self, state: State) -> None:
-        """Puts the stored data back to what it was."""
         self._records = None
         self.backend.restore(state)
 
@@ -224,7 +223,7 @@ class Member:
         self._last_request: Request | None = None
 
     def ask(self, payload: Payload, *, lose_reply: bool = False) -> CoordinatorReply:
-        """Sends the next request; its reply can be lost on the way."""
+        """Sends the next request. Its reply can be lost on the way."""
         self._fence()
         self.number += 1
         held = tuple(it.token for it in self.holds.values()) if isinstance(payload, Heartbeat) else None
@@ -236,7 +235,7 @@ class Member:
         return reply
 
     def repeat(self) -> CoordinatorReply:
-        """Sends the last request once more."""
+        """Sends the last request again."""
         assert self._last_request is not None
         reply, payload = self.group.execute(self._last_request), self._last_request.payload
         self._take(reply)
@@ -272,20 +271,20 @@ class Member:
             )
 
     def _fence(self) -> None:
-        """What a member gives up by its own clock: everything when its lease is over, else what is past its deadline."""
+        """Gives up by its own clock: everything if its lease is over, otherwise what is past its deadline."""
         now = self.group.local_ms
         for tenure in self.holds.values():
             if now >= self.lease_ms or (tenure.pending and now >= tenure.local_deadline_ms):
                 tenure.aborted = True
 
     def works_on(self, name: str) -> bool:
-        """Whether it believes, by its own clock, that it may work on a resource now."""
+        """Whether, by its own clock, it may work on a resource now."""
         self._fence()
         return not self.is_over and name in self.holds and not self.holds[name].aborted
 
     @property
     def pending(self) -> list[str]:
-        """What it was told to give back."""
+        """The resources it was told to give back."""
         return sorted(name for name, tenure in self.holds.items() if tenure.pending)
 
     def join(self, *, lose_reply: bool = False, **join: Any) -> CoordinatorReply:
@@ -295,7 +294,7 @@ class Member:
         return self.ask(Join(claims=tuple(claims), **join), lose_reply=lose_reply)
 
     def claims(self) -> tuple[Claim, ...]:
-        """What it would claim after a loss: never a tenure it has aborted."""
+        """What it would claim after a loss: no tenure it has aborted."""
         self._fence()
         holds = sorted((name, tenure) for name, tenure in self.holds.items() if not tenure.aborted)
         return tuple(Claim(name, tenure.token, tenure.committed) for name, tenure in holds)
@@ -320,7 +319,7 @@ class Member:
         return self.ask(Heartbeat(progress), lose_reply=lose_reply)
 
     def hear(self) -> None:
-        """Heartbeats until there is no more to hear."""
+        """Heartbeats until there is nothing more to receive."""
         while self.heartbeat().more and self.last.status == "OK":
             pass
 
@@ -329,7 +328,7 @@ class Member:
         self.heartbeat((name, self.holds[name].token, busy))
 
     def release(self, *released: str, delivered: int = 0, committed: int = 0, **item: Any) -> tuple[str, ...]:
-        """Gives resources back; one result each."""
+        """Releases resources; returns one result each."""
         items = tuple(
             ReleaseItem(resource=name, token=self.holds[name].token, delivered=delivered, committed=committed, **item)
             for name in released
@@ -347,7 +346,7 @@ class Member:
                 del self.holds[item.resource]
 
     def release_pending(self) -> int:
-        """Finishes everything it was told to give back; how many that were."""
+        """Finishes everything it was told to give back, and returns how many that were."""
         if self.is_over or self.silent:
             return 0
         self._fence()
@@ -370,10 +369,10 @@ class Member:
         return reply.results[0]
 
     def leave(self, *, remain: bool = False) -> str:
-        """Asks to leave."""
+        """Requests to leave."""
         reply = self.ask(Leave(remain))
         return reply.results[0] if reply.results else reply.status
 
     def watch(self) -> None:
-        """Notes the hints it gets."""
+        """Records the hints it gets."""
         self.group.backend.watch(hint_channel("g", self.id))

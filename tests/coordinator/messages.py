@@ -1,7 +1,7 @@
-"""Messages for a group's resources, and who was handed which: what it all comes to for those who consume.
+"""Messages for a group's resources, and which member was handed which: the effect on consumers.
 
-A message is a number within its resource, counting from 0. A tenure goes on from the offset that was committed when it began,
-hands out nothing more once its resource is asked back, and commits what it was handed with its release.
+A message is a number within its resource, counting from 0. A tenure starts at the offset that was committed at its
+beginning, hands out nothing more once its resource is asked back, and commits what it handed out with its release.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ class Messages:
         self._next: dict[tuple[str, str, int], int] = {}
 
     def publish(self, names: Iterable[str], count: int = 1) -> None:
-        """So many more for each of these."""
+        """Publishes this many more for each of these."""
         for name in names:
             self.published[name] += count
 
     def poll(self, *members: Member) -> list[str]:
-        """One message of everything they may begin with (of all members, if none is named); the resources they came from."""
+        """Hands out one message of everything that may begin (to all members, if none is named), and returns the
+        resources.
+        """
         polled: list[str] = []
         for member in members or tuple(self.group.members.values()):
             begins = [it for it in sorted(member.holds) if not member.holds[it].pending and member.works_on(it)]
@@ -36,21 +38,21 @@ class Messages:
         return polled
 
     def poll_all(self) -> None:
-        """Until there is nothing more to be had."""
+        """Hands out messages until there are none left."""
         while self.poll():
             pass
 
     def position(self, member: Member, name: str) -> int:
-        """How far a tenure has come."""
+        """The position of a tenure."""
         tenure = member.holds[name]
         return self._next.get((member.id, name, tenure.token), tenure.committed or 0)
 
     def commit(self, member: Member, *names: str) -> list[str]:
-        """Commits what was handed out of these (of all it holds, if none is named)."""
+        """Commits what was handed out of these (of everything held, if none is named)."""
         return [member.commit(name, self.position(member, name)) for name in names or sorted(member.holds)]
 
     def release(self, member: Member, *names: str) -> tuple[str, ...]:
-        """Finishes these (all it is asked for, if none is named): one call commits and frees each."""
+        """Finishes these (everything asked back, if none is named): one call commits and releases each."""
         results: tuple[str, ...] = ()
         for name in names or member.pending:
             at = self.position(member, name)
@@ -58,7 +60,7 @@ class Messages:
         return results
 
     def drain(self, *members: Member) -> None:
-        """Everybody finishes what is asked back and polls on, until nothing is asked back."""
+        """All members finish what is asked back and poll on, until nothing is asked back."""
         for _ in range(200):
             self.group.beat(*members)
             everybody = members or tuple(self.group.members.values())
@@ -74,7 +76,7 @@ class Messages:
         self._next[member.id, name, member.holds[name].token] = at + 1
         return True
 
-    # -- what became of them -----------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
 
     @property
     def again(self) -> list[tuple[str, int]]:
@@ -92,6 +94,6 @@ class Messages:
         ]
 
     def check_each_once(self) -> None:
-        """Nothing lost, nothing doubled."""
+        """Nothing was lost or delivered twice."""
         assert self.again == []
         assert self.missing == []

@@ -1,7 +1,7 @@
-"""What an even group is and how few moves lead there, by trying every possibility: nothing here is shared with the Lua.
+"""Defines even groups and the fewest moves to make one, by trying every possibility. Shares nothing with the Lua.
 
 Members share in proportion to their capacities, each the floor or the ceiling of its exact share. Which of them get the
-ceiling is free, so the fewest moves are found by trying every choice.
+ceiling is arbitrary, so the fewest moves are found by trying every choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_even(loads: Mapping[str, int], capacities: Mapping[str, int]) -> bool:
 
 
 def fewest_moves(total: int, kept: Mapping[str, int], capacities: Mapping[str, int]) -> int:
-    """How many resources must be taken from those who now keep `kept` (and who stay) to make the group even."""
+    """How many resources must be taken from remaining members that now keep `kept`, to make the group even."""
     return min(
         sum(max(0, kept.get(member, 0) - even[member]) for member in capacities)
         for even in even_loads(total, capacities)

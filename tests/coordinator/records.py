@@ -1,4 +1,4 @@
-"""What a group's keys hold, read back from a dump of the store, as values."""
+"""Parses a group's keys from a dump of the store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ class ResourceRecord:
 
     @classmethod
     def unpack(cls, packed: str) -> ResourceRecord:
-        """From its text."""
         status, owner, token, since, deadline, rank, removing, avoid, ended = packed.split(" ")
         return cls(status, owner, int(token), int(since), abs(int(deadline)), rank, removing == "1", avoid, int(ended))
 
     @property
     def is_counted(self) -> bool:
-        """Is in somebody's share."""
+        """Whether it is part of a member's share."""
         return not self.removing and self.status != "halted"
 
     @property
@@ -56,7 +55,6 @@ class MemberRecord:
 
     @classmethod
     def unpack(cls, packed: str) -> MemberRecord:
-        """From its text."""
         status, capacity, instance, joined, incarnation, request, *words = packed.split(" ")
         return cls(status, int(capacity), instance, int(joined), int(incarnation), int(request), *words)
 
@@ -72,7 +70,7 @@ class MemberRecord:
 
     @property
     def share_class(self) -> int:
-        """The class its share is counted in."""
+        """The class in which its share is counted."""
         if self.status == "leaving":
             return 0
         return -self.capacity if self.status == "graced" else self.capacity
@@ -80,7 +78,7 @@ class MemberRecord:
 
 @attrs.frozen
 class Records:
-    """All of a group."""
+    """All records of a group."""
 
     raw: State
     scalars: dict[str, str]
@@ -114,7 +112,7 @@ class Records:
         return int(self.scalars.get(scalar, "0"))
 
     def owned_by(self, member: str) -> dict[str, ResourceRecord]:
-        """What a member has, pending or not."""
+        """What a member holds, pending or not."""
         return {name: record for name, record in self.resources.items() if record.owner == member}
 
     def kept_by(self, member: str) -> int:
@@ -151,7 +149,7 @@ def _scores(flat: Any) -> dict[str, float]:
 
 
 def _ranks(flat: Any) -> dict[str, float]:
-    """Of the entries ``subscription load member`` the member's load."""
+    """The member's load in the entries ``subscription load member``."""
     entries = [entry.decode().split(" ") for entry in flat[::2]]
     return {member: float(load) for _, load, member in entries}
 

@@ -1,4 +1,4 @@
-"""What an evenly shared group looks like, said once: every resource with one holder who knows it, loads within one."""
+"""Defines an evenly shared group: every resource has one holder that knows it, and loads are within one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from tests.coordinator.oracle import fewest_moves
 
 
 def check_shared(group: Group, *members: Member) -> None:
-    """Everything is held, each by one member that knows it and may work on it, nothing is asked back, loads are within one."""
+    """Everything is held by one member each that knows it and may work on it, nothing is asked back, and loads are
+    within one.
+    """
     held = [name for member in members for name in member.holds]
     assert sorted(held) == sorted(group.holders()), "not everything is held once"
     assert group.holders() == {name: member.id for member in members for name in member.holds}
@@ -18,17 +20,17 @@ def check_shared(group: Group, *members: Member) -> None:
 
 
 def tokens(*members: Member) -> dict[str, tuple[str, int]]:
-    """Resource → who has it under which token."""
+    """Resource → its holder and token."""
     return {name: (it.id, tenure.token) for it in members for name, tenure in it.holds.items()}
 
 
 def moved(before: dict[str, tuple[str, int]], after: dict[str, tuple[str, int]]) -> list[str]:
-    """Tenures that did not go on although their resource is still there."""
+    """Tenures that ended although their resource still exists."""
     return sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
 
 
 def fewest(before: dict[str, tuple[str, int]], group: Group, *staying: Member) -> int:
-    """How many tenures of those who stay have to end for all `staying` to be even, by the oracle."""
+    """How many tenures of remaining members must end to make all of `staying` even, by the oracle."""
     names = group.holders().keys()
     kept = {it.id: sum(owner == it.id for name, (owner, _) in before.items() if name in names) for it in staying}
     return fewest_moves(len(names), kept, {it.id: 1 for it in staying})

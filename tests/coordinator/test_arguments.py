@@ -1,4 +1,4 @@
-"""What scripts are given is looked at before they write anything: a Lua error takes nothing back."""
+"""Scripts check their arguments before they write anything: a Lua error does not roll back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cobalance.coordinator.scripts import load
 from cobalance.errors import ScriptFailed
 
 GARBAGE = ("", "x", "1.5", "0x1", "1e3", " 1", "nan", "9" * 18, "9" * 17, str(2**53), "-")
-"""What a number must not be."""
+"""Invalid as a number."""
 
 PAYLOADS = (
     Join(settings=SETTINGS, claims=(Claim("r", 1, 2),)),
@@ -58,7 +58,7 @@ PAYLOADS = (
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda it: type(it).__name__)
 def test_malformed_arguments_change_nothing(backend: Backend, payload: Payload) -> None:
-    """Each argument in turn, while a session is due to be ended: a verb looks at all of them before it settles anything."""
+    """Each argument in turn, while a session is due to end: a verb checks all of them before it settles anything."""
     group = Group(backend)
     a, _ = group.joined("ab")
     group.set_resources(a, names(2))
@@ -83,7 +83,7 @@ def test_malformed_arguments_change_nothing(backend: Backend, payload: Payload) 
 
 
 def test_no_number_is_so_large_that_the_next_token_would_be_the_same(group: Group) -> None:
-    """Lua counts exactly up to 2^53: a token that somebody says it has seen is below half of that."""
+    """Lua counts exactly up to 2^53: tokens reported by members are below half of that."""
     with pytest.raises((ScriptFailed, redis.ResponseError), match="INVALID argument"):
         group.join("a", floor_token=2**52)
     b = group.join("b", floor_token=2**52 - 1)

@@ -1,7 +1,7 @@
-"""Any history of a group, with drains in flight, against an oracle that tries every possibility.
+"""Any history of a group, with drains in progress, against an oracle that tries every possibility.
 
-Whatever happened, the records agree after every call (`consistency.py`), nobody works on what another one works on, and
-once the group goes quiet it is even, nothing waits, and one more change moves as little as can be.
+Whatever happens, the records are consistent after every call (`consistency.py`), and no two members work on one
+resource. Once the group is quiet it is even, nothing waits, and one more change moves as little as possible.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def members(self) -> list[Member]:
-        """Those that can be asked to do something."""
+        """Members that can be asked to do something."""
         return [member for member in self.group.members.values() if not member.silent and not member.is_over]
 
     def pick(self, index: int) -> Member:
-        """One of them."""
         assume(self.members)
         return self.members[index % len(self.members)]
 
@@ -61,7 +60,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(capacity=st.sampled_from([1, 1, 1, 2, 3, 7, 0]), lose_reply=st.booleans())
     def join(self, capacity: int, *, lose_reply: bool) -> None:
-        """A process comes; its reply may be lost and asked for again."""
+        """A process joins; its reply may be lost and requested again."""
         assume(len(self.members) < MOST_MEMBERS)
         self.joins += 1
         member = self.group.join(f"m{self.joins}", capacity=capacity, lose_reply=lose_reply)
@@ -71,7 +70,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(index=any_member)
     def leave(self, index: int) -> None:
-        """A process begins to leave."""
+        """A process starts leaving."""
         self.pick(index).leave()
 
     @rule(index=any_member)
@@ -89,13 +88,14 @@ class Histories(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 2500))
     def time_passes(self, ms: int) -> None:
-        """Everybody alive heartbeats; who is slow does not finish meanwhile."""
+        """All live members send heartbeats; slow ones do not finish meanwhile."""
         self.group.run(ms)
 
     @rule(ms=st.sampled_from([-5000, 60_000]))
     def clock_steps(self, ms: int) -> None:
-        """The server's clock is set, and everybody calls before the next step. Who calls no more has ended, since a step forward is
-        postponed by half a session at most (70_timers.lua): no clock is sound for a process that lives on unheard.
+        """The server's clock is set, and all members call before the next step. Members that stop calling have ended,
+        since a step forward is postponed by half a session at most (70_timers.lua): no clock is sound for a process
+        that lives on without calling.
         """
         self.group.step_clock(ms)
         for member in self.group.members.values():
@@ -104,17 +104,17 @@ class Histories(RuleBasedStateMachine):
 
     @rule(ms=st.integers(2500, 8000))
     def outage(self, ms: int) -> None:
-        """Nobody reaches Redis for a while."""
+        """Redis is unreachable for a while."""
         self.backend.now_ms += ms
 
     @rule(index=any_member, lose_reply=st.booleans())
     def heartbeat(self, index: int, *, lose_reply: bool) -> None:
-        """One member asks."""
+        """A single heartbeat."""
         self.pick(index).heartbeat(lose_reply=lose_reply)
 
     @rule(index=any_member)
     def repeat(self, index: int) -> None:
-        """A request arrives once more."""
+        """A request arrives twice."""
         self.pick(index).repeat()
 
     @rule(index=any_member, count=st.integers(1, 4))
@@ -134,7 +134,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(index=any_member, which=any_member, busy=st.booleans())
     def progress(self, index: int, which: int, *, busy: bool) -> None:
-        """A resource turns busy or idle."""
+        """A resource becomes busy or idle."""
         member = self.pick(index)
         assume(member.holds)
         member.busy(sorted(member.holds)[which % len(member.holds)], busy=busy)
@@ -165,7 +165,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def offsets_never_fall(self) -> None:
-        """What was committed stays committed."""
+        """Committed offsets stay committed."""
         offsets = self.group.records().offsets
         for name, offset in self.offsets.items():
             assert offsets.get(name, -1) >= offset
@@ -174,7 +174,7 @@ class Histories(RuleBasedStateMachine):
     # -- what holds once it is quiet ---------------------------------------------------------------------------------
 
     def go_quiet(self) -> None:
-        """Everybody answers and finishes, for as long as anything in the group waits for a time."""
+        """All members answer and finish, for as long as anything in the group waits for a time."""
         for _ in range(40):
             self.group.run(1000)
             self.group.drain()
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         self.group.drain()
 
     def shares(self) -> dict[str, int]:
-        """The capacities of those who have a share."""
+        """The capacities of the members that have a share."""
         return {member.id: self.capacities[member.id] for member in self.members}
 
     def check_quiet(self) -> None:
@@ -202,7 +202,7 @@ class Histories(RuleBasedStateMachine):
         self.check_fixed_point()
 
     def check_fixed_point(self) -> None:
-        """Settling once more changes nothing but the time it was heard."""
+        """Settling again changes only the time of the last call."""
         before = self.group.records()
         assert not self.group.tick().more
         assert self.group.records().with_scalar("heard", "0") == before.with_scalar("heard", "0")
@@ -210,13 +210,13 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule()
     def quiet(self) -> None:
-        """After whatever came before."""
+        """At any point of a history."""
         self.finish_leaving()
         self.go_quiet()
         self.check_quiet()
 
     def finish_leaving(self) -> None:
-        """Those who are leaving drain and go."""
+        """Leaving members drain and go."""
         self.group.drain()
         for id_, record in self.group.records().members.items():
             if record.status == "leaving" and not self.group.members[id_].silent:
@@ -243,7 +243,7 @@ class Histories(RuleBasedStateMachine):
         self.check_moves(before, staying)
 
     def check_moves(self, before: dict[str, ResourceRecord], staying: set[str]) -> None:
-        """Tenures that ended, of those that could have gone on, against the fewest possible."""
+        """Compares the ended tenures that could have continued with the fewest possible."""
         after = self.group.records().resources
         could_stay = {name: it for name, it in before.items() if it.owner in staying and name in after}
         moved = [name for name, it in could_stay.items() if after[name].token != it.token]
@@ -252,19 +252,19 @@ class Histories(RuleBasedStateMachine):
 
 
 class OneMoveACall(Histories):
-    """The same with the work of every call bounded to one move."""
+    """The same with every call limited to one move."""
 
     moves_per_call = 1
 
 
 class Gathered(Histories):
-    """The same with changes gathered."""
+    """The same with gathered changes."""
 
     gather_ms = 400
 
 
 class Losses(Histories):
-    """The same, while Redis loses its data, comes back older, or is replaced by another server."""
+    """The same, while Redis loses its data, goes back in time, or is replaced by another server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,13 +279,13 @@ class Losses(Histories):
 
     @rule()
     def remember(self) -> None:
-        """Where a later loss goes back to."""
+        """Saves a state to which a later loss goes back."""
         self.snapshot = self.backend.dump()
 
     @precondition(lambda self: self.members)
     @rule(loss=st.sampled_from(["moved", "older", "emptied"]), at_once=st.integers(0, MOST_MEMBERS))
     def lose(self, loss: str, at_once: int) -> None:
-        """Some come back at once, the others when they next have something to say."""
+        """Some return at once, the others when they next make a request."""
         if loss == "older":
             self.group.restore(self.snapshot)
         elif loss == "emptied":
@@ -298,12 +298,12 @@ class Losses(Histories):
 
     @rule()
     def come_back_all(self) -> None:
-        """Everybody notices."""
+        """All members notice."""
         for member in tuple(self.group.members.values()):
             self.come_back(member)
 
     def come_back(self, member: Member) -> None:
-        """A member asks, and if it has to, joins again under its next id with what it has not aborted."""
+        """A member makes a request and, if it has to, rejoins under its next id with what it has not aborted."""
         if member.silent or (member.is_over and member.last.status != "REJOIN"):
             return
         if member.is_over or member.heartbeat().status == "REJOIN":
@@ -323,10 +323,10 @@ class Losses(Histories):
 
     @invariant()
     def offsets_never_fall(self) -> None:
-        """What was lost and is claimed by nobody is gone, so this is looked at where claims are tested."""
+        """A lost offset that nobody claims is gone, so this is checked where claims are tested."""
 
     def go_quiet(self) -> None:
-        """Everybody comes back within the recovery, then the list is declared again."""
+        """All members return within the recovery, then the list is declared again."""
         for _ in range(3):
             self.come_back_all()
             self.finish_leaving()

@@ -1,7 +1,8 @@
-"""Real members under random churn, watched by a monitor that every one of them tells what it begins and ends.
+"""Real members under random churn, watched by a monitor to which each reports what it begins and ends.
 
-The idea, and what counts as a violation, are Rebalanser's resource monitor; its randomised runs of hours
-are told in virtual time (tests/sims/test_randomised.py). Here threads, event loops, sockets and the library's own engine run.
+The idea, and the definition of a violation, are those of Rebalanser's resource monitor. Its randomised runs of hours
+are reproduced in virtual time (tests/sims/test_randomised.py). Here threads, event loops, sockets and the library's own
+engine run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _count = itertools.count()
 
 
 class ClaimMonitor:
-    """Who works on what at this moment. Two at once, or an end of what somebody else works on, is a violation."""
+    """Who works on what at this moment. Two at once, or the end of another member's work, is a violation."""
 
     def __init__(self) -> None:
         self.claims: dict[str, str] = {}
@@ -59,7 +60,7 @@ class ClaimMonitor:
             self._changed.notify_all()
 
     def wait_shared(self, resources: set[str], members: set[str]) -> None:
-        """Until exactly these are worked on, by these members, evenly."""
+        """Waits until exactly these are worked on by these members, evenly."""
 
         def shared() -> bool:
             loads = Counter(dict.fromkeys(members, 0))
@@ -73,7 +74,7 @@ class ClaimMonitor:
 
 
 class Churn:
-    """Members that start and stop, and a list that grows and shrinks, as the seed decides."""
+    """Members that start and stop, and a list that grows and shrinks, as determined by the seed."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.random = Random(seed)
@@ -88,14 +89,12 @@ class Churn:
         transport.close()
 
     def step(self) -> None:
-        """One of them."""
         choices = [self.start if len(self.members) < MOST_MEMBERS else self.stop, self.change_list]
         if len(self.members) > 1:
             choices.append(self.stop)
         self.random.choice(choices)()
 
     def start(self) -> None:
-        """A member joins."""
         self._born += 1
         name = f"m{self._born}"
         group = BlockingGroup(
@@ -125,12 +124,11 @@ class Churn:
         self.members.pop(name).__exit__(None, None, None)
 
     def stop_all(self) -> None:
-        """The end."""
         for name in sorted(self.members):
             self.stop(name)
 
     def change_list(self) -> None:
-        """A resource more, or fewer."""
+        """Adds or removes a resource."""
         if self.random.random() < 0.5 and len(self.resources) > 2:
             self.resources.remove(self.random.choice(sorted(self.resources)))
         else:
@@ -140,14 +138,14 @@ class Churn:
             member.declare(sorted(self.resources), self._version)
 
     def check(self) -> None:
-        """Rebalanser's full check: everything is worked on, and once."""
+        """Rebalanser's full check: everything is worked on, once."""
         self.monitor.wait_shared(self.resources, set(self.members))
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_two_real_members_ever_work_on_one_resource(request: pytest.FixtureRequest, kind: str, seed: int) -> None:
-    """After most changes everything is waited to be shared out, evenly; the others follow each other as fast as they can."""
+    """After most changes it waits until everything is shared evenly; others follow each other as fast as possible."""
     url = f"memory://monitor-{next(_count)}" if kind == "memory" else str(request.getfixturevalue("redis_url"))
     churn = Churn(url, seed)
     with ExitStack() as stack:
@@ -164,7 +162,7 @@ def test_no_two_real_members_ever_work_on_one_resource(request: pytest.FixtureRe
 
 
 def test_the_monitor_sees_both_violations() -> None:
-    """A second claim, and the release of what somebody else has."""
+    """A second claim, and the release of another member's resource."""
     monitor = ClaimMonitor()
     monitor.claim("r", "a")
     monitor.claim("r", "b")

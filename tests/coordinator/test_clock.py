@@ -1,4 +1,4 @@
-"""The group's clock: steps back and forth, silences, and what they must not do to anybody."""
+"""The group's clock: steps back and forth, silences, and what must not happen because of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSION_MS = SETTINGS.session_timeout_ms
 
 
 def test_a_step_back_neither_rewinds_nor_freezes(group: Group) -> None:
-    """The group's clock goes on from where it was, at the pace of real time."""
+    """The group's clock continues from where it was, at the pace of real time."""
     (a,) = group.joined("a")
     before = a.heartbeat().now_ms
     group.step_clock(-3_600_000)
@@ -25,7 +25,7 @@ def test_a_step_back_neither_rewinds_nor_freezes(group: Group) -> None:
 
 
 def test_a_step_back_does_not_keep_the_dead_alive(group: Group) -> None:
-    """A crashed member expires within a heartbeat more although the server's clock was set back an hour."""
+    """A crashed member expires within one more heartbeat although the server's clock was set back an hour."""
     a, b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -46,7 +46,7 @@ def test_several_steps_back_add_up(group: Group) -> None:
 
 
 def test_a_step_forward_expires_nobody(group: Group) -> None:
-    """An hour appears at once: every member still has half a session timeout to answer."""
+    """An hour passes at once: every member still has half a session timeout to answer."""
     a, b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -70,7 +70,7 @@ def test_after_a_silence_nobody_is_expired_for_half_a_session_timeout(group: Gro
 
 
 def test_a_silence_of_a_session_that_begins_half_way_costs_no_third_one(group: Group) -> None:
-    """The worst that one silence can do to a crash: it is healed two session timeouts after the last heartbeat all the same."""
+    """The worst case for a crash: it is still handled two session timeouts after the last heartbeat."""
     a, b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -83,7 +83,7 @@ def test_a_silence_of_a_session_that_begins_half_way_costs_no_third_one(group: G
 
 
 def test_after_a_silence_the_dead_still_expire(group: Group) -> None:
-    """The patience lasts half a session timeout and not longer."""
+    """The extension is half a session timeout, and no longer."""
     a, _b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -105,7 +105,7 @@ def test_a_silence_of_half_a_session_is_still_normal(group: Group) -> None:
 
 @pytest.mark.parametrize("heartbeat_ms", [50, 100])
 def test_a_kill_on_a_busy_machine_is_healed_in_time(backend: Backend, heartbeat_ms: int) -> None:
-    """Short heartbeats, and processes that get to run up to 300 ms late: that is not trouble with Redis."""
+    """Short heartbeats, and processes that are scheduled up to 300 ms late: that is not a problem with Redis."""
     settings = GroupSettings(session_timeout_ms=5_000, heartbeat_interval_ms=heartbeat_ms, rejoin_grace_ms=0)
     group, random = Group(backend, settings), Random(heartbeat_ms)
     a, _killed = group.joined("ab")
@@ -120,7 +120,9 @@ def test_a_kill_on_a_busy_machine_is_healed_in_time(backend: Backend, heartbeat_
 
 @pytest.mark.parametrize("silence_ms", [1_400, 1_501, 1_600, 2_300, 2_999, 3_001, 4_400, 60_000])
 def test_the_dead_expire_whatever_silences_follow_each_other(group: Group, silence_ms: int) -> None:
-    """Counting half a session timeout of each, a dead member is gone after two session timeouts; who is heard never is."""
+    """Counting half a session timeout of each, a dead member is gone after two session timeouts; one that calls never
+    is.
+    """
     a, b, _c = group.joined("abc")
     group.set_resources(a, names(3))
     group.drain()
@@ -135,7 +137,7 @@ def test_the_dead_expire_whatever_silences_follow_each_other(group: Group, silen
 
 @pytest.mark.parametrize("seed", range(5))
 def test_silences_of_all_lengths_end_the_dead_and_nobody_else(group: Group, seed: int) -> None:
-    """Shorter and longer ones in any order, and a clock that jumps: who is heard after each keeps its place."""
+    """Shorter and longer ones in any order, and a clock that jumps: members that call after each keep their place."""
     random = Random(seed)
     a, b = group.joined("ab")
     for victim in "cdefg":
@@ -152,7 +154,7 @@ def test_silences_of_all_lengths_end_the_dead_and_nobody_else(group: Group, seed
 
 
 def test_who_was_late_before_a_silence_is_not_excused_by_it(group: Group) -> None:
-    """Whoever could have called for half a session, and did not, has only what is left of its session."""
+    """A member that could have called for half a session, and did not, has only the rest of its session left."""
     a, _b = group.joined("ab")
     group.run(SESSION_MS // 2 + 100, a)
     group.backend.now_ms += SESSION_MS
@@ -161,7 +163,7 @@ def test_who_was_late_before_a_silence_is_not_excused_by_it(group: Group) -> Non
 
 
 def test_describe_shows_when_a_session_really_ends(group: Group) -> None:
-    """Put off by a silence, or kept for the rejoin grace."""
+    """Extended by a silence, or kept for the rejoin grace."""
     a, b = group.join("a", instance_id="one"), group.join("b")
     group.backend.now_ms += 2 * SESSION_MS
     b.heartbeat()
@@ -173,7 +175,7 @@ def test_describe_shows_when_a_session_really_ends(group: Group) -> None:
 
 
 def test_a_silence_does_not_end_a_rejoin_grace(group: Group) -> None:
-    """Who is kept for the grace gets the same patience: its process could not reach Redis either."""
+    """Members kept for the grace get the same extension: their processes could not reach Redis either."""
     a, b = group.join("a", instance_id="one"), group.join("b")
     group.set_resources(a, names(2))
     group.drain()
@@ -186,7 +188,7 @@ def test_a_silence_does_not_end_a_rejoin_grace(group: Group) -> None:
 
 
 def test_silences_put_off_the_end_of_a_rejoin_grace_once(group: Group) -> None:
-    """The first one that its end falls into; after it a session timeout is left, whatever follows."""
+    """By the first silence that contains its end; after that a session timeout is left, whatever follows."""
     a, b = group.join("a", instance_id="one"), group.join("b")
     assert a.leave(remain=True) == "LEFT"
     waited_ms = 0
@@ -198,7 +200,7 @@ def test_silences_put_off_the_end_of_a_rejoin_grace_once(group: Group) -> None:
 
 
 def test_a_step_forward_forces_nobody_before_its_own_deadline(group: Group) -> None:
-    """A holder counts its deadline by its own clock; the force waits at least that long after a jump."""
+    """A holder measures its deadline by its own clock; the force waits at least that long after a jump."""
     (a,) = group.joined("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -217,7 +219,7 @@ def test_a_step_forward_forces_nobody_before_its_own_deadline(group: Group) -> N
 
 
 def _asked_back(group: Group) -> str:
-    """What a holds, and is asked to give to b; it never does."""
+    """The resources that a holds and is asked to give to b, but never does."""
     (a,) = group.joined("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -228,7 +230,7 @@ def _asked_back(group: Group) -> str:
 
 @pytest.mark.parametrize("mode", ["cooperative", "eager"])
 def test_silences_put_off_a_deadline_once(backend: Backend, mode: Mode) -> None:
-    """However the clock jumps, and however often nobody calls: in the end it is forced."""
+    """However the clock jumps, and however often nobody calls: finally it is forced."""
     group = Group(backend, attrs.evolve(SETTINGS, mode=mode))
     _asked_back(group)
     waited_ms = 0
@@ -241,7 +243,7 @@ def test_silences_put_off_a_deadline_once(backend: Backend, mode: Mode) -> None:
 
 
 def test_a_deadline_is_put_off_anew_in_the_next_tenure(group: Group) -> None:
-    """What was put off once is forgotten with the revocation."""
+    """The extension ends with the revocation."""
     pending = _asked_back(group)
     for waiting in (pending, pending):
         group.step_clock(3_600_000)
@@ -256,7 +258,7 @@ def test_a_deadline_is_put_off_anew_in_the_next_tenure(group: Group) -> None:
 
 
 def test_a_postponed_force_shows_its_new_deadline(group: Group) -> None:
-    """What describe shows is when it will happen."""
+    """``describe`` shows when it will happen."""
     (a,) = group.joined("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -269,7 +271,7 @@ def test_a_postponed_force_shows_its_new_deadline(group: Group) -> None:
 
 
 def test_a_crash_is_healed_within_session_timeout_plus_a_heartbeat(group: Group) -> None:
-    """With others heartbeating, the dead one's resources are at work again in time."""
+    """With heartbeats of others, the dead member's resources are worked again in time."""
     a, b = group.joined("ab")
     group.set_resources(a, names(10))
     group.drain()

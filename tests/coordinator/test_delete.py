@@ -1,4 +1,4 @@
-"""An administrator has a group forgotten: only without members, or as a loss of data that they mend."""
+"""An administrator deletes a group: only without members, or as a loss of data from which they recover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SESSION_MS = SETTINGS.session_timeout_ms
 
 
 def test_nothing_of_a_group_is_left(group: Group) -> None:
-    """Offsets and journal neither."""
+    """Neither offsets nor journal."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -26,7 +26,7 @@ def test_nothing_of_a_group_is_left(group: Group) -> None:
 
 
 def test_another_of_the_name_is_new(group: Group) -> None:
-    """It begins without the offsets of the one before, and above its tokens."""
+    """It starts without the offsets of the old one, and above its tokens."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -44,7 +44,7 @@ def test_another_of_the_name_is_new(group: Group) -> None:
 
 
 def test_a_group_with_members_is_left_alone(group: Group) -> None:
-    """Until the last of them has gone, or its session is over and somebody has asked meanwhile."""
+    """Until the last of them has left, or its session is over and another call was made meanwhile."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -58,7 +58,7 @@ def test_a_group_with_members_is_left_alone(group: Group) -> None:
 
 
 def test_a_member_kept_for_its_return_counts_too(group: Group) -> None:
-    """Its instance id comes back to what it held."""
+    """Its instance id will return to what it held."""
     a = group.join("a", instance_id="pod-0")
     group.set_resources(a, names(1))
     a.hear()
@@ -68,7 +68,7 @@ def test_a_member_kept_for_its_return_counts_too(group: Group) -> None:
 
 
 def test_who_listens_may_yet_join(group: Group) -> None:
-    """A process between two sessions is no member, and is not gone."""
+    """A process between two sessions is not a member, but not gone either."""
     group.backend.watch(hint_channel("g", EVERYBODY))
     with pytest.raises(GroupActive, match="processes listen"):
         group.coordinator.delete()
@@ -83,7 +83,9 @@ def test_a_group_that_is_recovering_is_left_alone(backend: Backend) -> None:
 
 
 def test_by_force_members_join_again_with_what_they_hold(group: Group) -> None:
-    """They are called at once, go on with what they hold, and a newcomer is given none of it before they had their time."""
+    """They are called at once and continue with what they hold; a new member gets none of it before they had their
+    time.
+    """
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()

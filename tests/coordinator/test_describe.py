@@ -1,4 +1,4 @@
-"""Looking at a group and configuring it: the client's administrative side."""
+"""Describing and configuring a group: the administrative side of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cobalance.errors import GroupExists, InvalidSettings, UnknownGroup
 
 
 def test_members_and_resources_are_shown_as_they_are(group: Group) -> None:
-    """Statuses, shares, pendings with their deadlines, offsets."""
+    """Statuses, shares, pending revocations with their deadlines, offsets."""
     a = group.join("a", label="host:1", instance_id="pod-0")
     group.set_resources(a, names(2))
     a.hear()
@@ -34,7 +34,7 @@ def test_members_and_resources_are_shown_as_they_are(group: Group) -> None:
 
 
 def test_the_state_is_shown_by_name(group: Group) -> None:
-    """With the settings in force and who is coordinator."""
+    """With the settings in force and the elected coordinator."""
     a = group.join("a")
     group.set_resources(a, names(3))
     state = group.coordinator.state()
@@ -44,7 +44,7 @@ def test_the_state_is_shown_by_name(group: Group) -> None:
 
 @pytest.mark.parametrize("page", [1, 2, 5, 200])
 def test_pages_show_everything_once(group: Group, page: int) -> None:
-    """Whatever the page size, each row comes once."""
+    """Whatever the page size, each row appears once."""
     a, *_ = group.joined("abcdefg")
     group.set_resources(a, names(10))
     for section, expected in (("members", set("abcdefg")), ("resources", set(names(10)))):
@@ -60,7 +60,7 @@ def test_pages_show_everything_once(group: Group, page: int) -> None:
 
 
 def test_looking_settles_what_is_due(group: Group) -> None:
-    """What is shown is not older than the look."""
+    """What is shown is not older than the call."""
     a, b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -73,7 +73,7 @@ def test_looking_settles_what_is_due(group: Group) -> None:
 
 
 def test_a_group_that_is_not_there_is_named(backend: Backend) -> None:
-    """With what to do about it."""
+    """With advice."""
     coordinator = Coordinator(backend, "nowhere")
     for ask in (coordinator.state, coordinator.tick, coordinator.settings, lambda: list(coordinator.members())):
         with pytest.raises(UnknownGroup, match="'nowhere' does not exist"):
@@ -81,7 +81,7 @@ def test_a_group_that_is_not_there_is_named(backend: Backend) -> None:
 
 
 def test_a_group_is_created_once(group: Group) -> None:
-    """A second creation is an error and changes nothing."""
+    """Creating it again is an error and changes nothing."""
     with pytest.raises(GroupExists, match="'g' exists already"):
         group.coordinator.create(attrs.evolve(SETTINGS, gather_ms=99))
     assert group.coordinator.settings() == SETTINGS
@@ -115,7 +115,7 @@ def test_settings_that_contradict_each_other_are_refused(
 
 
 def test_the_script_refuses_what_would_be_unsafe(group: Group) -> None:
-    """Two administrators whose changes fit one by one but not together: the script looks at the sum."""
+    """Two administrators whose changes are valid separately but not together: the script checks the result."""
     for values in ((("revocation_ms", "2000"),), (("session_ms", "9000"),), (("colour", "1"),)):
         reply = group.execute(Request(Header("-", 0), Configure(create=False, values=values)))
         assert reply.results[0] == "INVALID"
@@ -123,6 +123,6 @@ def test_the_script_refuses_what_would_be_unsafe(group: Group) -> None:
 
 
 def test_joins_do_not_change_settings(group: Group) -> None:
-    """The first ones stored count, until somebody configures the group."""
+    """The first stored ones count, until the group is configured."""
     group.join("a", settings=attrs.evolve(SETTINGS, gather_ms=77))
     assert group.coordinator.settings() == SETTINGS

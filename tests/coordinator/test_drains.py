@@ -1,7 +1,7 @@
-"""What a drain is for, message by message: nothing is handed out twice, and nobody waits longer than must be.
+"""Drains, message by message: nothing is handed out twice, and no member waits longer than necessary.
 
-The histories are those of Apache Iggy's revocation tests (2, 3, 15, 18 to 24, 26 and 27), with what they
-leave open decided: redelivery is counted, forced moves are fenced, and the targets that leave are gone for good.
+The histories are those of Apache Iggy's revocation tests (2, 3, 15, 18 to 24, 26 and 27), with what they leave open
+decided: redelivery is counted, forced moves are fenced, and targets that leave are gone for good.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.coordinator.sharing import check_shared, moved, tokens
 
 
 def owner_at_work(group: Group, resources: int) -> tuple[Messages, Member]:
-    """One member with a message in hand of everything, none committed."""
+    """One member with an uncommitted message of every resource."""
     owner = group.join("a")
     group.set_resources(owner, names(resources))
     owner.hear()
@@ -24,7 +24,7 @@ def owner_at_work(group: Group, resources: int) -> tuple[Messages, Member]:
 
 
 def test_a_newcomer_leaves_the_owner_of_a_single_one_alone(group: Group) -> None:
-    """2 and 1, a third comes: the owner of one hears nothing, nobody is emptied, one moves."""
+    """2 and 1, a third joins: the owner of one hears nothing, none is left with nothing, one moves."""
     a, b = group.joined("ab")
     group.set_resources(a, names(3))
     group.drain()
@@ -40,7 +40,7 @@ def test_a_newcomer_leaves_the_owner_of_a_single_one_alone(group: Group) -> None
 
 
 def test_what_is_asked_back_hands_out_nothing_more(group: Group) -> None:
-    """The owner polls what it keeps and only that, and the newcomer polls nothing until something was released."""
+    """The owner polls what it keeps and only that; the new member polls nothing until something is released."""
     messages, owner = owner_at_work(group, 6)
     newcomer = group.join("b")
     owner.hear()
@@ -56,7 +56,9 @@ def test_what_is_asked_back_hands_out_nothing_more(group: Group) -> None:
 
 
 def test_an_unfinished_drain_ends_at_the_deadline_and_not_before(group: Group) -> None:
-    """A millisecond earlier the newcomer has nothing; then it has its share and can poll; the late owner cannot commit."""
+    """A millisecond earlier the new member has nothing; then it has its share and can poll; the late owner cannot
+    commit.
+    """
     messages, owner = owner_at_work(group, 4)
     newcomer = group.join("b")
     owner.hear()
@@ -80,7 +82,7 @@ def test_an_unfinished_drain_ends_at_the_deadline_and_not_before(group: Group) -
 
 
 def test_a_message_in_hand_is_never_handed_to_the_newcomer(group: Group) -> None:
-    """However often both poll: the newcomer gets the resource after the commit, and goes on behind the message."""
+    """However often both poll: the new member gets the resource after the commit, and continues after the message."""
     messages, owner = owner_at_work(group, 2)
     newcomer = group.join("b")
     for _ in range(3):
@@ -96,7 +98,9 @@ def test_a_message_in_hand_is_never_handed_to_the_newcomer(group: Group) -> None
 
 
 def test_committing_is_letting_go_at_once(group: Group) -> None:
-    """An owner with nothing unfinished hands over within its own call: no time passes, and the newcomer has its share."""
+    """An owner with nothing unfinished hands over within its own call: no time passes, and the new member has its
+    share.
+    """
     messages, owner = owner_at_work(group, 2)
     messages.commit(owner)
     newcomer = group.join("b")
@@ -110,7 +114,7 @@ def test_committing_is_letting_go_at_once(group: Group) -> None:
 
 
 def test_a_stored_offset_does_not_end_a_drain_while_work_goes_on(group: Group) -> None:
-    """An offset that was committed in advance proves nothing: the owner says itself when it has finished."""
+    """An offset committed in advance proves nothing: the owner itself reports when it has finished."""
     messages, owner = owner_at_work(group, 2)
     newcomer = group.join("b")
     owner.hear()
@@ -139,7 +143,7 @@ def test_what_nobody_has_begun_moves_within_the_join(group: Group) -> None:
 
 
 def test_what_is_held_idle_moves_without_any_time_passing(group: Group) -> None:
-    """Heard and idle: the owner answers at once, and within the same instant all have one."""
+    """Known and idle: the owner answers at once, and at the same instant all have one."""
     a = group.join("a")
     group.set_resources(a, names(3))
     a.hear()
@@ -152,7 +156,7 @@ def test_what_is_held_idle_moves_without_any_time_passing(group: Group) -> None:
 
 @pytest.mark.parametrize("end", ["leave", "crash"])
 def test_when_the_owner_goes_in_its_drain_the_target_has_all(group: Group, end: str) -> None:
-    """The newcomer gets what was asked back for it and the rest too, and polls everything from what was committed."""
+    """The new member gets what was asked back for it and the rest, and polls everything after the committed offsets."""
     messages, owner = owner_at_work(group, 4)
     newcomer = group.join("b")
     owner.hear()
@@ -174,7 +178,7 @@ def test_when_the_owner_goes_in_its_drain_the_target_has_all(group: Group, end: 
 
 
 def test_joins_one_after_the_other_hand_out_fifteen_messages(group: Group) -> None:
-    """Five resources with three messages each, polled while two more members join: fifteen deliveries, all different."""
+    """Five resources with three messages each, polled while two more members join: 15 different deliveries."""
     messages, owner = owner_at_work(group, 5)
     members = [owner]
     for newcomer in "bc":
@@ -191,7 +195,7 @@ def test_joins_one_after_the_other_hand_out_fifteen_messages(group: Group) -> No
 
 
 def test_each_one_waits_for_its_own_commit(group: Group) -> None:
-    """Three are asked back and committed one by one: each goes with its commit, the others stay where they are."""
+    """Three are asked back and committed one by one: each moves with its commit, the others stay."""
     messages, owner = owner_at_work(group, 6)
     newcomer = group.join("b")
     owner.hear()
@@ -210,7 +214,7 @@ def test_each_one_waits_for_its_own_commit(group: Group) -> None:
 
 @pytest.mark.parametrize("end", ["leave", "crash"])
 def test_when_the_target_goes_the_owner_keeps_all(group: Group, end: str) -> None:
-    """Nothing was released yet: the revocations are called off, and the same tenures go on."""
+    """Nothing was released yet: the revocations are cancelled, and the same tenures continue."""
     messages, owner = owner_at_work(group, 4)
     held = tokens(owner)
     newcomer = group.join("b")
@@ -232,7 +236,9 @@ def test_when_the_target_goes_the_owner_keeps_all(group: Group, end: str) -> Non
 
 
 def test_a_target_that_left_is_replaced_and_never_confused(group: Group) -> None:
-    """B leaves in the drain and d comes: what stays asked back keeps its deadline and goes to the living; b's id is spent."""
+    """B leaves during the drain and d joins: what stays asked back keeps its deadline and goes to live members; b's id
+    is spent.
+    """
     messages, owner = owner_at_work(group, 12)
     b, c = group.joined("bc")
     owner.hear()
@@ -255,7 +261,9 @@ def test_a_target_that_left_is_replaced_and_never_confused(group: Group) -> None
 
 
 def test_a_leave_finishes_nobody_elses_drain(group: Group) -> None:
-    """Two owners drain for a newcomer while a fourth member leaves: theirs end when they say so, and nothing is redelivered."""
+    """Two owners drain for a new member while a fourth member leaves: their drains end when they say so, and nothing is
+    redelivered.
+    """
     a, b, d = group.joined("abd")
     group.set_resources(a, names(12))
     group.drain()
@@ -304,7 +312,7 @@ def test_whoever_comes_back_again_and_again_has_no_longer_for_its_drain(group: G
 
 
 def test_who_comes_back_without_a_surplus_may_keep_what_it_claims(group: Group) -> None:
-    """As if it had never been away: what is no longer too much is not asked for any more."""
+    """As if it had never been away: what is no longer surplus is not asked for any more."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()

@@ -1,4 +1,4 @@
-"""Redis drops a group that nobody uses after the time that it was given, all of it at once, and no group that has members."""
+"""Redis drops an unused group as a whole after the configured time, and never a group that has members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT_AN_HOUR = attrs.evolve(SETTINGS, idle_expiry_ms=HOUR_MS)
 
 @pytest.fixture
 def memory() -> MemoryBackend:
-    """Its clock is the test's, by which keys expire, too."""
+    """Its clock, by which keys expire too, is the test's."""
     return MemoryBackend("lua51")
 
 
@@ -30,7 +30,7 @@ def ends(group: Group) -> set[int | None]:
 
 
 def used_group(memory: MemoryBackend) -> Group:
-    """One that has been worked, and left."""
+    """A group that was worked, and left."""
     group = Group(memory, KEPT_AN_HOUR)
     a = group.join("a")
     group.set_resources(a, names(3))
@@ -41,14 +41,14 @@ def used_group(memory: MemoryBackend) -> Group:
 
 
 def test_by_default_a_group_is_kept_for_good(memory: MemoryBackend) -> None:
-    """Its offsets may be all that a job leaves behind which runs once a quarter."""
+    """Its offsets may be all that a quarterly job leaves behind."""
     group = Group(memory)
     group.until_left(group.join("a"))
     assert ends(group) == {None}
 
 
 def test_an_idle_group_is_dropped_as_a_whole(memory: MemoryBackend) -> None:
-    """An hour after the last member has left, and not a moment earlier, whoever looks at it meanwhile."""
+    """An hour after the last member has left, and not a moment earlier, however often it is read meanwhile."""
     group = used_group(memory)
     assert ends(group) == {HOUR_MS}
     memory.now_ms += HOUR_MS - 1
@@ -61,12 +61,12 @@ def test_an_idle_group_is_dropped_as_a_whole(memory: MemoryBackend) -> None:
 
 
 def test_a_group_that_was_created_and_never_used_is_dropped_too(memory: MemoryBackend) -> None:
-    """It is idle from the beginning."""
+    """It is idle from the start."""
     assert ends(Group(memory, KEPT_AN_HOUR)) == {HOUR_MS}
 
 
 def test_a_group_with_members_is_kept(memory: MemoryBackend) -> None:
-    """Whoever comes and goes, for a month; its offsets with it."""
+    """Whatever members come and go, for a month; its offsets too."""
     group = used_group(memory)
     for number in range(60):
         member = group.join(f"m{number}")
@@ -80,7 +80,7 @@ def test_a_group_with_members_is_kept(memory: MemoryBackend) -> None:
 
 
 def test_a_quiet_group_puts_its_end_off_once_a_day(memory: MemoryBackend) -> None:
-    """Heartbeats alone do, by the timer, and between two timers they write what they always did."""
+    """Heartbeats alone do, by the timer; between two timers they write what they always did."""
     settings = attrs.evolve(KEPT_AN_HOUR, session_timeout_ms=HOUR_MS, revocation_timeout_ms=HOUR_MS)
     group = Group(memory, settings)
     a = group.join("a")
@@ -98,7 +98,7 @@ def test_a_quiet_group_puts_its_end_off_once_a_day(memory: MemoryBackend) -> Non
 
 
 def test_members_that_died_without_a_word_are_waited_for(memory: MemoryBackend) -> None:
-    """Nobody calls any more: only Redis can end it, a week after the time that was given."""
+    """Nobody calls any more: only Redis can end it, a week after the configured time."""
     group = Group(memory, KEPT_AN_HOUR)
     a = group.join("a")
     group.set_resources(a, names(2))
@@ -110,7 +110,7 @@ def test_members_that_died_without_a_word_are_waited_for(memory: MemoryBackend) 
 
 
 def test_keys_that_come_back_end_with_the_others(memory: MemoryBackend) -> None:
-    """Redis forgets the time of a key that was empty for a moment."""
+    """Redis forgets the expiry of a key that was empty for a moment."""
     group = used_group(memory)
     a = group.join("a2")
     a.hear()
@@ -122,7 +122,7 @@ def test_keys_that_come_back_end_with_the_others(memory: MemoryBackend) -> None:
 
 
 def test_the_setting_can_be_changed_at_any_time(memory: MemoryBackend) -> None:
-    """Longer, shorter, and for good."""
+    """Longer, shorter, and forever."""
     group = used_group(memory)
     group.coordinator.configure(idle_expiry_ms=2 * HOUR_MS)
     assert ends(group) == {2 * HOUR_MS}
@@ -149,7 +149,7 @@ def test_a_setting_that_died_half_way_ends_nothing(memory: MemoryBackend) -> Non
 
 
 def test_a_repair_leaves_the_end_where_it_is_due(memory: MemoryBackend) -> None:
-    """What it makes anew ends with the rest, and a group with members puts it off again."""
+    """What it rebuilds expires with the rest, and a group with members postpones it again."""
     group = used_group(memory)
     group.coordinator.repair()
     assert ends(group) == {HOUR_MS}
@@ -160,7 +160,7 @@ def test_a_repair_leaves_the_end_where_it_is_due(memory: MemoryBackend) -> None:
 
 
 def test_the_first_member_brings_the_setting(memory: MemoryBackend) -> None:
-    """A group that its first join makes has it from there."""
+    """A group created by its first join has it from there."""
     group = Group(memory, KEPT_AN_HOUR, create=False)
     group.join("a")
     assert group.coordinator.settings().idle_expiry_ms == HOUR_MS

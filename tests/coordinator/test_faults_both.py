@@ -1,4 +1,4 @@
-"""A member cut off from Redis and from RabbitMQ, or from time: nothing is begun once RabbitMQ may have let its successor in."""
+"""A member cut off from Redis and RabbitMQ, or frozen, begins nothing once RabbitMQ may have admitted its successor."""
 
 from __future__ import annotations
 
@@ -33,31 +33,29 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The clocks are those of two I/O threads and two brokers."""
     return "asyncio"
 
 
 @pytest.fixture
 def amqp(amqp_url: str) -> Iterator[FaultProxy]:
-    """In front of the shared RabbitMQ."""
+    """A proxy in front of the shared RabbitMQ."""
     with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[FaultProxy]:
-    """In front of the shared Redis."""
+    """A proxy in front of the shared Redis."""
     with FaultProxy(urlsplit(redis_url).port or 0) as proxy:
         yield proxy
 
 
 class Endless(Received):
-    """A handler that works on until it is cancelled, and the times of that."""
+    """A handler that works until it is cancelled, and the times of that."""
 
     began = ended = 0.0
 
     async def handle(self, delivery: Delivery) -> None:
-        """A handler."""
         self.began = anyio.current_time()
         await super().handle(delivery)
         try:
@@ -69,7 +67,9 @@ class Endless(Received):
 async def test_a_member_that_both_lost_stops_before_its_successor_begins(
     amqp_url: str, redis_url: str, amqp: FaultProxy, redis: FaultProxy
 ) -> None:
-    """RabbitMQ, which would serve the next consumer at once, does not hear it and lets it go, but is still heard itself; and of its farewell nothing is heard."""
+    """RabbitMQ, which would serve the next consumer at once, no longer hears the member and drops it, but can still be
+    heard itself; the drop does not get through.
+    """
     here, there = Endless(), Endless()
     with a_topic(amqp_url, partitions=1, queue_type="quorum") as topic:
         name = create_group(redis_url)
@@ -94,7 +94,9 @@ async def test_a_member_that_both_lost_stops_before_its_successor_begins(
 async def test_who_is_not_sure_begins_nothing_and_loses_nothing(
     amqp_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Held up for longer than its session may last, it waits for what it hears; when it has lost nothing, it goes on where it was."""
+    """Delayed for longer than its session may last, it waits for news; if it has lost nothing, it continues where it
+    was.
+    """
     received, messages = Received(), tuple(f"message-{number}" for number in range(20))
     with a_topic(amqp_url, partitions=1) as topic:
         async with consuming(create_group(redis_url), topic, amqp_url, redis_url, received) as group:
@@ -109,7 +111,9 @@ async def test_who_is_not_sure_begins_nothing_and_loses_nothing(
 
 
 async def test_who_wakes_up_begins_nothing(amqp_url: str, redis_url: str, tmp_path: Path) -> None:
-    """A process that was frozen until another had its partition has its next messages at hand, and leaves them alone."""
+    """A process that was frozen until another member had its partition has its next messages at hand, and leaves them
+    alone.
+    """
     name, there = create_group(redis_url), Received()
     with a_topic(amqp_url, partitions=1) as topic:
         async with (
@@ -125,7 +129,7 @@ async def test_who_wakes_up_begins_nothing(amqp_url: str, redis_url: str, tmp_pa
 
 @attrs.frozen
 class Frozen:
-    """A member process, and what it writes down."""
+    """A member process, and its records."""
 
     process: subprocess.Popen[bytes]
     diary: Path
@@ -135,7 +139,7 @@ class Frozen:
         return read_diary("frozen", self.diary)[0]
 
     def events(self) -> list[Event]:
-        """What happened to it besides."""
+        """Its other events."""
         return read_diary("frozen", self.diary)[1]
 
 

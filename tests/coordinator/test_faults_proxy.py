@@ -1,4 +1,4 @@
-"""The fault proxy does what its faults are called, seen from an ordinary socket on each side."""
+"""The fault proxy's faults do what their names say, as seen from ordinary sockets on both sides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Line:
         self.server.settimeout(WAIT_S)
 
     def close(self) -> None:
-        """Both ends."""
         self.client.close()
         self.server.close()
 
@@ -54,7 +53,7 @@ def line(proxy: FaultProxy, listening: socket.socket) -> Iterator[Line]:
 
 
 def silent(end: socket.socket, seconds: float = 0.2) -> bool:
-    """Whether nothing comes for a while."""
+    """Whether nothing arrives for a while."""
     end.settimeout(seconds)
     try:
         end.recv(1)
@@ -77,7 +76,7 @@ def test_a_delay_is_a_longer_way_and_keeps_order(proxy: FaultProxy, line: Line) 
 
 
 def test_a_black_hole_in_one_direction_holds_back_and_loses_nothing(proxy: FaultProxy, line: Line) -> None:
-    """The request arrives, its answer does not, until the hole is healed."""
+    """The request arrives; its answer does not, until the fault is removed."""
     proxy.black_hole("to_client")
     line.client.sendall(b"question")
     assert line.server.recv(8) == b"question"
@@ -88,7 +87,7 @@ def test_a_black_hole_in_one_direction_holds_back_and_loses_nothing(proxy: Fault
 
 
 def test_a_black_hole_does_not_tell_of_an_end(proxy: FaultProxy, line: Line) -> None:
-    """Who hangs up behind it is still thought to be there."""
+    """A closed peer behind it still appears to be connected."""
     proxy.black_hole()
     line.client.close()
     assert silent(line.server)
@@ -105,7 +104,7 @@ def test_a_reset_reaches_both_ends(proxy: FaultProxy, line: Line) -> None:
 
 
 def test_a_cut_comes_after_so_many_bytes(proxy: FaultProxy, line: Line, listening: socket.socket) -> None:
-    """In the middle of what is sent; connections made later are cut, too, until the proxy is healed."""
+    """In the middle of what is sent. Later connections are cut too, until the fault is removed."""
     proxy.cut_after(3)
     for cut in (line, Line(proxy, listening)):
         cut.client.sendall(b"abcdef")
@@ -121,7 +120,7 @@ def test_a_cut_comes_after_so_many_bytes(proxy: FaultProxy, line: Line, listenin
 
 
 def test_refused_connections_leave_the_others_alone(proxy: FaultProxy, line: Line, listening: socket.socket) -> None:
-    """New ones find nobody; those that are open go on; healed, the proxy listens where it did."""
+    """New ones are refused; open ones continue; without the fault, the proxy listens where it did."""
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, proxy.port), WAIT_S)

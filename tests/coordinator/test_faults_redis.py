@@ -1,7 +1,7 @@
-"""Redis loses its data, comes back older, freezes, fills up, or hands over to a stale replica: what was promised stays true.
+"""Redis loses its data, goes back in time, freezes, fills up, or hands over to a stale replica: all promises are kept.
 
-The team itself (tests/faults/teams.py) watches every tenure: its token must be higher than any before, and its committed offset
-no lower than what was ever acknowledged.
+The team itself (tests/faults/teams.py) watches every tenure: its token must be higher than any before, and its
+committed offset no lower than any that was acknowledged.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ SESSION_S = SETTINGS.session_timeout_ms / 1000
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop: both have been through everything that does not need a fault."""
+    """One event loop: both have passed everything that does not need a fault."""
     return "asyncio"
 
 
 async def in_thread(*steps: object) -> None:
-    """Steps that block, one after the other."""
+    """Blocking steps, one after the other."""
     for step in steps:
         await anyio.to_thread.run_sync(step)  # type: ignore[arg-type]
 
 
 async def nothing_has_moved(us: Team, before: list[dict[str, int]]) -> None:
-    """Every claim was kept, with its offset: same owners, same tokens, nobody told of a loss; and commits are stored again."""
+    """Every claim was kept, with its offset: same owners, same tokens, no reported loss; commits are stored again."""
     with anyio.fail_after(WITHIN_S):
         for member in us.members:
             await member.group._confirm_held()
@@ -62,7 +62,7 @@ async def nothing_has_moved(us: Team, before: list[dict[str, int]]) -> None:
 
 
 async def everything_moves_on(us: Team) -> None:
-    """A third member gets its share: under higher tokens, from where the others left off. `Team` looks at each."""
+    """A third member gets its share, under higher tokens, from where the others stopped. `Team` checks each."""
     await us.join()
     await us.settle()
     assert us.stored() == us.committed
@@ -79,7 +79,7 @@ async def test_restarted_empty(private_redis: servers.OwnRedis) -> None:
 
 
 async def test_restarted_from_an_old_snapshot(private_redis: servers.OwnRedis, tmp_path: Path) -> None:
-    """The data is from before a member came, before tokens were given out and offsets committed."""
+    """The data is from before a member joined, before tokens were assigned and offsets committed."""
     assert isinstance(private_redis, servers.OwnRedis)
     async with team(as_published_user(private_redis.url), size=1) as us:
         await us.commit_all(5)
@@ -98,7 +98,7 @@ async def test_restarted_from_an_old_snapshot(private_redis: servers.OwnRedis, t
 
 
 async def test_frozen_for_longer_than_a_session(private_redis: servers.OwnRedis) -> None:
-    """Everybody stops in time; when Redis goes on nobody is taken for dead, and work is taken up again."""
+    """All members stop in time. When Redis continues none is considered dead, and work is resumed."""
     async with team(as_published_user(private_redis.url)) as us:
         await us.commit_all(5)
         private_redis.pause()
@@ -126,7 +126,7 @@ async def test_frozen_for_less_than_a_session(private_redis: servers.OwnRedis) -
 
 
 async def test_out_of_memory(private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture) -> None:
-    """A full Redis refuses every verb before it wrote anything; with room again all goes on."""
+    """A full Redis refuses every verb before it writes anything; with room again everything continues."""
     async with team(as_published_user(private_redis.url)) as us:
         await us.commit_all(5)
         before = us.held
@@ -144,7 +144,7 @@ async def test_out_of_memory(private_redis: servers.OwnRedis, caplog: pytest.Log
 
 
 async def test_an_unreachable_redis_and_a_proven_guard(amqp_url: str, redis_url: str) -> None:
-    """Two sessions without Redis: RabbitMQ admits one consumer only, so messages go on being handled, and nothing moves."""
+    """Two sessions without Redis: RabbitMQ admits one consumer only, so messages are handled and nothing moves."""
     received, port = messages.Received(), urlsplit(redis_url).port
     assert port is not None
     with FaultProxy(port) as proxy, messages.a_topic(amqp_url) as topic:
@@ -166,7 +166,7 @@ async def test_an_unreachable_redis_and_a_proven_guard(amqp_url: str, redis_url:
 
 
 async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_redis: servers.OwnRedis) -> None:
-    """No message is lost or comes twice, and no partition changes hands."""
+    """No message is lost or redelivered, and no partition changes hands."""
     received, url = messages.Received(), as_published_user(private_redis.url)
     with messages.a_topic(amqp_url) as topic:
         async with messages.consuming(messages.create_group(url), topic, amqp_url, url, received) as group:
@@ -182,13 +182,13 @@ async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_re
 
 @pytest.fixture(scope="module")
 def sentinels() -> Iterator[Watched]:
-    """A master with a replica, watched."""
+    """A master with a replica, watched by Sentinels."""
     with watched() as servers_:
         yield servers_
 
 
 async def test_failed_over_to_a_stale_replica(sentinels: Watched) -> None:
-    """The replica missed the last tokens and offsets, and is promoted; the old master comes back and is put in its place."""
+    """The replica missed the last tokens and offsets, and is promoted; the old master returns as its replica."""
     async with team(sentinels.url, size=1, settings=PATIENT) as us:
         await us.commit_all(5)
         wait_for(lambda: ask(sentinels.master.port, "WAIT", 1, 100) == 1)
@@ -217,7 +217,7 @@ def careful(ports: Sequence[int]) -> Iterator[None]:
 
 
 def warnings_of(url: str, ports: Sequence[int], caplog: pytest.LogCaptureFixture) -> int:
-    """How often two masters at once are told of, over all nodes and more than one connection to each."""
+    """The number of split-brain warnings, over all nodes and several connections to each."""
     caplog.clear()
     with closing(open_transport(url)) as transport:
         for _ in range(2):
@@ -231,7 +231,7 @@ def warnings_of(url: str, ports: Sequence[int], caplog: pytest.LogCaptureFixture
 
 
 def test_sentinels_whose_master_may_be_left_behind(sentinels: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """Without min-replicas-to-write there may be two masters at once, which is said, once."""
+    """Without min-replicas-to-write there may be two masters at once, which is logged once."""
     ports = [it.port for it in sentinels.nodes]
     assert warnings_of(sentinels.url, ports, caplog) == 1
     with careful(ports):
@@ -259,7 +259,7 @@ def test_sentinels_that_do_not_know_the_service(sentinels: Watched) -> None:
     ],
 )
 def test_malformed_urls(url: str, words: str) -> None:
-    """What is wrong is said, and the password is not."""
+    """The error says what is wrong, without the password."""
     with pytest.raises(UsageError, match=words) as caught:
         open_transport(url)
     assert "s3cret" not in str(caught.value)
@@ -281,7 +281,7 @@ def test_a_cluster_whose_masters_may_be_left_behind(nodes: Cluster, caplog: pyte
 
 
 async def test_a_cluster(nodes: Cluster) -> None:
-    """Groups spread over the nodes, and hints cross them; what ends at one node goes on at another."""
+    """Groups are spread over the nodes, and hints cross them; what ends at one node continues at another."""
     names = set()
     for _ in range(3):
         async with team(nodes.url) as us:
@@ -294,7 +294,7 @@ async def test_a_cluster(nodes: Cluster) -> None:
 
 
 def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
-    """What was learned may be out of date; the call is then made where it belongs, and every later one at once."""
+    """The cached layout may be outdated; the call then goes to the right node, and every later one directly."""
     transport = open_transport(nodes.url)
     assert isinstance(transport, ClusterTransport)
     coordinator = Coordinator(transport, "moved")
@@ -309,7 +309,7 @@ def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
 
 
 async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
-    """Its replica is promoted; the members find it, though the URL names none but the one that died; and nothing moves."""
+    """Its replica is promoted; the members find it, though the URL names only the dead node; and nothing moves."""
     on_the_first = next(name for name in map("team-{}".format, count()) if slot_of(name) <= nodes.SLOTS[0][1])
     async with team(nodes.url, settings=PATIENT, name=on_the_first) as us:
         await us.commit_all(5)
@@ -325,19 +325,19 @@ async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
 
 
 def owner_of(us: Team) -> int:
-    """The port of the node that has a team's keys, as its members know."""
+    """The port of the node that has a team's keys, according to its members."""
     transport = us.members[0].group._coordinator.transport
     assert isinstance(transport, ClusterTransport)
     return transport._owner(slot_of(us.name))[1]
 
 
 def slot_of(name: str) -> int:
-    """Of a group's keys."""
+    """The slot of a group's keys."""
     return int(key_slot(f"cobalance:1:{{{name}}}:state".encode()))
 
 
 async def test_a_slot_that_moves(nodes: Cluster) -> None:
-    """While a cluster is resharded the group waits; then it goes on at the other node, from the same state."""
+    """While a cluster is resharded the group waits; then it continues at the other node, from the same state."""
     async with team(nodes.url) as us:
         await us.commit_all(5)
         before, slot = us.held, slot_of(us.name)
@@ -351,7 +351,7 @@ async def test_a_slot_that_moves(nodes: Cluster) -> None:
 
 
 async def test_calls_while_a_slot_moves(nodes: Cluster) -> None:
-    """With its keys on two nodes a group can be worked at neither (TRYAGAIN, ASK); who calls waits, and is told nothing of it."""
+    """With its keys on two nodes, neither can work on a group (TRYAGAIN, ASK); callers wait without an error."""
     async with team(nodes.url, settings=PATIENT) as us:
         await us.commit_all(5)
         before, slot = us.held, slot_of(us.name)

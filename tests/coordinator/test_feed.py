@@ -10,7 +10,7 @@ from cobalance.coordinator.keys import hint_channel
 
 
 def test_a_change_is_told_until_the_cursor_has_passed_it(group: Group) -> None:
-    """As long as the member does not confirm, the reply carries it again."""
+    """Until the member confirms it, every reply repeats it."""
     a = group.join("a")
     group.set_resources(a, names(3))
     b = group.join("b")
@@ -23,7 +23,7 @@ def test_a_change_is_told_until_the_cursor_has_passed_it(group: Group) -> None:
 
 
 def test_a_reply_carries_the_present_state(group: Group) -> None:
-    """What changed twice is told once, as it is now."""
+    """What changed twice is reported once, with its current state."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -36,7 +36,7 @@ def test_a_reply_carries_the_present_state(group: Group) -> None:
 
 
 def test_changes_come_in_pages(backend: Backend) -> None:
-    """A reply carries a bounded number of them and says that there are more; the cursor goes page by page."""
+    """A reply carries a limited number of them and says that there are more; the cursor advances page by page."""
     group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=3))
     standby = group.join("s", capacity=0)
     a = group.join("a")
@@ -66,7 +66,7 @@ def test_a_lost_page_is_told_again(backend: Backend) -> None:
 
 
 def test_a_resource_that_is_gone_is_told_as_lost(group: Group) -> None:
-    """Whatever became of it: somebody else's, free, or removed."""
+    """Whatever became of it: assigned to another member, free, or removed."""
     a, b = group.joined("ab")
     group.set_resources(a, names(6))
     group.drain()
@@ -79,7 +79,7 @@ def test_a_resource_that_is_gone_is_told_as_lost(group: Group) -> None:
 
 
 def test_a_refusal_carries_no_changes_and_moves_no_cursor(group: Group) -> None:
-    """Who is refused is not to act on anything."""
+    """A refused member must not act on anything."""
     a = group.join("a")
     standby = group.join("s", capacity=0)
     group.set_resources(standby, names(2))
@@ -91,7 +91,7 @@ def test_a_refusal_carries_no_changes_and_moves_no_cursor(group: Group) -> None:
 
 
 def test_what_was_heard_is_forgotten(group: Group) -> None:
-    """The feed does not grow with what members know already."""
+    """The feed does not accumulate what members already know."""
     a, b = group.joined("ab")
     for count in range(2, 12):
         group.set_resources(a, names(count))
@@ -113,7 +113,7 @@ def test_the_others_are_hinted(group: Group) -> None:
 
 
 def test_the_caller_is_not_hinted_about_its_own_reply(group: Group) -> None:
-    """It has the changes in hand."""
+    """It already has the changes."""
     a = group.join("a")
     a.watch()
     group.set_resources(a, names(2))
@@ -122,7 +122,7 @@ def test_the_caller_is_not_hinted_about_its_own_reply(group: Group) -> None:
 
 
 def test_a_refused_caller_is_hinted(group: Group) -> None:
-    """Its reply carried nothing, yet its refused request settled something for it."""
+    """Its reply carried nothing, but its refused request settled something for it."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -139,7 +139,7 @@ def test_a_refused_caller_is_hinted(group: Group) -> None:
 
 
 def test_without_any_hint_everything_is_heard_by_heartbeats(group: Group) -> None:
-    """Hints make it prompt, not right."""
+    """Hints only make it faster."""
     a = group.join("a")
     group.set_resources(a, names(4))
     a.hear()

@@ -1,7 +1,7 @@
-"""The resource list grows and shrinks under members that are at work: nothing lost, nothing doubled, the fewest moves.
+"""The resource list grows and shrinks under working members: nothing is lost or duplicated, with the fewest moves.
 
-The histories are those of Apache Iggy's partition tests (4 to 6 and 8 to 14). They check who was assigned
-what; here every message is counted as well, all of it uncommitted until somebody has to let go.
+The histories are those of Apache Iggy's partition tests (4 to 6 and 8 to 14). They check the assignments; here every
+message is counted as well, all of it uncommitted until a member has to let go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.coordinator.sharing import check_shared, fewest, moved, tokens
 
 
 def working(group: Group, resources: int, ids: str) -> tuple[Messages, list[Member]]:
-    """Members that share everything, each resource with a message in hand that is not committed."""
+    """Members that share everything, each resource with an uncommitted message."""
     members = group.joined(ids)
     group.set_resources(members[0], names(resources))
     group.drain()
@@ -24,7 +24,7 @@ def working(group: Group, resources: int, ids: str) -> tuple[Messages, list[Memb
 
 
 def change_list(messages: Messages, wanted: tuple[str, ...], *members: Member) -> None:
-    """Another list is declared, while everybody polls on and then drains."""
+    """Declares another list, while all members keep polling and then drain."""
     messages.group.set_resources(members[0], wanted)
     messages.publish(wanted)
     messages.poll(*members)
@@ -33,7 +33,9 @@ def change_list(messages: Messages, wanted: tuple[str, ...], *members: Member) -
 
 @pytest.mark.parametrize("ids", ["ab", "abc"])
 def test_growing_under_polls_loses_no_message(group: Group, ids: str) -> None:
-    """3 become 6 while everybody polls, without a commit in between: who works goes on, and every message comes once."""
+    """3 become 6 while all members poll, without a commit in between: work continues, and every message is delivered
+    once.
+    """
     messages, members = working(group, 3, ids)
     held = tokens(*members)
     change_list(messages, names(6), *members)
@@ -45,7 +47,7 @@ def test_growing_under_polls_loses_no_message(group: Group, ids: str) -> None:
 
 
 def test_growing_page_by_page_under_polls_loses_no_message(group: Group) -> None:
-    """The same list one page at a time, with a poll of everybody between the pages."""
+    """The same list one page at a time, with polls of all members between the pages."""
     messages, members = working(group, 3, "ab")
     for count in range(4, 10):
         group.set_resources(members[count % 2], names(count))
@@ -61,7 +63,7 @@ def test_growing_page_by_page_under_polls_loses_no_message(group: Group) -> None
 
 
 def test_the_survivor_has_all_and_a_newcomer_takes_half(group: Group) -> None:
-    """3 become 6, one of two disconnects, another one comes: the survivor has 6, then 3 and 3; three moved in all."""
+    """3 become 6, one of two disconnects, another one joins: the survivor has 6, then 3 and 3; three moved in all."""
     messages, (survivor, gone) = working(group, 3, "ab")
     change_list(messages, names(6), survivor, gone)
     gone.silent = True
@@ -95,7 +97,9 @@ def test_shrinking_under_polls_keeps_one_each(group: Group, rest: tuple[str, ...
 
 
 def test_work_in_hand_on_a_deleted_resource_is_committed_before_it_goes(group: Group) -> None:
-    """Uncommitted work does not vanish with its resource: the holder is asked, finishes and commits, and then it is gone."""
+    """Uncommitted work does not vanish with its resource: the holder is asked, finishes and commits, and then it is
+    gone.
+    """
     messages, members = working(group, 6, "abc")
     group.set_resources(members[0], names(3))
     group.beat()
@@ -113,7 +117,7 @@ def test_work_in_hand_on_a_deleted_resource_is_committed_before_it_goes(group: G
 
 
 def test_three_six_nine_and_a_join(group: Group) -> None:
-    """Two rapid changes of the list and a newcomer, before anybody has drained anything: 3 each, every message once."""
+    """Two rapid changes of the list and a new member, before anything was drained: 3 each, every message once."""
     messages, members = working(group, 3, "ab")
     for count in (6, 9):
         group.set_resources(members[0], names(count))
@@ -129,7 +133,7 @@ def test_three_six_nine_and_a_join(group: Group) -> None:
 
 
 def test_shrinking_and_growing_back_in_one_drain_moves_nothing(group: Group) -> None:
-    """9 become 3 become 9 before anybody has finished: the deletion is called off, and the work goes on as it was."""
+    """9 become 3 become 9 before anything was finished: the deletion is cancelled, and work continues as it was."""
     messages, members = working(group, 9, "abc")
     held = tokens(*members)
     group.set_resources(members[0], names(3))
@@ -143,7 +147,7 @@ def test_shrinking_and_growing_back_in_one_drain_moves_nothing(group: Group) -> 
 
 
 def test_who_comes_after_the_growth_takes_its_share(group: Group) -> None:
-    """3 become 6 at one member, then a second one joins: 3 each, the newcomer goes on where the holder committed."""
+    """3 become 6 at one member, then a second one joins: 3 each; it continues after what the holder committed."""
     messages, (first,) = working(group, 3, "a")
     change_list(messages, names(6), first)
     held = tokens(first)
@@ -159,7 +163,7 @@ def test_who_comes_after_the_growth_takes_its_share(group: Group) -> None:
 
 
 def test_growing_while_a_revocation_is_pending(group: Group) -> None:
-    """4 of one member, 2 asked back for a newcomer, then 6: 3 each, and what need not move any more is called off."""
+    """4 of one member, 2 asked back for a new one, then 6: 3 each, and what need not move any more is cancelled."""
     messages, (first,) = working(group, 4, "a")
     second = group.join("b")
     first.hear()

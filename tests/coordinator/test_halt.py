@@ -1,4 +1,4 @@
-"""Halted resources: out of circulation until an operator resumes them, and in nobody's share meanwhile."""
+"""Halted resources: out of circulation until an operator resumes them, and not counted in any share meanwhile."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cobalance.errors import UnknownGroup
 
 
 def halt(member: Member, name: str, reason: str = "halted:ValueError") -> None:
-    """Its holder cannot get on."""
+    """Its holder cannot work it."""
     assert member.release(name, delivered=3, committed=1, reason=reason) == ("OK",)
 
 
 def status(group: Group, name: str) -> str:
-    """As describe has it."""
+    """Its status according to describe."""
     return {row.name: row.status for row in group.coordinator.resources()}[name]
 
 
 def test_nobody_is_given_a_halted_resource(group: Group) -> None:
-    """Neither the giver nor anybody else, however long it takes and whoever joins or leaves."""
+    """Neither the member that halted it nor any other, however long it takes and whoever joins or leaves."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -38,7 +38,7 @@ def test_nobody_is_given_a_halted_resource(group: Group) -> None:
 
 
 def test_the_others_share_what_is_left(group: Group) -> None:
-    """A halted resource is in nobody's share: three of four are two and one, and nobody waits for the fourth."""
+    """A halted resource is in no share: three of four are two and one, and nobody waits for the fourth."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -50,7 +50,7 @@ def test_the_others_share_what_is_left(group: Group) -> None:
 
 
 def test_describe_and_the_journal_say_why(group: Group) -> None:
-    """The reason is one word, of the giver's choice."""
+    """The reason is one word, chosen by the member that halted it."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -64,7 +64,7 @@ def test_describe_and_the_journal_say_why(group: Group) -> None:
 
 
 def test_resuming_gives_it_out_again_under_a_higher_token(group: Group) -> None:
-    """To whoever is most under quota; its giver is not avoided."""
+    """To the member furthest below its quota; the one that halted it is not avoided."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -77,7 +77,7 @@ def test_resuming_gives_it_out_again_under_a_higher_token(group: Group) -> None:
 
 
 def test_only_what_is_halted_is_resumed(group: Group) -> None:
-    """Repeating it is harmless, and a wrong name is told."""
+    """Repeating it is harmless, and a wrong name is reported."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -114,7 +114,7 @@ def test_one_call_resumes_what_its_budget_allows(backend: Backend) -> None:
 
 
 def test_the_late_holder_is_fenced(group: Group) -> None:
-    """The token rises with the halt, as with every abandoned tenure."""
+    """The token increases with the halt, as with every abandoned tenure."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -148,7 +148,7 @@ def test_halting_what_is_being_removed_removes_it(group: Group) -> None:
 
 
 def test_an_avoided_resource_can_be_halted(group: Group) -> None:
-    """What is due for the avoided giver later on does not touch a halted resource."""
+    """The scheduled end of the avoidance does not affect a halted resource."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -160,7 +160,7 @@ def test_an_avoided_resource_can_be_halted(group: Group) -> None:
 
 
 def test_a_claim_from_after_an_older_snapshot_wins(group: Group) -> None:
-    """Redis came back from before the resource was resumed: whoever holds it under a higher token goes on."""
+    """Redis returned from before the resource was resumed: its holder under a higher token continues."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -190,7 +190,7 @@ def test_eager_groups_deal_around_it(backend: Backend) -> None:
 
 
 def test_an_unknown_group_has_nothing_to_resume(backend: Backend) -> None:
-    """As with every command about a group."""
+    """Like every command about a group."""
     group = Group(backend, create=False)
     with pytest.raises(UnknownGroup):
         group.coordinator.resume("r000")

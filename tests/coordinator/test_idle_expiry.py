@@ -1,4 +1,4 @@
-"""On real servers, a group that nobody uses is gone after its time, with every key, and one with members is not."""
+"""On real servers, an unused group expires with all its keys, and one with members does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESOURCES = ["films", "photos"]
 
 @pytest.fixture(scope="module", params=["redis", "cluster"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """As the user whom the README publishes."""
+    """As the user published in the README."""
     if request.param == "redis":
         yield str(request.getfixturevalue("redis_url"))
     else:
@@ -41,12 +41,11 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One is enough."""
     return "asyncio"
 
 
 async def commit_until_revoked(tenure: Tenure) -> None:
-    """Each commit writes, and each write goes through all of a script."""
+    """Each commit writes, and each write exercises a whole script."""
     done = tenure.committed or 0
     while tenure.active:
         done += 1
@@ -55,7 +54,7 @@ async def commit_until_revoked(tenure: Tenure) -> None:
 
 
 async def test_an_idle_group_is_gone_and_a_living_one_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members at work for several times as long keep their offsets. The hour that is the least would be a long test."""
+    """Members that work for several times as long keep their offsets. The minimum of an hour would be too long here."""
     monkeypatch.setattr("cobalance.settings.HOUR_MS", IDLE_MS)
     name = unique("idle")
     transport = open_transport(url)
@@ -75,7 +74,7 @@ async def test_an_idle_group_is_gone_and_a_living_one_stays(url: str, monkeypatc
 
 
 async def test_all_keys_end_at_one_moment(redis_url: str, redis_admin_url: str) -> None:
-    """Days off while somebody is a member, and when the setting says once nobody is."""
+    """Days away while there is a member, and at the configured time once there is none."""
     name = unique("idle")
     transport = open_transport(redis_url)
     Coordinator(transport, name).create(GroupSettings(idle_expiry_ms=DAY_MS))
@@ -93,7 +92,7 @@ async def test_all_keys_end_at_one_moment(redis_url: str, redis_admin_url: str) 
         assert abs(at - time.time() * 1000 - DAY_MS) < 60_000
         Coordinator(transport, name).configure(idle_expiry_ms=0)
         assert ends() == {-1}
-        assert len([key for key in group_keys(name) if admin.exists(key)]) < len(NAMES)  # Redis drops what is empty
+        assert len([key for key in group_keys(name) if admin.exists(key)]) < len(NAMES)  # Redis drops empty keys
     transport.close()
 
 

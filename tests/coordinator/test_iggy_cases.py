@@ -24,7 +24,7 @@ def test_joins_during_a_drain_end_even(group: Group, resources: int, members: in
 
 @pytest.mark.parametrize(("resources", "members"), [(12, 3), (12, 4), (16, 8), (24, 6)])
 def test_the_same_with_the_last_member_dealt_in_the_middle(group: Group, resources: int, members: int) -> None:
-    """Every join hits the drain that the one before it caused, half of it done."""
+    """Every join hits the drain caused by the previous one, when half of it is done."""
     first = group.join("m0")
     group.set_resources(first, names(resources))
     first.hear()
@@ -41,7 +41,7 @@ def test_the_same_with_the_last_member_dealt_in_the_middle(group: Group, resourc
 
 @pytest.mark.parametrize(("resources", "members"), [(12, 4), (24, 8), (64, 8), (100, 10)])
 def test_a_leave_moves_no_survivors_resource(group: Group, resources: int, members: int) -> None:
-    """Iggy deals everything anew (§3.2); here what survivors hold stays, and goes on under the same tokens."""
+    """Iggy reassigns everything; here what survivors hold stays, under the same tokens."""
     joined = [group.join(f"m{number}") for number in range(members)]
     group.set_resources(joined[0], names(resources))
     group.drain()
@@ -69,7 +69,7 @@ def test_one_more_resource_moves_nothing(group: Group) -> None:
 
 
 def test_a_late_commit_of_the_old_owner_says_nothing_about_the_new_one(group: Group) -> None:
-    """Marks belong to a tenure, not to a partition (§3.4, §3.6): A → B → A is told apart by the token."""
+    """Marks belong to a tenure, not to a partition: the token distinguishes A → B → A."""
     a, b = group.joined("ab")
     group.set_resources(a, names(1))
     a.hear()

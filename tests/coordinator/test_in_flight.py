@@ -1,4 +1,4 @@
-"""Groups that change while every resource is being worked on: even afterwards, the fewest moves, every message once.
+"""Groups that change while every resource is being worked: even afterwards, with the fewest moves, every message once.
 
 The histories are those of Apache Iggy's distribution tests (7 and 28 to 33), which have nothing in flight there.
 """
@@ -12,7 +12,7 @@ from tests.coordinator.sharing import check_shared, fewest, moved, tokens
 
 
 def working(group: Group, resources: int, members: int) -> tuple[Messages, list[Member]]:
-    """Members that share everything, each resource busy with a message that is not committed."""
+    """Members that share everything, each resource busy with an uncommitted message."""
     joined = [group.join(f"m{number:02}") for number in range(members)]
     group.set_resources(joined[0], names(resources))
     group.drain()
@@ -23,7 +23,7 @@ def working(group: Group, resources: int, members: int) -> tuple[Messages, list[
 
 
 def keep_busy(messages: Messages, *members: Member) -> None:
-    """Everything they hold has one more message in hand."""
+    """Gives everything they hold one more message."""
     messages.poll(*members)
     for member in members:
         member.heartbeat(*((name, tenure.token, True) for name, tenure in sorted(member.holds.items())))
@@ -34,7 +34,9 @@ def keep_busy(messages: Messages, *members: Member) -> None:
     [(16, 1, 16), (12, 1, 4), (10, 1, 4), (16, 2, 8), (24, 1, 8)],
 )
 def test_joins_while_everything_is_in_flight(group: Group, resources: int, before: int, after: int) -> None:
-    """All newcomers join before anything is committed; each resource moves once at most, and only as many as must."""
+    """All new members join before anything is committed; each resource moves at most once, and only as many as
+    necessary.
+    """
     messages, members = working(group, resources, before)
     held = tokens(*members)
     for number in range(before, after):
@@ -49,7 +51,9 @@ def test_joins_while_everything_is_in_flight(group: Group, resources: int, befor
 
 
 def test_sixes_become_ones(group: Group) -> None:
-    """Six resources, one member after the other until there are six: even after each join, one of the fewest moves each."""
+    """Six resources, one member after the other until there are six: even after each join, always with the fewest
+    moves.
+    """
     messages, members = working(group, 6, 1)
     for number in range(1, 6):
         held = tokens(*members)
@@ -65,7 +69,9 @@ def test_sixes_become_ones(group: Group) -> None:
 
 
 def test_four_become_two_become_four(group: Group) -> None:
-    """Two leave while all four are at work, two others come: the survivors' work goes on, and all is even again each time."""
+    """Two leave while all four are working, two others join: the survivors' work continues, and everything is even
+    again each time.
+    """
     messages, members = working(group, 16, 4)
     *leavers, third, fourth = members
     held = tokens(third, fourth)
@@ -87,7 +93,7 @@ def test_four_become_two_become_four(group: Group) -> None:
 
 
 def test_joins_leaves_and_crashes_one_after_the_other_in_one_drain(group: Group) -> None:
-    """A storm of all kinds of churn that meets nothing but unfinished work still ends even (§3.1, late churn)."""
+    """A storm of all kinds of churn, all during unfinished work, still ends even."""
     messages, members = working(group, 24, 3)
     for number in range(3, 9):
         members.append(group.join(f"m{number:02}"))

@@ -1,4 +1,4 @@
-"""What ``describe`` says of messages that were sent ahead and are not acknowledged: as it is, or that it is not known."""
+"""The messages in flight that ``describe`` shows: correct, or unknown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ NOWHERE = "http://guest:guest@127.0.0.1:9"
 
 @pytest.fixture(autouse=True)
 def anyio_backend() -> str:
-    """Threads are told apart best there."""
     return "asyncio"
 
 
@@ -37,13 +36,12 @@ def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """Two partitions."""
     with new_topic(amqp_url, 2) as made:
         yield made
 
 
 def described(here: Place, management_url: str = NOWHERE) -> tuple[dict[str, Any], str]:
-    """By partition, and what was said on standard error."""
+    """Rows by partition, and standard error."""
     urls = {
         "COBALANCE_REDIS_URL": here.redis_url,
         "COBALANCE_AMQP_URL": here.amqp_url,
@@ -54,7 +52,9 @@ def described(here: Place, management_url: str = NOWHERE) -> tuple[dict[str, Any
 
 
 async def test_a_stuck_handler_shows(here: Place, topic: Topic) -> None:
-    """With all that was sent ahead to it, and since when; without the management API. A handler in a thread, here, which nobody can stop."""
+    """With everything prefetched, and its age; without the management API. The handler is in a thread that nobody can
+    stop.
+    """
     begun, go_on = threading.Event(), threading.Event()
 
     def hang(_: Delivery) -> None:
@@ -80,7 +80,9 @@ async def test_a_stuck_handler_shows(here: Place, topic: Topic) -> None:
 async def test_what_nobody_tells_is_unknown_and_never_none(
     here: Place, topic: Topic, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member of an older version, or a frozen one, does not answer; the management API knows how many, though not since when."""
+    """A member of an older version, or a frozen one, does not answer; the management API knows the number, but not the
+    age.
+    """
     monkeypatch.setattr("cobalance.group.engine.Engine._report_in_flight", lambda _: None)
     gate = anyio.Event()
 
@@ -100,7 +102,7 @@ async def test_what_nobody_tells_is_unknown_and_never_none(
 
 
 async def test_a_group_at_rest_has_nothing_in_flight(here: Place, topic: Topic) -> None:
-    """Nobody consumes, so that this is certain."""
+    """Nobody consumes, so this is certain."""
     async with here.member(topic, lambda _: None) as group:
         await group.wait_held(*topic.queue_names)
     here.publish(topic, 1)
@@ -110,7 +112,7 @@ async def test_a_group_at_rest_has_nothing_in_flight(here: Place, topic: Topic) 
 
 
 async def test_members_answer_within_a_moment(here: Place, topic: Topic) -> None:
-    """Asking waits for no heartbeat."""
+    """The request does not wait for a heartbeat."""
     async with here.member(topic, lambda _: None) as one, here.member(topic, lambda _: None) as two:
         await one.wait_held()
         await two.wait_held()
@@ -120,7 +122,7 @@ async def test_members_answer_within_a_moment(here: Place, topic: Topic) -> None
 
 
 def test_arrivals_know_the_oldest_without_keeping_each() -> None:
-    """Of ten thousand in a burst, one; of what is acknowledged, nothing."""
+    """One entry for a burst of ten thousand; none for what is acknowledged."""
     arrivals = Arrivals()
     for number in range(1, 10_001):
         arrivals.note(number, 0, now=5)
@@ -131,7 +133,7 @@ def test_arrivals_know_the_oldest_without_keeping_each() -> None:
 
 
 async def test_what_has_moved_since_it_was_looked_at_is_not_taken_for_nothing(here: Place, topic: Topic) -> None:
-    """Who held it then is there, and says rightly that it has nothing of it in flight."""
+    """Its former holder is there, and rightly says that it has nothing of it in flight."""
     begun, go_on = threading.Event(), threading.Event()
 
     def hang(_: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""The journal: every transition, once, in the script that made it."""
+"""The journal: every transition once, in the script that made it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_handover_reads_as_a_story(group: Group) -> None:
 
 
 def test_a_forced_handover_says_so(group: Group) -> None:
-    """With its deadline, and the time the holder had."""
+    """With its deadline, and the time that the holder had."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -55,7 +55,7 @@ def test_a_forced_handover_says_so(group: Group) -> None:
 
 
 def test_a_cancelled_revocation_is_told_to_its_end(group: Group) -> None:
-    """Revoking → cancelled; the tenure goes on."""
+    """Revoking → cancelled; the tenure continues."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -78,7 +78,7 @@ def test_a_crash_is_told(group: Group) -> None:
 
 
 def test_every_sort_of_transition_has_its_entry(group: Group) -> None:
-    """Nothing happens in silence."""
+    """Nothing happens silently."""
     a = group.join("a")
     group.set_resources(a, names(4))
     a.hear()
@@ -97,20 +97,20 @@ def test_every_sort_of_transition_has_its_entry(group: Group) -> None:
 
 
 def test_who_joins_is_named(group: Group) -> None:
-    """By what people and operators know it: host and process, its instance id, its capacity."""
+    """By what people and operators know: host and process, instance id, capacity."""
     group.join("a", label="web-3/4711", instance_id="shop-0", capacity=3)
     (joined,) = group.journal("joined")
     assert [joined[field] for field in ("label", "instance", "capacity")] == ["web-3/4711", "shop-0", "3"]
 
 
 def settings_in(entry: dict[str, str]) -> dict[str, str]:
-    """An entry's pairs."""
+    """The pairs of an entry."""
     words = entry["reason"].split()
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def test_a_group_that_its_first_join_makes_tells_its_settings(backend: Backend) -> None:
-    """As one that was created does; once, whoever joins after."""
+    """Like a created one; once, whoever joins later."""
     group = Group(backend, create=False)
     group.joined("ab")
     (configured,) = group.journal("configured")
@@ -119,7 +119,7 @@ def test_a_group_that_its_first_join_makes_tells_its_settings(backend: Backend) 
 
 
 def test_settings_that_come_back_after_a_loss_are_told(backend: Backend) -> None:
-    """A newcomer guessed; who was a member before knows better."""
+    """The new member guessed them; a previous member knows better."""
     group = Group(backend)
     a = group.join("a")
     group.lose_data()
@@ -140,7 +140,7 @@ def test_every_entry_has_a_number_a_kind_and_a_time(group: Group) -> None:
 
 
 def test_the_journal_is_bounded(backend: Backend) -> None:
-    """About as long as it is set to be; the numbers go on."""
+    """About the configured length; the numbers continue."""
     group = Group(backend, attrs.evolve(SETTINGS, journal_length=100))
     a = group.join("a")
     for round_ in range(40):
@@ -163,7 +163,7 @@ redis.call('HSET', KEYS[1], 'version', version + 5000)
 
 
 def test_a_journal_that_is_made_much_shorter_shrinks_over_several_calls(backend: Backend) -> None:
-    """All at once it would keep Redis busy for long."""
+    """Doing it all at once would keep Redis busy for long."""
     group = Group(backend, SETTINGS)
     a = group.join("a")
     keys = group_keys(group.coordinator.group)
@@ -178,7 +178,7 @@ def test_a_journal_that_is_made_much_shorter_shrinks_over_several_calls(backend:
 
 
 def test_the_journal_names_hosts_at_their_join_only(group: Group) -> None:
-    """All else is ids and numbers, and nothing else that users write."""
+    """Everything else is ids and numbers, and nothing that users write."""
     a = group.join("a", label="web-3/4711")
     group.set_resources(a, names(1))
     a.leave()

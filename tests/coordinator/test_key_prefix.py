@@ -1,4 +1,4 @@
-"""Two environments on one Redis: groups under different key prefixes know nothing of each other."""
+"""Two environments on one Redis: groups under different key prefixes are unrelated."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cobalance.journal import Journal
 pytestmark = pytest.mark.anyio
 
 SETTINGS = GroupSettings(session_timeout_ms=60_000, heartbeat_interval_ms=20_000, revocation_timeout_ms=60_000)
-"""Heartbeats are too rare to bring news in time, so that hints must."""
+"""Heartbeats are too rare to bring news in time, so hints have to."""
 
 NAMES = ["films", "photos"]
 
 
 @pytest.fixture
 def staging(redis_admin_url: str) -> Iterator[tuple[str, str]]:
-    """A prefix, and a URL whose user may use nothing but what begins so."""
+    """A prefix, and a URL whose user may use nothing but keys with it."""
     prefix = unique("staging")
     rules = " ".join(acl_rules(prefix, "p4ss")).replace("cobalance:*", f"{prefix}:*").split()
     with redis.Redis.from_url(redis_admin_url) as admin:
@@ -44,7 +44,9 @@ def _create(url: str, name: str, prefix: str = "cobalance") -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_two_environments_share_a_redis(redis_url: str, staging: tuple[str, str]) -> None:
-    """Groups of one name, each in an environment: each has all resources, its own offsets, hints, members and journal."""
+    """Groups of the same name, one per environment: each has all resources, its own offsets, hints, members and
+    journal.
+    """
     name, (prefix, staging_url) = unique("copies"), staging
     _create(redis_url, name)
     _create(staging_url, name, prefix)
@@ -72,7 +74,7 @@ async def test_two_environments_share_a_redis(redis_url: str, staging: tuple[str
 
 
 def test_a_list_names_the_groups_of_one_prefix(redis_url: str) -> None:
-    """In memory, too."""
+    """Also in memory."""
     name = unique("copies")
     for url in (f"memory://{name}", redis_url):
         transport = open_transport(url)
@@ -83,14 +85,14 @@ def test_a_list_names_the_groups_of_one_prefix(redis_url: str) -> None:
 
 
 def test_a_user_of_one_environment_cannot_touch_the_other(staging: tuple[str, str]) -> None:
-    """The message says which keys they are."""
+    """The message names the keys."""
     _, url = staging
     with pytest.raises(PermissionMissing, match=r"cobalance:\*, or those of your key prefix"):
         _create(url, unique("copies"))
 
 
 def test_a_prefix_is_a_name() -> None:
-    """Braces would put a group's keys into different slots of a cluster, and a star would match everybody's."""
+    """Braces would put a group's keys into different slots of a cluster, and a star would match those of others."""
     for make in (Group, BlockingGroup):
         with pytest.raises(UsageError, match="key prefix"):
             make("copies", NAMES, key_prefix="{x}*")

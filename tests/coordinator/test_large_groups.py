@@ -1,9 +1,8 @@
-"""Groups of a size at which work that is not bounded would show: Kafka's large assignments, call by call.
+"""Groups so large that unbounded work would show: Kafka's large assignments, call by call.
 
-Kafka gives its assignor 30 s for 2,000 members and 1,000,000 partitions in one piece. Here no call may do more than its
-budget however large the group is, and that is what is checked: by the moves each call makes. There are a fiftieth of Kafka's
-partitions and a tenth of its members so that the suite stays quick; what larger ones cost a Redis is measured by
-`make bench`.
+Kafka gives its assignor 30 s for 2,000 members and 1,000,000 partitions at once. Here no call may exceed its budget
+however large the group is, which is checked by the moves of each call. With a fiftieth of Kafka's partitions and a
+tenth of its members the suite stays quick; `make bench` measures what larger groups cost a Redis.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from cobalance.member.declaration import Declaration
 
 MOVES = 500
 MOST_STEPS = 850_000
-"""Of a call that makes 100 moves: a quarter more than the longest of a group of equals."""
+"""Of a call that makes 100 moves: a quarter more than the longest one in a group of equals."""
 
 
 class Steps:
-    """Counts what a Lua without a compiler executes, scripts and store alike: the same on every machine."""
+    """Counts the instructions of a Lua without a compiler, scripts and store alike: the same on every machine."""
 
     EACH = 100
 
@@ -38,12 +37,11 @@ class Steps:
         self._lua.execute(hook)
 
     def count(self) -> int:
-        """So far."""
         return int(self._lua.eval(b"steps")) * self.EACH
 
 
 class LargeGroup(Group):
-    """Its records are looked at when a test says so: after every call would take hours. What each call did is counted."""
+    """Checks its records only on request: after every call would take hours. The work of each call is counted."""
 
     def __init__(self, lua: str = "luajit21", moves: int = MOVES) -> None:
         backend = MemoryBackend(lua)
@@ -66,7 +64,7 @@ class LargeGroup(Group):
 def large(
     resources: int, members: int, different: int = 1, group: LargeGroup | None = None
 ) -> tuple[LargeGroup, list[Member]]:
-    """A large group, shared out. Its members have so many different capacities."""
+    """A large, shared group, with this many different capacities."""
     group = group or LargeGroup()
     joined = [group.join(f"m{number:04}", capacity=1 + number % different) for number in range(members)]
     declaration = Declaration()
@@ -78,7 +76,7 @@ def large(
 
 
 def test_twenty_thousand_resources_of_two_hundred_members() -> None:
-    """Shared out, shared out again for one more, and again without one: even, the fewest moves, no call above its budget."""
+    """Shared, shared again for one more, and again without one: even, the fewest moves, no call above its budget."""
     group, members = large(20_000, 200)
     check_shared(group, *members)
     held = tokens(*members)
@@ -98,7 +96,7 @@ def test_twenty_thousand_resources_of_two_hundred_members() -> None:
 
 
 def test_fifty_of_two_hundred_go_at_once() -> None:
-    """A quarter of the members crashes: the others keep what they have, and share what was left behind."""
+    """A quarter of the members crashes: the others keep what they have, and share the rest."""
     group, members = large(440, 200)
     random = Random(50)
     for member in random.sample(members, 50):
@@ -115,8 +113,8 @@ def test_fifty_of_two_hundred_go_at_once() -> None:
 
 @pytest.mark.parametrize("different", [1, 20, 300])
 def test_no_call_is_longer_for_many_different_capacities(different: int) -> None:
-    """Dealt to 300 members, one more joins, one leaves: each has the floor or ceiling of its exact share, and no call takes
-    more steps than in a group of equals, but for counting the capacities once.
+    """Dealt to 300 members, one more joins, one leaves: each has the floor or ceiling of its exact share, and no call
+    takes more steps than in a group of equals, except for counting the capacities once.
     """
     group, members = large(3_000, 300, different, LargeGroup("lua51", moves=100))
     members.append(group.join("new", capacity=different))
@@ -132,8 +130,9 @@ def test_no_call_is_longer_for_many_different_capacities(different: int) -> None
 
 
 def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
-    """Every handler of 200 members has failed once, so nobody has anything that may be moved to one who has room for a lot: no call is
-    longer for that, it is said to be settled, and the next calls cost as little as before. Once the trials are over it gets its share.
+    """Every handler of 200 members has failed once, so no member has anything that may move to one with much room: no
+    call is longer for that, it is reported as settled, and the next calls cost as little as before. Once the trials are
+    over it gets its share.
     """
     group, members = large(400, 200, group=LargeGroup("lua51", moves=20))
     for member in members:
@@ -159,7 +158,9 @@ def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
 
 
 def test_no_call_is_longer_for_many_different_lists() -> None:
-    """Thirty-two, of which one is long, and one that half of the others share: whoever comes, goes, or has nobody to work it."""
+    """Thirty-two, one of which is long, and one shared by half of the others: whoever joins, leaves, or has no member
+    to work it.
+    """
     group = LargeGroup("lua51", moves=100)
     joined = []
     for number in range(32):
@@ -178,7 +179,7 @@ def test_no_call_is_longer_for_many_different_lists() -> None:
 
 
 def test_a_short_list_is_known_soon_in_a_large_group() -> None:
-    """What else is to be done does not use up every call on the way."""
+    """Other due work does not use up every call on the way."""
     group = LargeGroup(moves=100)
     a = group.join("a", subscription="long")
     group.set_resources(a, names(2_000), version=1)

@@ -11,7 +11,7 @@ GRACE_MS = SETTINGS.rejoin_grace_ms
 
 
 def test_a_leaver_drains_everything_then_goes(group: Group) -> None:
-    """All becomes pending, is released, goes to the others; the second asking ends it."""
+    """Everything becomes pending, is released, and goes to the others; the second request ends the membership."""
     a, b = group.joined("ab")
     group.set_resources(a, names(6))
     group.drain()
@@ -26,7 +26,7 @@ def test_a_leaver_drains_everything_then_goes(group: Group) -> None:
 
 
 def test_a_leave_moves_only_the_leavers(group: Group) -> None:
-    """Whatever the survivors hold stays where it is."""
+    """What the survivors hold stays where it is."""
     a, b, c = group.joined("abc")
     group.set_resources(a, names(12))
     group.drain()
@@ -40,7 +40,7 @@ def test_a_leave_moves_only_the_leavers(group: Group) -> None:
 
 
 def test_the_repeat_of_a_lost_last_reply_says_left(group: Group) -> None:
-    """It ended the member; asking again does not turn that into an error."""
+    """The member has ended; repeating the request does not turn that into an error."""
     a, _ = group.joined("ab")
     assert a.leave() == "LEFT"
     assert a.repeat().results == ("LEFT",)
@@ -59,7 +59,7 @@ def test_a_leaver_may_commit_to_the_last(group: Group) -> None:
 
 
 def test_a_leaver_is_given_nothing(group: Group) -> None:
-    """Not even when it is the only one left."""
+    """Not even if it is the only one left."""
     (a,) = group.joined("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -72,7 +72,7 @@ def test_a_leaver_is_given_nothing(group: Group) -> None:
 
 
 def test_a_leaver_that_crashes_is_emptied(group: Group) -> None:
-    """Its session ends as any other."""
+    """Its session ends like any other."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -82,7 +82,7 @@ def test_a_leaver_that_crashes_is_emptied(group: Group) -> None:
 
 
 def test_without_an_instance_id_there_is_nothing_to_remain(group: Group) -> None:
-    """`remain` without a name to come back under is a plain leave."""
+    """`remain` without a name to return under is a normal leave."""
     a, _ = group.joined("ab")
     group.set_resources(a, names(2))
     a.hear()
@@ -93,7 +93,7 @@ def test_without_an_instance_id_there_is_nothing_to_remain(group: Group) -> None
 
 
 def static_group(group: Group, count: int = 12) -> list[Member]:
-    """Three members with instance ids who share everything."""
+    """Three members with instance ids that share everything."""
     members = [group.join(member, instance_id=f"pod-{member}") for member in "abc"]
     group.set_resources(members[0], names(count))
     group.drain()
@@ -103,7 +103,7 @@ def static_group(group: Group, count: int = 12) -> list[Member]:
 @pytest.mark.parametrize("count", [12, 10, 2])
 @pytest.mark.parametrize("how", ["remain", "crash"])
 def test_a_rolling_restart_moves_nothing(group: Group, count: int, how: str) -> None:
-    """One after the other stops and comes back; each finds what it had, nobody else notices."""
+    """One after the other stops and returns; each finds what it had, and the others notice nothing."""
     static_group(group, count)
     before = group.holders()
     for name in "abc":
@@ -138,21 +138,21 @@ def test_what_comes_back_has_a_new_token(group: Group) -> None:
 
 
 def test_a_rolling_restart_with_bounded_calls(backend: Backend) -> None:
-    """An inheritance of several calls is complete in the end, and moves nothing on the way."""
+    """An inheritance that takes several calls is complete in the end, and moves nothing on the way."""
     group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=1))
     a, _, _ = static_group(group)
     held = sorted(a.holds)
     a.leave(remain=True)
     del group.members["a"]
     back = group.join("a2", instance_id="pod-a")
-    back.repeat()  # its first reply was lost: asking again must not end the inheritance
+    back.repeat()  # its first reply was lost: repeating the request must not end the inheritance
     group.drain()
     assert sorted(back.holds) == held
     assert not group.journal("revoking")
 
 
 def test_the_grace_ends(group: Group) -> None:
-    """Who does not come back in time loses everything to the others."""
+    """A member that does not return in time loses everything to the others."""
     a, b, c = static_group(group)
     a.leave(remain=True)
     group.run(GRACE_MS - 1000)
@@ -163,7 +163,7 @@ def test_the_grace_ends(group: Group) -> None:
 
 
 def test_leaving_for_good_keeps_nothing(group: Group) -> None:
-    """Scaling in: an instance id does not hold anything back."""
+    """Scaling in: an instance id keeps nothing then."""
     a, b, c = static_group(group)
     assert a.leave() == "DRAINING"
     group.drain()
@@ -173,7 +173,7 @@ def test_leaving_for_good_keeps_nothing(group: Group) -> None:
 
 
 def test_pending_ones_are_freed_when_their_holder_parks(group: Group) -> None:
-    """There is nobody left to drain them."""
+    """Nothing is left to drain them."""
     a, _, _ = static_group(group)
     group.join("d")
     a.hear()
@@ -184,7 +184,7 @@ def test_pending_ones_are_freed_when_their_holder_parks(group: Group) -> None:
 
 
 def test_a_graced_member_keeps_at_most_its_quota(group: Group) -> None:
-    """Others who come meanwhile get their share of what it keeps, and it is granted nothing."""
+    """Members that join meanwhile get their share of what it keeps, and it is assigned nothing."""
     a, _, _ = static_group(group)
     a.leave(remain=True)
     group.join("d")
@@ -211,7 +211,7 @@ def test_a_second_live_process_with_the_same_instance_id_is_refused(group: Group
 
 
 def test_without_a_grace_an_instance_id_only_excludes(backend: Backend) -> None:
-    """Grace 0 switches the keeping off; the same process under its next id still replaces itself at once."""
+    """Grace 0 disables the keeping; the same process under its next id still replaces itself at once."""
     group = Group(backend, attrs.evolve(SETTINGS, rejoin_grace_ms=0))
     a = group.join("a", instance_id="one")
     b = group.join("b")
@@ -225,7 +225,7 @@ def test_without_a_grace_an_instance_id_only_excludes(backend: Backend) -> None:
 
 
 def test_a_leaving_process_that_rejoins_replaces_itself(group: Group) -> None:
-    """Its former self does not linger until its session ends."""
+    """Its former member does not linger until its session ends."""
     a, _b, _c = static_group(group)
     a.leave()
     again = a.rejoin("a2", instance_id="pod-a")

@@ -1,7 +1,7 @@
-"""What becomes of what a lost member had: Kafka Connect's incremental cases, played on the coordinator.
+"""What becomes of a lost member's resources: Kafka Connect's incremental cases, played on the coordinator.
 
-Connect holds what a departed worker had for a delay, in case it bounces; here that is the rejoin grace of a member with an
-instance id. Connect computes round by round, revocations first; here a round is: everybody is heard, then lets go.
+Connect keeps what a departed worker had for a delay, in case it bounces; here that is the rejoin grace of a member with
+an instance id. Connect computes round by round, revocations first; here in a round all members call, then let go.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SESSION_MS = SETTINGS.session_timeout_ms
 
 
 def round_of(group: Group) -> tuple[int, int]:
-    """One round; how many were asked back, and how many granted, since the round before."""
+    """Plays one round, and returns how many were asked back and how many granted since the previous one."""
     before = len(group.journal("revoking")), len(group.journal("granted"))
     group.beat()
     asked = len(group.journal("revoking")) - before[0]
@@ -44,7 +44,7 @@ def crash(group: Group, member: Member) -> None:
 
 
 def buried(group: Group, *staying: Member) -> None:
-    """Everybody drained, and nothing is left of those who are gone."""
+    """Everything is drained, and nothing is left of former members."""
     group.drain()
     check_shared(group, *staying)
     assert {row.id for row in group.coordinator.members()} == {member.id for member in staying}
@@ -54,7 +54,7 @@ def buried(group: Group, *staying: Member) -> None:
 
 
 def test_a_join_asks_back_then_hands_over_then_rests(group: Group) -> None:
-    """10 at one: a second one comes, 5 are asked back, 5 are granted, and another round changes nothing."""
+    """10 at one: a second one joins, 5 are asked back, 5 are granted, and another round changes nothing."""
     a = group.join("a")
     group.set_resources(a, names(10))
     a.hear()
@@ -68,7 +68,9 @@ def test_a_join_asks_back_then_hands_over_then_rests(group: Group) -> None:
 
 
 def test_more_join_after_each_round(group: Group) -> None:
-    """A third joins when the second has its share, a fourth after that: even each time, the fewest moves, then rest."""
+    """A third one joins when the second has its share, a fourth after that: even each time, the fewest moves, then
+    rest.
+    """
     a = group.join("a")
     group.set_resources(a, names(10))
     a.hear()
@@ -85,7 +87,7 @@ def test_more_join_after_each_round(group: Group) -> None:
 
 
 def test_more_join_between_the_asking_and_the_handing_over(group: Group) -> None:
-    """The third and the fourth come while the second still waits: what was asked back goes round once, and all is even."""
+    """The third and the fourth join while the second still waits: what was asked back moves once, and all is even."""
     a = group.join("a")
     group.set_resources(a, names(10))
     a.hear()
@@ -102,7 +104,7 @@ def test_more_join_between_the_asking_and_the_handing_over(group: Group) -> None
 
 
 def test_without_gathering_every_join_acts_at_once(group: Group) -> None:
-    """No back-off between joins that follow each other in one instant: each finds its share asked back by its own reply."""
+    """No back-off between joins at the same instant: each reply already asks back the share of the new member."""
     a = group.join("a")
     group.set_resources(a, names(12))
     a.hear()
@@ -117,7 +119,9 @@ def test_without_gathering_every_join_acts_at_once(group: Group) -> None:
 
 
 def test_who_bounces_finds_what_it_had(group: Group) -> None:
-    """Nothing moves while it is awaited; in the middle of the grace it is back, with the same resources, and nobody else noticed."""
+    """Nothing moves while it is awaited. During the grace it returns, with the same resources, and the others notice
+    nothing.
+    """
     a, b, c = static_trio(group)
     held, lost = tokens(a, c), set(b.holds)
     crash(group, b)
@@ -133,11 +137,11 @@ def test_who_bounces_finds_what_it_had(group: Group) -> None:
 
 
 def test_who_leaves_permanently_is_awaited_and_then_replaced(group: Group) -> None:
-    """Held to the last second of the grace; then the others share it, and keep what they have."""
+    """Kept to the last second of the grace; then the others share it, and keep what they have."""
     a, b, c = static_trio(group)
     held, lost = tokens(a, c), set(b.holds)
     crash(group, b)
-    for _ in range(GRACE_MS // 1000 - 2):  # of which the first has passed with the end of its session
+    for _ in range(GRACE_MS // 1000 - 2):  # the first of which has passed with the end of its session
         group.run(1000)
         assert {name for name, owner in group.holders().items() if owner == "b"} == lost
         assert tokens(a, c) == held
@@ -148,7 +152,7 @@ def test_who_leaves_permanently_is_awaited_and_then_replaced(group: Group) -> No
 
 
 def test_newcomers_during_the_delay_share_what_was_lost(group: Group) -> None:
-    """Two join while one is awaited: it keeps no more than a share, and all of the rest is with the living and even."""
+    """Two join while one is awaited: it keeps no more than a share, and the rest is with live members and even."""
     a, b, c = static_trio(group)
     crash(group, b)
     d, e = group.joined("de")
@@ -163,7 +167,7 @@ def test_newcomers_during_the_delay_share_what_was_lost(group: Group) -> None:
 
 
 def test_a_newcomer_during_the_delay_then_the_lost_one_returns(group: Group) -> None:
-    """The returning one finds what is still its share, at once; nobody is asked for anything on its account."""
+    """It finds what is still its share at once, and nobody is asked for anything because of it."""
     a, b, c = static_trio(group)
     crash(group, b)
     d = group.join("d")
@@ -181,7 +185,7 @@ def test_a_newcomer_during_the_delay_then_the_lost_one_returns(group: Group) -> 
 
 @pytest.mark.parametrize("how", ["crash", "for good"])
 def test_who_bounces_back_and_finally_leaves(group: Group, how: str) -> None:
-    """Back in the middle of the grace, gone again: awaited anew if it crashed, replaced at once if it left for good."""
+    """Back during the grace, gone again: awaited again if it crashed, replaced at once if it left for good."""
     a, b, c = static_trio(group)
     held, lost = tokens(a, c), set(b.holds)
     crash(group, b)
@@ -215,7 +219,7 @@ def test_without_a_delay_what_was_lost_is_shared_at_once(backend: Backend) -> No
 
 @pytest.mark.parametrize("end", ["leave", "crash"])
 def test_when_the_coordinator_leaves_permanently_the_others_share(group: Group, end: str) -> None:
-    """The elected member is a member like any other: another is elected, its resources are shared, nobody else moves."""
+    """It is a member like any other: another one is elected, its resources are shared, nothing else moves."""
     a, b, c = group.joined("abc")
     group.set_resources(a, names(10))
     group.drain()
@@ -264,7 +268,7 @@ def test_the_first_assignment_whose_answer_is_lost_is_told_again(group: Group) -
 
 
 def test_a_revocation_whose_answer_is_lost_is_told_again(group: Group) -> None:
-    """The same ones, with the same deadline, by the repeat and by the next request alike."""
+    """The same ones with the same deadline, by the repeat and by the next request."""
     a, b = group.joined("ab")
     group.set_resources(a, names(10))
     group.drain()
@@ -280,7 +284,9 @@ def test_a_revocation_whose_answer_is_lost_is_told_again(group: Group) -> None:
 
 
 def test_an_assignment_that_the_server_loses_is_made_again(group: Group) -> None:
-    """The surplus was chosen and the server replaced before anybody heard: all claim, then the surplus is asked for anew."""
+    """The surplus was chosen and the server replaced before any member knew: all claim, then the surplus is asked for
+    again.
+    """
     a, b = group.joined("ab")
     group.set_resources(a, names(10))
     group.drain()
@@ -304,7 +310,7 @@ def test_an_assignment_that_the_server_loses_is_made_again(group: Group) -> None
 
 
 def test_when_connectors_are_deleted_only_they_go(group: Group) -> None:
-    """15 on two, the last 5 deleted: 5 are asked back as removed, and besides only what evenness needs."""
+    """15 on two, the last 5 deleted: 5 are asked back as removed, and otherwise only what evenness needs."""
     a, b = group.joined("ab")
     group.set_resources(a, names(15))
     group.drain()
@@ -330,7 +336,7 @@ def test_new_ones_are_spread_over_balanced_members(group: Group) -> None:
 
 
 def test_two_kinds_are_spread_over_balanced_members(group: Group) -> None:
-    """Connectors and tasks in one list: together within one, and nothing that was there moved."""
+    """Connectors and tasks in one list: even within one together, and nothing that was there moved."""
     members = group.joined("abc")
     group.set_resources(members[0], (*names(6, "connector"), *names(6, "task")))
     group.drain()
@@ -355,7 +361,9 @@ def test_new_ones_make_an_imbalanced_group_even(backend: Backend) -> None:
 
 
 def test_what_two_claim_stays_with_the_later_tenure(backend: Backend) -> None:
-    """10 of one, 5 of them also claimed by a newcomer from an older tenure: the loser is told, works on nothing, then they share."""
+    """10 of one, 5 of them also claimed by a new member from an older tenure: the loser is told, works on nothing, then
+    they share.
+    """
     owned = {"a": dict.fromkeys(names(10), 20), "b": dict.fromkeys(names(5), 19)}
     group, (a, b) = claimed(backend, owned, names(10))
     assert [name for name in names(10) if b.works_on(name) and a.works_on(name)] == []
@@ -367,7 +375,7 @@ def test_what_two_claim_stays_with_the_later_tenure(backend: Backend) -> None:
 
 
 def test_what_two_claim_and_the_list_has_dropped_goes(backend: Backend) -> None:
-    """The same, and the list has the other five only: the duplicates end at their holder, nobody else gets them."""
+    """The same, but the list has only the other five: the duplicates end at their holder, and no member gets them."""
     owned = {"a": dict.fromkeys(names(10), 20), "b": dict.fromkeys(names(5), 19)}
     group, (a, b) = claimed(backend, owned, names(10)[5:])
     assert b.holds == {} or not any(b.works_on(name) for name in names(5))
@@ -378,7 +386,7 @@ def test_what_two_claim_and_the_list_has_dropped_goes(backend: Backend) -> None:
 
 
 def test_a_duplicate_claim_after_the_recovery_is_refused(group: Group) -> None:
-    """Outside a recovery the record decides, whatever token the claim bears."""
+    """Outside a recovery the record decides, whatever token the claim has."""
     (a,) = group.joined("a")
     group.set_resources(a, names(4))
     a.hear()

@@ -1,4 +1,4 @@
-"""The Lua files themselves: portable, deterministic, headed, and without globals."""
+"""The Lua files themselves: portable, deterministic, with headers, and without globals."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ def test_every_verb_says_what_it_takes_and_returns(path: Path) -> None:
 
 
 def test_every_file_is_a_verb_or_part_of_the_prelude() -> None:
-    """Nothing lies about unused."""
+    """There are no unused files."""
     assert set(FILES) == {*VERB_FILES, *(FOLDER / "_prelude").glob("*.lua")}
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "_prelude").glob("*.lua")), ids=lambda path: path.stem)
 def test_every_part_of_the_prelude_begins_with_what_it_is(path: Path) -> None:
-    """A sentence first."""
+    """It starts with a sentence."""
     assert path.read_text(encoding="utf-8").startswith("-- ")
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_script_touches_a_stray_global(verb: str) -> None:
-    """Redis would refuse it only when it runs, in whichever branch it hides; the compiled code shows all of them."""
+    """Redis would reject it only when the branch runs; the compiled code shows all of them."""
     read, written = globals_of(load(verb).source)
     assert read <= {"redis", "KEYS", "ARGV", "math", "string", "table", "tonumber", "ipairs", "unpack", "error"}
     assert not written
 
 
 def test_every_command_that_writes_stops_the_pulse_first() -> None:
-    """A writing command that is not in the list would leave halves that nobody notices."""
+    """A writing command that is missing from the list would leave partial writes unnoticed."""
     listed = re.search(r"local WRITES = \{(.*?)\}", load("tick").source, re.DOTALL)
     assert listed
     reading = (

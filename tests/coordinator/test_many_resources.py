@@ -1,4 +1,6 @@
-"""One member with many resources: what an event costs does not grow with what is held. Steps of Python are counted, not time."""
+"""One member with many resources: the cost of an event does not grow with their number. Python steps are counted, not
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from cobalance.member.session import Phase, Session
 from cobalance.settings import GroupSettings, MemberSettings
 
 FEW, MANY = 50, 200
-"""Enough to tell what is quadratic: four times as many steps an event."""
+"""Enough to detect a quadratic cost: four times as many steps per event."""
 
 PAGE = 50
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=5_000)
@@ -25,7 +27,7 @@ NEVER_MS = 10**12
 
 
 class Member:
-    """A session whose coordinator grants and confirms whatever is asked, and which counts its own steps."""
+    """A session whose coordinator grants and confirms every request. Counts its own steps."""
 
     def __init__(self, count: int, **own: Any) -> None:
         self.names = [f"r{number:06}" for number in range(count)]
@@ -42,11 +44,11 @@ class Member:
 
     @staticmethod
     def token(name: str) -> int:
-        """Of the one tenure of a resource."""
+        """The token of a resource's only tenure."""
         return int(name[1:]) + 1
 
     def handle(self, event: ev.Event) -> None:
-        """One event, and every step it takes."""
+        """Handles one event, counting its steps."""
         self.events += 1
         previous = sys.gettrace()
         sys.settrace(self._trace)
@@ -63,7 +65,7 @@ class Member:
         return self._trace
 
     def answer(self, *changes: Change, status: Status = "OK") -> Payload:
-        """The outstanding request is answered."""
+        """Answers the outstanding request."""
         request = self.requests.pop()
         assert self.requests == []
         reply = CoordinatorReply(
@@ -85,7 +87,7 @@ class Member:
                 return []
 
     def sample(self, busy_since: int | None) -> None:
-        """All handlers are looked at."""
+        """Samples all handlers."""
         self.handle(ev.Progressed(tuple(ev.Sample(name, self.token(name), busy_since) for name in self.names)))
 
     def drain(self, names: list[str], *, offset: int | None = None) -> None:
@@ -95,7 +97,7 @@ class Member:
             self.handle(ev.Drained(name, self.token(name), offset=offset))
 
     def answer_all(self) -> None:
-        """Until there is nothing more to ask."""
+        """Answers until there are no more requests."""
         while self.requests:
             self.answer()
 
@@ -104,7 +106,7 @@ Story = Callable[[Member], None]
 
 
 def is_sampled(member: Member) -> None:
-    """Every handler turns busy, and idle again, and the coordinator is told."""
+    """Every handler becomes busy, and idle again, and the coordinator is told."""
     for since in (5, None):
         member.sample(since)
         for _ in range(len(member.names) // 100 + 1):
@@ -113,14 +115,14 @@ def is_sampled(member: Member) -> None:
 
 
 def is_guarded(member: Member) -> None:
-    """A broker guards one after the other, while nobody answers and the lease is over."""
+    """A broker guards one after the other, while nothing is answered and the lease is over."""
     member.now = 2_900
     for name in member.names:
         member.handle(ev.GuardChanged(name, member.token(name), proven=True))
 
 
 def is_guarded_and_cut_off(member: Member) -> None:
-    """All are kept, since the broker guards them, and go on while nobody answers."""
+    """All are kept, since the broker guards them, and continue while nothing is answered."""
     for name in member.names:
         member.handle(ev.GuardChanged(name, member.token(name), proven=True))
     member.now = 2_900
@@ -130,7 +132,7 @@ def is_guarded_and_cut_off(member: Member) -> None:
 
 
 def is_asked_for_half(member: Member) -> None:
-    """A page at a time, and each is finished before the next one is asked for."""
+    """A page at a time, each finished before the next one is asked for."""
     for start in range(0, len(member.names) // 2, PAGE):
         page = member.names[start : start + PAGE]
         member.handle(ev.Hinted(-1))
@@ -165,7 +167,7 @@ def leaves_to_come_back(member: Member) -> None:
 
 
 def is_stopped_at_the_deadline(member: Member) -> None:
-    """Nothing is finished in time; what is aborted ends one by one."""
+    """Nothing is finished in time; aborted work ends one by one."""
     member.handle(ev.StopAsked())
     member.answer_all()
     member.now = 1_000
@@ -177,7 +179,7 @@ def is_stopped_at_the_deadline(member: Member) -> None:
 
 
 def commits_all(member: Member) -> None:
-    """An offset each."""
+    """One offset each."""
     for ticket, name in enumerate(member.names):
         member.handle(ev.CommitAsked(ticket + 1, name, member.token(name), 3))
     member.answer_all()
@@ -192,7 +194,7 @@ def joins_again(member: Member) -> None:
 
 
 def joins_again_and_is_cut_off(member: Member) -> None:
-    """Nobody answers the claims; what is aborted ends one by one."""
+    """The claims are not answered; aborted work ends one by one."""
     member.handle(ev.Hinted(-1))
     member.answer(status="REJOIN")
     member.requests.clear()
@@ -229,7 +231,7 @@ def test_a_resource_costs_the_same_however_many_there_are(story: Story, own: dic
 
 
 def test_a_heartbeat_costs_the_same_however_many_are_held() -> None:
-    """Nothing that is held quietly is looked at."""
+    """Idle tenures are not visited."""
     steps = []
     for count in (FEW, MANY):
         member = Member(count)

@@ -1,4 +1,4 @@
-"""The in-memory Redis answers as the real one does, refuses what ours must not use, and can be wound back."""
+"""The in-memory Redis answers like the real one, rejects what our scripts must not use, and can be restored."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ scores = st.one_of(
     st.sampled_from(
         ["0.25", "-2.5", "1e3", "inf", "-inf", "+inf", "x", "", " 1", "nan", "1e400", "0x10", "1795198568497123"]
     ),
-    # Redis writes minus zero as 0 or as -0, depending on how it happens to store the set; 7 and 8 write with other digits what has
-    # many of them.
+    # Redis writes minus zero as 0 or -0, depending on how it happens to store the set; 7 and 8 write numbers with many
+    # digits differently.
     st.integers(-(2**40), 2**40).filter(bool).map(lambda quarters: repr(quarters / 4)),
 )
 score_bounds = st.one_of(whole, whole.map("({}".format), st.sampled_from(["-inf", "+inf", "(inf", "x"]))
@@ -58,7 +58,7 @@ trims = st.one_of(st.just(()), st.tuples(*map(st.just, ("MAXLEN", "~")), lengths
 
 
 def command(name: str, *parts: Any) -> st.SearchStrategy[tuple[str, ...]]:
-    """A command of a name and of parts that are words, strategies of words, or strategies of lists of words."""
+    """A command made of a name and parts that are words, strategies of words, or strategies of lists of words."""
     strategies = [part if isinstance(part, st.SearchStrategy) else st.just(part) for part in parts]
     return st.tuples(*strategies).map(lambda found: (name, *_flat(found)))
 
@@ -72,7 +72,7 @@ def _flat(parts: tuple[Any, ...]) -> Iterator[str]:
 
 
 def several(*parts: Any) -> st.SearchStrategy[list[Any]]:
-    """One to three times those parts."""
+    """One to three times these parts."""
     return st.lists(st.tuples(*parts), min_size=1, max_size=3)
 
 
@@ -114,7 +114,7 @@ COMMANDS = st.one_of(
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[redis.Redis]:
-    """A client of a Redis that this module may empty at will. Replies are left as bytes."""
+    """A client of a Redis that this module may empty. Replies are left as bytes."""
     with servers.private_redis() as server, redis.Redis.from_url(server.url, protocol=2) as connection:
         yield connection
 
@@ -137,7 +137,7 @@ def run(store: MemoryStore, source: str, *args: str | int | bytes, keys: tuple[s
 
 
 def on_redis(client: redis.Redis, source: str, *args: str) -> Any:
-    """A script's reply from the real Redis, or the text of its error."""
+    """The reply of the real Redis, or the text of its error."""
     try:
         return client.eval(source, len(KEYS), *KEYS, *args)
     except redis.ResponseError as error:
@@ -153,12 +153,12 @@ def on_store(store: MemoryStore, source: str, *args: str) -> Any:
 
 
 def without_name(text: str) -> str:
-    """Valkey leaves Redis's name out of its errors."""
+    """Valkey omits Redis's name from its errors."""
     return re.sub(r"(?i)\b(lua )?redis (lib )?", "", text).lower()
 
 
 def undated(state: Any) -> Any:
-    """A state without the moments of expiry, which depend on when a test ran."""
+    """A state without expiry times, which depend on when a test ran."""
     return [(key.key, key.kind, key.expires_at_ms is not None, key.contents) for key in state]
 
 
@@ -229,7 +229,7 @@ def test_numbers_become_text_as_in_redis(client: redis.Redis, stores: list[Memor
     ],
 )
 def test_scripts_end_as_in_redis(client: redis.Redis, stores: list[MemoryStore], source: str) -> None:
-    """Replies are converted, and mistakes reported, as Redis does it."""
+    """Replies are converted, and mistakes reported, as by Redis."""
     client.flushdb()
     client.zadd(ZSET, {"m": 1})
     expected = on_redis(client, source, "1", "2")
@@ -254,14 +254,14 @@ def test_scripts_end_as_in_redis(client: redis.Redis, stores: list[MemoryStore],
     ],
 )
 def test_rules_are_enforced(store: MemoryStore, source: str, rule: str) -> None:
-    """What Redis would tolerate here, and some server or cluster would not, ends the call."""
+    """What Redis would tolerate here, but some server or cluster would not, ends the call."""
     with pytest.raises(ScriptFailed, match="broke a rule") as caught:
         run(store, source)
     assert rule in str(caught.value)
 
 
 def test_what_nobody_uses_is_refused(client: redis.Redis, store: MemoryStore) -> None:
-    """The store knows the commands that our scripts call, and no other of Redis's: whoever needs one more adds it here."""
+    """The store knows just the commands that our scripts call: a script that needs another one has to add it here."""
     texts = [file.read_text() for file in Path(cobalance.__file__).parent.rglob("coordinator/lua/**/*.lua")]
     used = {name for text in texts for name in re.findall(r"'([A-Z]{3,})'", text)} - ANSWERS | {"XRANGE"}
     names = [str(name).upper() for name in client.command()]
@@ -278,7 +278,7 @@ def test_what_nobody_uses_is_refused(client: redis.Redis, store: MemoryStore) ->
 
 
 def test_a_hash_is_visited_page_by_page(store: MemoryStore) -> None:
-    """What is there all the time is visited, whatever comes and goes meanwhile; pages are not much longer than asked."""
+    """Fields that exist throughout are visited, whatever changes meanwhile; pages are not much longer than requested."""
     run(store, "for i = 1, 200 do redis.call('HSET', KEYS[1], 'f' .. i, i) end")
     seen: set[bytes] = set()
     cursor: Any = b"0"
@@ -298,7 +298,7 @@ def test_a_hash_is_visited_page_by_page(store: MemoryStore) -> None:
 
 
 def test_a_script_dies_where_it_is_told_to(store: MemoryStore) -> None:
-    """Its writes before that remain, as in Redis; those after it are not counted against the next one."""
+    """Its earlier writes remain, as in Redis; the count starts over with the next script."""
     source = "redis.call('HSET', KEYS[1], 'a', 1) redis.call('HGET', KEYS[1], 'a') redis.call('ZADD', KEYS[3], 1, 'm')"
     store.die_at(2)
     with pytest.raises(ScriptFailed, match="can't run this command"):
@@ -326,13 +326,13 @@ def test_keys_of_two_slots_are_refused(store: MemoryStore) -> None:
     "name", ["pairs", "next", "os", "io", "math.random", "load", "require", "python", "cjson", "_G"]
 )
 def test_what_is_not_portable_is_missing(store: MemoryStore, name: str) -> None:
-    """Scripts cannot reach what differs between servers, or leads out of the sandbox."""
+    """Scripts cannot reach what differs between servers, or leaves the sandbox."""
     with pytest.raises(ScriptFailed):
         run(store, f"return {name}(1)")
 
 
 def test_counting_ends_where_doubles_do(store: MemoryStore) -> None:
-    """Past 2^53, where Lua would count nearly right, the command fails instead."""
+    """Above 2^53, where Lua would count almost correctly, the command fails instead."""
     read = "return redis.call('ZRANGE', KEYS[3], 0, ARGV[1])"
     assert run(store, read, "9007199254740991") == []
     with pytest.raises(ScriptFailed, match="only below 2\\^53"):
@@ -355,7 +355,7 @@ def test_what_was_written_before_an_error_remains(store: MemoryStore) -> None:
 
 
 def test_unordered_replies_are_shuffled_by_the_seed(store: MemoryStore) -> None:
-    """The order of a hash changes from reply to reply, and is the same for the same seed on every Lua."""
+    """The order of a hash changes with every reply, and is the same for the same seed on every Lua."""
     store.seed(7)
     run(store, "for i = 1, 9 do redis.call('HSET', KEYS[1], i, '') end")
     listed = [b"".join(run(store, "return redis.call('HSCAN', KEYS[1], '0', 'COUNT', '9')")[1]) for _ in range(3)]
@@ -363,7 +363,7 @@ def test_unordered_replies_are_shuffled_by_the_seed(store: MemoryStore) -> None:
 
 
 def test_time_stands_still_in_a_script(store: MemoryStore) -> None:
-    """TIME is the injected clock, read once a call."""
+    """TIME is the injected clock, read once per call."""
     ticking = iter(range(1_700_000_000_123_456, 1_700_000_009_999_999))
     store.clock_us = lambda: next(ticking)
     source = "local a, b = redis.call('TIME'), redis.call('TIME') return {a[1], a[2], b[2]}"
@@ -395,7 +395,7 @@ def test_stream_ids_rise_even_when_the_clock_falls(store: MemoryStore) -> None:
 
 
 def test_streams_are_trimmed_about_to_a_length(store: MemoryStore) -> None:
-    """An approximate limit drops whole hundreds and never too much; so many entries a call at most, and 0 is no limit."""
+    """An approximate limit drops whole hundreds, never too much, and this many entries per call at most; 0 is no limit."""
     add = "redis.call('XADD', KEYS[5], 'MAXLEN', '~', 100, 'LIMIT', ARGV[1], '*', 'i', 'n')"
     run(store, f"for i = 1, 350 do {add} end", "100")
     assert entries(store) == 150
@@ -414,7 +414,7 @@ def test_long_replies_cross_in_pieces(store: MemoryStore) -> None:
 
 
 def test_arguments_arrive_as_text(store: MemoryStore) -> None:
-    """Whole numbers of any size, text and bytes are all strings in ARGV, and the identity comes first when asked for."""
+    """Integers of any size, text and bytes are all strings in ARGV, and the identity comes first if requested."""
     store.identity = "me"
     source = "return {ARGV[1], ARGV[2], ARGV[3], ARGV[4], type(ARGV[2])}"
     reply = store.run(Script.of("test", source), KEYS, [2**62, "é", b"\xff\x00"], identify=True)
@@ -437,7 +437,7 @@ redis.call('XADD', KEYS[5], '6-1', 'a', 'b')
 
 
 def test_a_snapshot_is_a_moment(store: MemoryStore) -> None:
-    """What happens later touches no snapshot, and each can be restored again and again."""
+    """Later changes do not affect a snapshot, and each can be restored repeatedly."""
     run(store, BUILD)
     before, moment = store.dump(), store.snapshot()
     run(store, CHANGE)
@@ -451,7 +451,7 @@ def test_a_snapshot_is_a_moment(store: MemoryStore) -> None:
 
 
 def test_a_dump_can_be_restored_anywhere(store: MemoryStore) -> None:
-    """A dump rebuilds the state in another store, of another Lua, where it goes on in the same way."""
+    """A dump rebuilds the state in another store with another Lua, where it continues in the same way."""
     run(store, BUILD)
     for engine in ENGINES:
         other = MemoryStore(lua=engine, clock_us=store.clock_us)
@@ -465,7 +465,7 @@ def test_a_dump_can_be_restored_anywhere(store: MemoryStore) -> None:
 
 
 def test_a_dump_travels_to_a_real_redis_and_back(client: redis.Redis, stores: list[MemoryStore]) -> None:
-    """The canonical form is the same on both sides, expiry and stream ids included."""
+    """The canonical form is the same on both sides, including expiry and stream ids."""
     client.flushdb()
     for store in stores:
         store.flush()
@@ -477,7 +477,7 @@ def test_a_dump_travels_to_a_real_redis_and_back(client: redis.Redis, stores: li
 
 
 def test_an_emptied_stream_keeps_its_last_id(client: redis.Redis, stores: list[MemoryStore]) -> None:
-    """A stream without entries exists, and its next id lies above its last."""
+    """A stream without entries exists, and its next id is above its last one."""
     client.flushdb()
     client.xadd(STREAM, {"a": "b"}, id="9-9")
     client.xtrim(STREAM, maxlen=0, approximate=False)
@@ -494,7 +494,7 @@ def test_an_emptied_stream_keeps_its_last_id(client: redis.Redis, stores: list[M
     moves=st.lists(st.tuples(st.integers(0, 400), st.integers(-50, 50), st.booleans()), max_size=600),
 )
 def test_large_sorted_sets_stay_sorted(stores: list[MemoryStore], moves: list[tuple[int, int, bool]]) -> None:
-    """Through splits and merges of its chunks, a sorted set equals a plain dictionary that is sorted for each look."""
+    """While chunks split and merge, a sorted set equals a dictionary that is sorted on every read."""
     source = """
     for i = 1, #ARGV, 3 do
       if ARGV[i + 2] == '1' then redis.call('ZADD', KEYS[3], ARGV[i + 1], ARGV[i]) else redis.call('ZREM', KEYS[3], ARGV[i]) end
@@ -520,7 +520,7 @@ def test_large_sorted_sets_stay_sorted(stores: list[MemoryStore], moves: list[tu
 
 
 def test_threads_take_turns(store: MemoryStore) -> None:
-    """Scripts of several threads do not mix."""
+    """Scripts of several threads do not interleave."""
     source = "redis.call('HSET', KEYS[1], 'n', (redis.call('HGET', KEYS[1], 'n') or 0) + 1)"
     threads = [threading.Thread(target=lambda: [run(store, source) for _ in range(500)]) for _ in range(4)]
     for thread in threads:
@@ -533,7 +533,7 @@ def test_threads_take_turns(store: MemoryStore) -> None:
 @given(steps=st.lists(st.tuples(st.sampled_from(["on", "off", "publish"]), st.integers(0, 2), st.integers(0, 1))))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_messages_go_to_whoever_listens_then(store: MemoryStore, steps: list[tuple[str, int, int]]) -> None:
-    """As often as it subscribed, in that order; ending it ends all of them; PUBLISH counts the same."""
+    """As often as it subscribed, in that order; unsubscribing ends all of them; PUBLISH returns the same count."""
     heard: list[tuple[int, str, bytes]] = []
     receivers = [lambda channel, message, who=who: heard.append((who, channel, message)) for who in range(3)]
     listening: dict[str, list[int]] = {channel: [] for channel in ("{t}:é", "{t}:n")}
@@ -552,7 +552,7 @@ def test_messages_go_to_whoever_listens_then(store: MemoryStore, steps: list[tup
 
 
 def test_listening_may_end_while_a_message_is_delivered(store: MemoryStore) -> None:
-    """Whoever listened when it was published hears it, and nobody hears the next one."""
+    """Receivers at the time of publishing get the message, but not the next one."""
     heard: list[bytes] = []
 
     def first(channel: str, message: bytes) -> None:
@@ -571,7 +571,7 @@ def test_listening_may_end_while_a_message_is_delivered(store: MemoryStore) -> N
 
 
 def test_the_lua_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By argument or by COBALANCE_LUA; a name that does not exist is told with those that do."""
+    """By argument or by COBALANCE_LUA. The error for an unknown name lists the known ones."""
     monkeypatch.setenv("COBALANCE_LUA", "lua54")
     assert MemoryStore().engine == "lua54"
     assert MemoryStore(lua="lua51").engine == "lua51"

@@ -1,4 +1,4 @@
-"""Eager mode's barrier, the gathering of changes, and the election of a coordinator."""
+"""Eager mode's barrier, the batching of changes, and the election of a coordinator."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def eager(backend: Backend) -> Group:
 
 @pytest.fixture
 def gathering(backend: Backend) -> Group:
-    """A group that gathers changes."""
+    """A group that batches changes."""
     return Group(backend, attrs.evolve(SETTINGS, gather_ms=GATHER_MS))
 
 
 def test_in_eager_mode_everything_stops_then_everything_is_dealt(eager: Group) -> None:
-    """A join revokes all; nothing is handed out before the last one is back."""
+    """A join revokes everything; nothing is assigned before the last resource is back."""
     a = eager.join("a")
     eager.set_resources(a, names(6))
     a.hear()
@@ -40,7 +40,7 @@ def test_in_eager_mode_everything_stops_then_everything_is_dealt(eager: Group) -
 
 
 def test_the_barrier_has_one_deadline_that_joins_do_not_extend(eager: Group) -> None:
-    """Whoever comes while everything stops is dealt in at the end, and delays nothing."""
+    """A member that joins while everything stops gets its share at the end, and delays nothing."""
     a = eager.join("a")
     eager.set_resources(a, names(6))
     a.hear()
@@ -59,7 +59,7 @@ def test_the_barrier_has_one_deadline_that_joins_do_not_extend(eager: Group) -> 
 
 
 def test_nobody_is_timed_by_a_barrier_it_has_not_heard_of(eager: Group) -> None:
-    """Told at the last moment, a holder still has a heartbeat to answer."""
+    """A holder that is told at the last moment still has a heartbeat to answer."""
     a = eager.join("a")
     eager.set_resources(a, names(2))
     a.hear()
@@ -98,7 +98,7 @@ def test_eager_mode_rests_too(eager: Group) -> None:
 
 
 def test_leaving_eager_mode_lifts_the_barrier(eager: Group) -> None:
-    """A barrier that was up when the mode changed stops nobody afterwards."""
+    """A barrier that was up when the mode changed stops nothing afterwards."""
     a = eager.join("a")
     eager.set_resources(a, names(6))
     a.hear()
@@ -114,7 +114,7 @@ def test_leaving_eager_mode_lifts_the_barrier(eager: Group) -> None:
 
 
 def test_the_first_change_acts_at_once(gathering: Group) -> None:
-    """Nothing is delayed in a calm group."""
+    """Nothing is delayed in a quiet group."""
     a = gathering.join("a")
     gathering.set_resources(a, names(6))
     a.hear()
@@ -124,7 +124,7 @@ def test_the_first_change_acts_at_once(gathering: Group) -> None:
 
 
 def test_the_next_ones_wait_and_act_together(gathering: Group) -> None:
-    """Joins that follow closely become one rebalance, when the window closes."""
+    """Joins in quick succession become one rebalance, when the window closes."""
     a = gathering.join("a")
     gathering.set_resources(a, names(12))
     a.hear()
@@ -142,7 +142,7 @@ def test_the_next_ones_wait_and_act_together(gathering: Group) -> None:
 
 
 def test_the_window_opens_although_the_work_took_several_calls(backend: Backend) -> None:
-    """Bounded calls do not undo the gathering."""
+    """Bounded calls do not disable batching."""
     group = Group(backend, attrs.evolve(SETTINGS, gather_ms=GATHER_MS, moves_per_call=1))
     a = group.join("a")
     group.set_resources(a, names(12))
@@ -156,7 +156,7 @@ def test_the_window_opens_although_the_work_took_several_calls(backend: Backend)
 
 
 def test_a_flapping_member_pauses_the_others_a_bounded_number_of_times(gathering: Group) -> None:
-    """A member that comes and goes every 200 ms for half a minute."""
+    """A member that joins and leaves every 200 ms for half a minute."""
     a = gathering.join("a")
     gathering.set_resources(a, names(6))
     a.hear()
@@ -172,7 +172,7 @@ def test_a_flapping_member_pauses_the_others_a_bounded_number_of_times(gathering
 
 
 def test_expiries_and_leaves_are_never_delayed(gathering: Group) -> None:
-    """Gathering delays the pausing of healthy work, not the healing."""
+    """Batching delays pauses of healthy work, not recovery."""
     a, b = gathering.joined("ab")
     gathering.set_resources(a, names(6))
     gathering.drain()
@@ -197,7 +197,7 @@ def test_one_member_is_coordinator_and_describe_names_it(group: Group) -> None:
 
 @pytest.mark.parametrize("end", ["leave", "crash", "remain"])
 def test_its_end_elects_another(group: Group, end: str) -> None:
-    """By the next request of anybody."""
+    """By the next request of any member."""
     a, b = group.join("a", instance_id="one"), group.join("b")
     if end == "crash":
         group.run(SETTINGS.session_timeout_ms + 1000, b)
@@ -209,7 +209,7 @@ def test_its_end_elects_another(group: Group, end: str) -> None:
 
 
 def test_without_a_coordinator_the_group_still_settles(group: Group) -> None:
-    """Its death costs promptness only: any member's heartbeat does the work."""
+    """Its death only costs speed: any member's heartbeat does the work."""
     a, b, c = group.joined("abc")
     group.set_resources(a, names(6))
     group.drain()

@@ -1,4 +1,4 @@
-"""What is given up again and again waits in growing pauses, and moves nothing else."""
+"""A resource that is given up again and again waits in growing pauses, and moves nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAUSE_MS, MEMORY_MS, AVOID_MS = 300_000, 600_000, 3 * SESSION_MS
 
 
 def give_up(group: Group, name: str = "r000", reason: str = "hung") -> Member:
-    """Whoever holds it cannot work it, and says so."""
+    """Its holder reports that it cannot work it."""
     owner = group.holders()[name]
     assert owner is not None
     giver = group.members[owner]
@@ -22,12 +22,12 @@ def give_up(group: Group, name: str = "r000", reason: str = "hung") -> Member:
 
 
 def paused_until(group: Group, name: str = "r000") -> int:
-    """As describe has it; 0 when it is not paused."""
+    """According to describe; 0 if it is not paused."""
     return {row.name: row.paused_until_ms for row in group.coordinator.resources()}[name]
 
 
 def shared(group: Group, ids: str, count: int) -> list[Member]:
-    """Members that share so many resources evenly."""
+    """Members that share this many resources evenly."""
     members = group.joined(ids)
     group.set_resources(members[0], names(count))
     group.drain()
@@ -35,7 +35,7 @@ def shared(group: Group, ids: str, count: int) -> list[Member]:
 
 
 def test_the_second_giver_in_a_row_ends_the_round(group: Group) -> None:
-    """The first time it goes to another member, as a hung handler's does; then it waits, in nobody's share."""
+    """The first time it goes to another member, like a hung handler's resource; then it waits, in no share."""
     shared(group, "abc", 7)
     first = give_up(group)
     group.drain()
@@ -49,7 +49,7 @@ def test_the_second_giver_in_a_row_ends_the_round(group: Group) -> None:
 
 
 def test_pauses_grow_to_a_bound(group: Group) -> None:
-    """From a session timeout, twice as long each time, to five minutes."""
+    """From a session timeout, twice as long each time, up to five minutes."""
     shared(group, "ab", 4)
     give_up(group)
     lengths: list[int] = []
@@ -62,7 +62,7 @@ def test_pauses_grow_to_a_bound(group: Group) -> None:
 
 
 def test_what_nobody_can_work_moves_nobody_elses(group: Group) -> None:
-    """Given up by everybody, for ten minutes: two others have moved, however often it was tried."""
+    """Given up by all members, for ten minutes: two others have moved, however often it was tried."""
     shared(group, "abc", 9)
     revoked = len(group.journal("revoking"))
     until = group.backend.now_ms + 600_000
@@ -77,7 +77,7 @@ def test_what_nobody_can_work_moves_nobody_elses(group: Group) -> None:
 
 
 def test_alone_it_is_paused_as_well(group: Group) -> None:
-    """Nobody else could try; it is not tried a thousand times by the same."""
+    """No other member could try; the same one does not try it a thousand times."""
     (a,) = shared(group, "a", 1)
     give_up(group)
     give_up(group)
@@ -91,7 +91,7 @@ OWN_TROUBLE = ["fenced", "unconnected", "resigned", "deadline", "left"]
 
 @pytest.mark.parametrize("reason", OWN_TROUBLE)
 def test_a_givers_own_trouble_pauses_nothing(group: Group, reason: str) -> None:
-    """Cut off from a server, or willing to stop: the resource is as good as any, and worked on at once."""
+    """Cut off from a server, or willing to stop: the resource is fine, and worked again at once."""
     shared(group, "abc", 3)
     for _ in range(5):
         give_up(group, reason=reason)
@@ -101,7 +101,7 @@ def test_a_givers_own_trouble_pauses_nothing(group: Group, reason: str) -> None:
 
 @pytest.mark.parametrize("reason", ["resigned", "unconnected"])
 def test_a_role_that_is_resigned_goes_to_somebody_else_each_time(group: Group, reason: str) -> None:
-    """And what a member without RabbitMQ cannot work, to one that may have it."""
+    """And one that a member without RabbitMQ cannot work goes to one that may have it."""
     shared(group, "ab", 2)
     for _ in range(6):
         giver = group.holders()["r000"]
@@ -113,7 +113,7 @@ def test_a_role_that_is_resigned_goes_to_somebody_else_each_time(group: Group, r
 
 @pytest.mark.parametrize("reason", ["fenced", "deadline", "left", "cancelled", "hung", "failed"])
 def test_whatever_its_givers_say_nothing_else_moves(group: Group, reason: str) -> None:
-    """Four have two each, and whoever has one of them gives it up at once, twenty times or as often as it is tried."""
+    """Four have two each, and every holder of one of them gives it up at once, as often as it is tried."""
     shared(group, "abcd", 8)
     revoked = len(group.journal("revoking"))
     for _ in range(20):
@@ -125,7 +125,7 @@ def test_whatever_its_givers_say_nothing_else_moves(group: Group, reason: str) -
 
 
 def test_in_an_eager_group_nobody_stops_for_a_pause(backend: Backend) -> None:
-    """Neither when it begins nor when it ends: nobody came or went."""
+    """Neither at its start nor at its end: no member joined or left."""
     group = Group(backend, attrs.evolve(SETTINGS, mode="eager"))
     shared(group, "abcd", 8)
     before = len(group.journal("barrier")), len(group.journal("revoking"))
@@ -141,7 +141,7 @@ def test_in_an_eager_group_nobody_stops_for_a_pause(backend: Backend) -> None:
 
 
 def test_own_trouble_makes_no_pause_long(group: Group) -> None:
-    """However often nobody was connected: the first pause is a short one."""
+    """However often nobody was connected, the first pause is a short one."""
     shared(group, "ab", 2)
     for _ in range(6):
         give_up(group, reason="unconnected")
@@ -151,7 +151,7 @@ def test_own_trouble_makes_no_pause_long(group: Group) -> None:
 
 
 def test_what_was_asked_back_is_not_held_against_it_either(group: Group) -> None:
-    """A drain that its deadline cuts short says nothing of the resource."""
+    """A drain cut short by its deadline says nothing about the resource."""
     (a,) = shared(group, "a", 2)
     for other in "bcd":
         group.join(other)
@@ -166,7 +166,7 @@ def test_what_was_asked_back_is_not_held_against_it_either(group: Group) -> None
 
 
 def test_given_back_in_order_it_begins_anew(group: Group) -> None:
-    """Somebody could work it after all."""
+    """It could be worked after all."""
     a, b = shared(group, "ab", 2)
     give_up(group)
     group.drain()
@@ -180,7 +180,7 @@ def test_given_back_in_order_it_begins_anew(group: Group) -> None:
 
 
 def test_worked_for_long_it_begins_anew(group: Group) -> None:
-    """What failed ten minutes ago is no series."""
+    """A failure ten minutes ago does not count."""
     members = shared(group, "ab", 2)
     give_up(group)
     group.drain()
@@ -191,7 +191,7 @@ def test_worked_for_long_it_begins_anew(group: Group) -> None:
 
 
 def test_an_operator_need_not_wait(group: Group) -> None:
-    """Resuming tries it now, and forgets what was."""
+    """Resuming tries it now, and clears its history."""
     (a,) = shared(group, "a", 1)
     give_up(group)
     give_up(group)
@@ -203,7 +203,7 @@ def test_an_operator_need_not_wait(group: Group) -> None:
 
 
 def test_a_paused_resource_can_be_removed(group: Group) -> None:
-    """And comes back as a new one; what was due for the old one does nothing."""
+    """It returns as a new one; what was scheduled for the old one has no effect."""
     (a,) = shared(group, "a", 2)
     give_up(group)
     give_up(group)

@@ -1,4 +1,4 @@
-"""Who gets how many: even, in proportion, with the fewest moves, a bounded number of them a call."""
+"""How many resources each member gets: even, in proportion, with the fewest moves, limited per call."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.coordinator.sharing import tokens
 
 
 def revoked(group: Group) -> int:
-    """How many revocations there have been."""
+    """The number of revocations so far."""
     return len(group.journal("revoking"))
 
 
 @pytest.mark.parametrize(("resources", "members"), [(10, 4), (12, 5), (3, 7), (1, 3), (0, 2), (16, 16)])
 def test_shares_are_equal_within_one(group: Group, resources: int, members: int) -> None:
-    """Nobody has two more than anybody else."""
+    """No member has two more than any other."""
     joined = [group.join(f"m{number:02}") for number in range(members)]
     group.set_resources(joined[0], names(resources))
     group.drain()
@@ -28,7 +28,7 @@ def test_shares_are_equal_within_one(group: Group, resources: int, members: int)
 
 
 def test_shares_follow_capacity(group: Group) -> None:
-    """Twice the capacity is twice the resources, each share rounded to the floor or the ceiling."""
+    """Twice the capacity is twice the resources, each share rounded down or up."""
     a, _, _ = group.join("a", capacity=1), group.join("b", capacity=2), group.join("c", capacity=3)
     group.set_resources(a, names(12))
     assert group.loads() == {"a": 2, "b": 4, "c": 6}
@@ -42,7 +42,7 @@ def test_shares_follow_capacity(group: Group) -> None:
 
 
 def test_capacity_zero_is_a_standby(group: Group) -> None:
-    """A standby is given nothing, even when it is the only one."""
+    """A standby is assigned nothing, even if it is the only member."""
     standby = group.join("s", capacity=0)
     group.set_resources(standby, names(3))
     assert group.holders() == dict.fromkeys(names(3))
@@ -51,7 +51,7 @@ def test_capacity_zero_is_a_standby(group: Group) -> None:
 
 
 def test_free_resources_go_to_the_most_under_quota(group: Group) -> None:
-    """A newcomer with nothing comes first."""
+    """A new member without resources comes first."""
     (a,) = group.joined("a")
     group.set_resources(a, names(4))
     a.hear()
@@ -63,7 +63,7 @@ def test_free_resources_go_to_the_most_under_quota(group: Group) -> None:
 
 
 def test_ceilings_stay_with_whoever_has_them(group: Group) -> None:
-    """Of two newcomers and three elders, the elders that hold a ceiling lose nothing for another's ceiling."""
+    """Of two new and three old members, the old ones with a ceiling lose nothing for another's ceiling."""
     a, _, _ = group.joined("abc")
     group.set_resources(a, names(11))
     group.drain()
@@ -90,7 +90,7 @@ def test_ceilings_go_next_to_who_can_keep_one_by_a_cancellation(group: Group) ->
 
 
 def test_resources_being_removed_do_not_count(group: Group) -> None:
-    """Quotas are of what remains, though its holder still has what is going."""
+    """Quotas apply to what remains, though its holder still has what is being removed."""
     a, b = group.joined("ab")
     group.set_resources(a, names(8))
     group.drain()
@@ -120,7 +120,7 @@ def test_no_call_moves_more_than_it_may(backend: Backend, moves: int) -> None:
 
 
 def test_when_more_is_due_anybody_may_do_it(backend: Backend) -> None:
-    """The work goes on with whoever calls next: there is no process whose death stops the group."""
+    """The next caller continues the work: there is no process whose death stops the group."""
     group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=2))
     a, b, c = group.joined("abc")
     group.set_resources(a, names(12))
@@ -144,7 +144,7 @@ def test_nothing_moves_when_nothing_has_changed(group: Group) -> None:
 
 
 def test_one_resource_and_many_members_is_active_and_standby(group: Group) -> None:
-    """The next one takes over when the holder dies, and the others never touch it."""
+    """The next one takes over when the holder dies, and the others never get it."""
     a, b, c = group.joined("abc")
     group.set_resources(a, ("only",))
     assert group.holders() == {"only": "a"}

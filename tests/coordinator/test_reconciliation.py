@@ -1,7 +1,8 @@
 """A member on its way to its share: the states and edges of Kafka's member reconciliation.
 
-Kafka's *stable* is a member with its share and nothing asked back; *unrevoked* one that has still to let go; *unreleased* one
-that waits for what others have still to let go. Here these are not stored but follow from what is held and asked back.
+Kafka's *stable* is a member with its share and nothing asked back; *unrevoked* one that still has to let go;
+*unreleased* one that waits for what others still have to let go. Here these are not stored, but follow from what is
+held and asked back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def all_of(group: Group, count: int) -> Member:
 
 
 def waiting(group: Group, count: int) -> tuple[Member, Member]:
-    """One that has half of its resources to let go, and one that waits for them."""
+    """One that has to let go of half of its resources, and one that waits for them."""
     a = all_of(group, count)
     b = group.join("b")
     a.hear()
@@ -36,7 +37,7 @@ def waiting(group: Group, count: int) -> tuple[Member, Member]:
 
 
 def test_stable_stays_stable_when_others_change(group: Group) -> None:
-    """Its share does not change: the version rises, its heartbeats bring nothing, its tenures go on."""
+    """Its share does not change: the version increases, its heartbeats bring nothing, its tenures continue."""
     a, b = group.joined("ab")
     group.set_resources(a, names(2))
     group.drain()
@@ -51,7 +52,7 @@ def test_stable_stays_stable_when_others_change(group: Group) -> None:
 
 
 def test_stable_is_granted_what_is_free_with_its_next_reply(group: Group) -> None:
-    """New resources belong to nobody: they are there at once, and what it has stays."""
+    """New resources have no owner: they are assigned at once, and what it has stays."""
     a, b = group.joined("ab")
     group.set_resources(a, names(6))
     group.drain()
@@ -63,7 +64,7 @@ def test_stable_is_granted_what_is_free_with_its_next_reply(group: Group) -> Non
 
 
 def test_stable_is_asked_for_its_surplus(group: Group) -> None:
-    """It keeps its share under the same tokens, and stays the owner on record of what it is asked for."""
+    """It keeps its share under the same tokens, and stays the recorded owner of what it is asked for."""
     a = all_of(group, 6)
     held = tokens(a)
     group.join("b")
@@ -74,7 +75,7 @@ def test_stable_is_asked_for_its_surplus(group: Group) -> None:
 
 
 def test_a_newcomer_waits_for_what_is_owned_and_has_what_is_free(group: Group) -> None:
-    """Part of its share is free and granted, part is owned and awaited."""
+    """The free part of its share is granted, the owned part awaited."""
     a = all_of(group, 6)
     b = group.join("b")
     group.set_resources(b, names(8))
@@ -87,7 +88,7 @@ def test_a_newcomer_waits_for_what_is_owned_and_has_what_is_free(group: Group) -
 
 
 def test_what_was_given_back_unasked_is_not_asked_for(group: Group) -> None:
-    """A member that gives one up is not asked for anything: it waits at once for what another has to let go instead."""
+    """A member that gives one up is not asked for anything: it waits at once for another member's surplus instead."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -120,7 +121,7 @@ def test_letting_go_of_all_makes_stable(group: Group) -> None:
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_letting_go_of_some_leaves_the_rest_asked_back(group: Group, done: int) -> None:
-    """However often it is heard: the same resources, the same deadline, and the new owner has what was let go."""
+    """However often it calls: the same resources, the same deadline, and the new owner has what was released."""
     a, b = waiting(group, 6)
     asked = {name: a.holds[name].deadline_ms for name in a.pending}
     released = sorted(asked)[:done]
@@ -135,7 +136,7 @@ def test_letting_go_of_some_leaves_the_rest_asked_back(group: Group, done: int) 
 
 
 def test_letting_go_meets_the_next_asking(group: Group) -> None:
-    """The first surplus is released after another member has come: the next surplus is asked for, the rest goes on."""
+    """The first surplus is released after another member has joined: the next surplus is asked for, the rest stays."""
     a, b = waiting(group, 12)
     first = a.pending
     kept = tokens(a)
@@ -150,7 +151,9 @@ def test_letting_go_meets_the_next_asking(group: Group) -> None:
 
 
 def test_after_letting_go_it_may_have_to_wait_itself(group: Group) -> None:
-    """Its capacity was raised meanwhile: it gave its surplus to another, and waits until that one gives some back."""
+    """Its capacity was raised meanwhile: it gave its surplus to another member, and waits until that one gives some
+    back.
+    """
     a, b = waiting(group, 8)
     a.release(*a.pending)
     b.hear()
@@ -168,7 +171,9 @@ def test_after_letting_go_it_may_have_to_wait_itself(group: Group) -> None:
 
 
 def test_what_is_its_share_again_is_not_asked_back_any_more(group: Group) -> None:
-    """The list grows by what the newcomer needs: the revocations are called off under their tokens, new ones come beside them."""
+    """The list grows by what the new member needs: the revocations are cancelled under their tokens, in addition to new
+    grants.
+    """
     a, b = waiting(group, 4)
     held = tokens(a)
     group.set_resources(b, names(9))
@@ -181,7 +186,9 @@ def test_what_is_its_share_again_is_not_asked_back_any_more(group: Group) -> Non
 
 
 def test_being_asked_back_and_removed_is_asked_once(group: Group) -> None:
-    """Part is surplus, part is deleted from the list: all of it stays asked back until released, and each has its reason."""
+    """Part is surplus, part is deleted from the list: all of it stays asked back until released, and each has its
+    reason.
+    """
     a, b = waiting(group, 8)
     surplus = a.pending
     kept = sorted(set(a.holds) - set(surplus))
@@ -201,7 +208,7 @@ def test_being_asked_back_and_removed_is_asked_once(group: Group) -> None:
 
 
 def test_waiting_ends_when_there_is_nothing_more_to_wait_for(group: Group) -> None:
-    """The list shrinks to what everybody has: the waiting member is stable with what it has."""
+    """The list shrinks to what all members have: the waiting one is stable with what it has."""
     a = all_of(group, 6)
     b = group.join("b")
     group.set_resources(b, names(8))
@@ -216,7 +223,7 @@ def test_waiting_ends_when_there_is_nothing_more_to_wait_for(group: Group) -> No
 
 
 def test_waiting_ends_with_the_release(group: Group) -> None:
-    """What was awaited is there with the next reply, under a higher token."""
+    """What was awaited arrives with the next reply, under a higher token."""
     a, b = waiting(group, 6)
     before = {name: a.holds[name].token for name in a.pending}
     a.release(*a.pending)
@@ -226,7 +233,7 @@ def test_waiting_ends_with_the_release(group: Group) -> None:
 
 
 def test_waiting_goes_on_while_nothing_is_released(group: Group) -> None:
-    """Its heartbeats bring nothing, and the store does not change but for who was heard."""
+    """Its heartbeats bring nothing, and the store changes only in who called."""
     _, b = waiting(group, 6)
     heard = len(b.heard)
     group.run(4 * HEARTBEAT_MS)
@@ -236,7 +243,7 @@ def test_waiting_goes_on_while_nothing_is_released(group: Group) -> None:
 
 
 def test_one_that_waits_may_be_asked_itself(group: Group) -> None:
-    """It waits for its share of another's when so many come that what it has is too much."""
+    """It waits for its share of another's when so many join that what it has is too much."""
     a = all_of(group, 12)
     b = group.join("b")
     group.set_resources(b, names(14))
@@ -252,7 +259,7 @@ def test_one_that_waits_may_be_asked_itself(group: Group) -> None:
 
 
 def test_a_target_changed_twice_before_the_release(group: Group) -> None:
-    """Asked back for b, then for c, then for d: the last one who needs it has it, and the others never had it."""
+    """Asked back for b, then for c, then for d: the last one that needs it gets it, and the others never had it."""
     a = all_of(group, 2)
     for id_ in "bc":
         member = group.join(id_)
@@ -271,7 +278,7 @@ def test_a_target_changed_twice_before_the_release(group: Group) -> None:
 
 
 def session_ends(group: Group, member: str) -> float | None:
-    """When a member's session ends, as the store has it; None if nothing will end it."""
+    """When a member's session ends according to the store; None if nothing will end it."""
     return group.records().zsets["timers"].get(f"s:{member}")
 
 
@@ -286,7 +293,7 @@ def test_a_session_begins_with_the_join_and_ends_with_the_leave(group: Group) ->
 
 
 def test_a_session_renewed_at_the_last_moment_goes_on_for_a_whole_timeout(group: Group) -> None:
-    """A millisecond before its end is in time, again and again; at its end it is none."""
+    """A millisecond before its end is in time, again and again; its end is too late."""
     a, b = group.joined("ab")
     for _ in range(2):
         for ms in (SETTINGS.session_timeout_ms // 2, SETTINGS.session_timeout_ms // 2 - 1):
@@ -302,7 +309,7 @@ def test_a_session_renewed_at_the_last_moment_goes_on_for_a_whole_timeout(group:
 
 @pytest.mark.parametrize("end", ["released", "cancelled", "expired"])
 def test_a_revocations_deadline_is_armed_when_told_and_gone_when_over(group: Group, end: str) -> None:
-    """It comes with the reply that tells the holder, and no end of the revocation leaves it behind."""
+    """It starts with the reply that informs the holder, and no end of the revocation leaves it behind."""
     a = all_of(group, 2)
     b = group.join("b")
     assert group.records().zsets["deadlines"] == {}
@@ -322,7 +329,7 @@ def test_a_revocations_deadline_is_armed_when_told_and_gone_when_over(group: Gro
 
 
 def test_a_leave_raises_the_version(group: Group) -> None:
-    """Those who stay hear of it with their next reply, and of what they get by it."""
+    """The remaining members learn of it, and of what they get, with their next reply."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -333,7 +340,9 @@ def test_a_leave_raises_the_version(group: Group) -> None:
 
 
 def test_leaving_for_a_while_moves_and_tells_nothing(group: Group) -> None:
-    """A member that remains on record while it restarts: the others' heartbeats bring nothing, and it finds all it had."""
+    """A member that stays on record while it restarts: the others' heartbeats bring nothing, and it finds everything it
+    had.
+    """
     a = group.join("a", instance_id="pod-a")
     b = group.join("b")
     group.set_resources(a, names(4))
@@ -351,7 +360,7 @@ def test_leaving_for_a_while_moves_and_tells_nothing(group: Group) -> None:
 
 
 def test_who_comes_back_with_its_claims_knows_everything(group: Group) -> None:
-    """The answer to a join settles each claim, and what has changed meanwhile comes with it: nothing is left to guess."""
+    """The answer to a join settles each claim and includes meanwhile changes: nothing is left to guess."""
     a, b = group.joined("ab")
     group.set_resources(a, names(6))
     group.drain()

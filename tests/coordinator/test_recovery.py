@@ -1,4 +1,6 @@
-"""Redis lost its data, came back older, or is another server: incarnations, claims, and what must not happen meanwhile."""
+"""Redis lost its data, went back in time, or is another server: incarnations, claims, and what must not happen
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SESSION_MS = SETTINGS.session_timeout_ms
 
 
 def working_group(group: Group, count: int = 6) -> tuple[Member, Member]:
-    """Two members with everything handed out and an offset committed each."""
+    """Two members with everything assigned and an offset committed each."""
     a, b = group.joined("ab")
     group.set_resources(a, names(count))
     group.drain()
@@ -28,7 +30,7 @@ def working_group(group: Group, count: int = 6) -> tuple[Member, Member]:
 
 
 def test_a_new_group_recovers_first(backend: Backend) -> None:
-    """An empty Redis cannot tell a new group from a lost one: it waits for claims for one session timeout."""
+    """An empty Redis cannot distinguish a new group from a lost one: it waits for claims for one session timeout."""
     group = Group(backend, create=False)
     a = group.join("a")
     assert a.last.recovering_ms == SESSION_MS
@@ -42,7 +44,7 @@ def test_a_new_group_recovers_first(backend: Backend) -> None:
 
 
 def test_a_created_group_need_not(group: Group) -> None:
-    """Who says that a group is new is believed."""
+    """A declaration that the group is new is trusted."""
     a = group.join("a")
     assert a.last.recovering_ms == 0
     group.set_resources(a, names(2))
@@ -51,7 +53,7 @@ def test_a_created_group_need_not(group: Group) -> None:
 
 
 def test_recovery_lasts_as_long_as_the_joins_say(backend: Backend) -> None:
-    """The session timeout is a group setting; with the group lost, the joins carry it."""
+    """The session timeout is a group setting; if the group is lost, the joins carry it."""
     settings = attrs.evolve(SETTINGS, session_timeout_ms=4500)
     group = Group(backend, settings, create=False)
     assert group.join("a").last.recovering_ms == 4500
@@ -101,7 +103,7 @@ def test_a_lower_version_than_seen_starts_a_new_incarnation(group: Group) -> Non
 
 
 def test_those_who_come_back_later_prove_no_second_loss(group: Group) -> None:
-    """Members had seen different versions; the higher ones only lift the version, nobody has to rejoin twice."""
+    """Members had seen different versions; higher ones only raise the version, and nobody has to rejoin twice."""
     a, b = working_group(group)
     a.seen, b.seen = a.seen, b.seen + 1000
     group.lose_data()
@@ -130,7 +132,7 @@ def straggling(group: Group) -> tuple[Member, Member]:
 
 
 def test_a_straggler_of_an_older_incarnation_restarts_nothing(group: Group) -> None:
-    """That its data was lost is known already: the version only has to pass what it has seen."""
+    """The loss is known already: the version just has to pass what it has seen."""
     a2, b = straggling(group)
     incarnation = group.records().number("incarnation")
     assert b.heartbeat().status == "REJOIN"
@@ -141,7 +143,7 @@ def test_a_straggler_of_an_older_incarnation_restarts_nothing(group: Group) -> N
 
 
 def test_nor_does_its_join(group: Group) -> None:
-    """It was on its way to join when the data was lost: that it once was a member it says all the same."""
+    """It was about to join when the data was lost; its join still says that it was a member before."""
     a2, b = straggling(group)
     assert b.rejoin("b2").last.recovering_ms == 0
     assert a2.heartbeat().status == "OK"
@@ -171,8 +173,9 @@ def test_a_lower_incarnation_than_known_starts_another(group: Group) -> None:
 
 
 def rolled_back(group: Group) -> tuple[Member, Member, str]:
-    """A snapshot is put back in place, and written to until it is as far on as what anybody has seen: nothing shows the loss but
-    what the members hold. In the snapshot the first one has both resources; since then the second one has been granted one of them.
+    """A snapshot is restored and written to until it is as far as anything a member has seen: only what the members
+    hold shows the loss. In the snapshot the first one has both resources; since then the second one has been granted
+    one of them.
     """
     a = group.join("a")
     group.set_resources(a, names(2))
@@ -201,7 +204,7 @@ def test_who_has_something_else_on_record_than_it_holds_proves_a_loss(group: Gro
 
 
 def test_what_has_happened_since_does_not_hide_it(group: Group) -> None:
-    """Another one joins, and the first one is asked for a resource that it has given back long ago."""
+    """Another member joins, and the first one is asked for a resource that it released long ago."""
     a, _, _ = rolled_back(group)
     group.join("d")
     assert group.journal("revoking")
@@ -209,7 +212,7 @@ def test_what_has_happened_since_does_not_hide_it(group: Group) -> None:
 
 
 def test_whose_resources_are_granted_again_loses_them_to_the_later_token(group: Group) -> None:
-    """Nobody knows of the second one. The first call of the first one has everybody claim what it holds."""
+    """The second member is unknown. With its first call, the first one makes all members claim what they hold."""
     a, c, given = rolled_back(group)
     token = c.holds[given].token
     assert c.heartbeat().status == "UNKNOWN"
@@ -222,7 +225,7 @@ def test_whose_resources_are_granted_again_loses_them_to_the_later_token(group: 
 
 
 def test_news_on_their_way_prove_nothing(group: Group) -> None:
-    """A member that has not heard of a grant says less than its record; that is why it asks."""
+    """A member that has not received a grant reports less than its record; that is why it asks."""
     a = group.join("a")
     group.set_resources(a, names(4))
     a.hear()
@@ -240,7 +243,7 @@ def test_news_on_their_way_prove_nothing(group: Group) -> None:
 
 
 def test_two_losses_are_two_incarnations(group: Group) -> None:
-    """Emptied again in the middle of the recovery: those who were back already have to come again."""
+    """Emptied again during the recovery: members that were back already have to come back again."""
     a, b = working_group(group)
     tokens = {name: tenure.token for name, tenure in a.holds.items()}
     group.lose_data()
@@ -264,7 +267,7 @@ def test_a_configuration_does_not_hide_a_move(group: Group) -> None:
 
 @pytest.mark.parametrize("verb", ["tick", "describe"])
 def test_anybody_may_notice_a_move(group: Group, verb: str) -> None:
-    """Ticks and looks notice it as well."""
+    """Ticks and reads notice it as well."""
     a, _ = working_group(group)
     group.backend.identity = "another-server"
     group.tick() if verb == "tick" else group.coordinator.state()
@@ -273,7 +276,7 @@ def test_anybody_may_notice_a_move(group: Group, verb: str) -> None:
 
 
 def test_where_the_identity_is_forbidden_the_rest_works(backend: Backend) -> None:
-    """Without INFO the identity is empty: that is no move, one way or the other."""
+    """Without INFO the identity is empty: neither direction is a move."""
     backend.identity = ""
     group = Group(backend)
     a, b = working_group(group)
@@ -289,7 +292,9 @@ HASTY = attrs.evolve(SETTINGS, session_timeout_ms=1500, heartbeat_interval_ms=50
 
 
 def test_who_is_new_does_not_shorten_the_recovery(group: Group) -> None:
-    """It takes the group to be another one. The first who knew it brings its settings, and the time in which claims may come."""
+    """It makes the group look like another one. The first member that knew it brings its settings, and the time for
+    claims.
+    """
     a, b = working_group(group)
     group.lose_data()
     n = group.join("n", settings=HASTY)
@@ -315,7 +320,7 @@ def test_a_longer_lease_than_the_data_knows_is_waited_for(group: Group) -> None:
 
 
 def lost_but_listening(group: Group) -> None:
-    """Somebody listens and does not call; one that is new has come and gone."""
+    """One process listens without calling; a new one has joined and left."""
     working_group(group)
     group.backend.watch(hint_channel("g", EVERYBODY))
     group.lose_data()
@@ -324,7 +329,7 @@ def lost_but_listening(group: Group) -> None:
 
 
 def test_who_listens_is_called_and_waited_for(group: Group) -> None:
-    """Whoever has not joined yet may work something; but not for ever."""
+    """A process that has not joined yet may work something; but the wait is limited."""
     lost_but_listening(group)
     assert group.backend.hints() == [(hint_channel("g", EVERYBODY), -1)]
     for _ in range(56):
@@ -368,7 +373,7 @@ def test_nothing_unclaimed_is_granted(group: Group) -> None:
 
 
 def test_nothing_is_revoked_or_cancelled(group: Group) -> None:
-    """A newcomer during the recovery is a newcomer after it."""
+    """A new member during the recovery is a new member after it."""
     a, b = working_group(group)
     a2 = moved(group, a, "a2")
     b.heartbeat()
@@ -399,7 +404,7 @@ def test_nothing_is_removed(group: Group) -> None:
 
 @pytest.mark.parametrize("members", [2, 10])
 def test_one_walk_through_the_list_serves_everybody(backend: Backend, members: int) -> None:
-    """Twice, for what is to be added and, once recovery is over, for what is to be removed; however many members declare it."""
+    """Twice, for additions and, after the recovery, for removals; however many members declare it."""
     group = Group(backend, create=False)
     joined = [group.join(f"m{number:02}") for number in range(members)]
     wanted = names(300)
@@ -422,7 +427,7 @@ def test_one_walk_through_the_list_serves_everybody(backend: Backend, members: i
 
 
 def test_a_walk_that_began_while_recovering_removes_nothing_and_is_repeated(group: Group) -> None:
-    """Else what its first pages did not name would stay for good."""
+    """Otherwise what its first pages did not name would stay forever."""
     a, _ = working_group(group)
     a2 = moved(group, a, "a2")
     rest = names(6)[3:]
@@ -437,7 +442,7 @@ def test_a_walk_that_began_while_recovering_removes_nothing_and_is_repeated(grou
 
 
 def test_the_walk_of_a_member_that_stops_is_taken_over(backend: Backend) -> None:
-    """Two heartbeats after its last page; what it says afterwards is not heard."""
+    """Two heartbeats after its last page; what it sends afterwards is ignored."""
     group = Group(backend)
     a, b = group.joined("ab")
     first, last = (
@@ -454,7 +459,7 @@ def test_the_walk_of_a_member_that_stops_is_taken_over(backend: Backend) -> None
 
 
 def test_the_same_list_is_compared_again_after_a_recovery(group: Group) -> None:
-    """Claims may have brought back what the list had removed."""
+    """Claims may have restored what the list had removed."""
     a, _ = working_group(group)
     stray = Claim("stray", a.holds[min(a.holds)].token + 1)
     group.backend.identity += "'"
@@ -469,7 +474,7 @@ def test_the_same_list_is_compared_again_after_a_recovery(group: Group) -> None:
 
 
 def test_nobody_is_forced_or_called_in_circles(group: Group) -> None:
-    """An armed deadline that passes before its holder is back waits, and asks nobody to call again at once."""
+    """An armed deadline that passes before its holder is back waits, and makes nobody call again at once."""
     a, b = working_group(group)
     group.join("c")
     group.run(SETTINGS.revocation_timeout_ms - 500)
@@ -482,7 +487,7 @@ def test_nobody_is_forced_or_called_in_circles(group: Group) -> None:
     assert group.backend.now_ms > group.records().resources[pending].deadline
     assert not group.journal("forced")
     a.heartbeat()
-    a2 = a.rejoin("a2")  # its own clock had it abort that tenure, so it claims all the others
+    a2 = a.rejoin("a2")  # its own clock made it abort that tenure, so it claims all the others
     assert pending not in a2.holds
     assert len(a2.holds) == 2
 
@@ -497,7 +502,7 @@ def test_every_reply_says_how_long_it_still_takes(group: Group) -> None:
 
 
 def test_the_highest_token_wins_and_brings_its_offset(group: Group) -> None:
-    """Of two claims the later tenure is the true one, in whatever order they arrive."""
+    """Of two claims the later tenure is the valid one, in whatever order they arrive."""
     a, b = working_group(group, 2)
     name = min(a.holds)
     group.lose_data()
@@ -515,7 +520,7 @@ def test_the_highest_token_wins_and_brings_its_offset(group: Group) -> None:
 
 
 def test_a_claim_without_an_offset_keeps_the_stored_one(group: Group) -> None:
-    """Where the holder never committed, what is stored is the best there is."""
+    """If the holder never committed, the stored offset is the best available."""
     a, b = working_group(group, 2)
     name = min(a.holds)
     group.backend.identity = "another"
@@ -547,7 +552,7 @@ def test_what_its_member_no_longer_claims_becomes_free(group: Group) -> None:
 
 
 def test_claims_come_in_pages(group: Group) -> None:
-    """What the former self still has is freed only after the last page."""
+    """What the former member still has is freed only after the last page."""
     a, _ = working_group(group, 12)
     group.backend.identity += "'"
     a.heartbeat()
@@ -561,7 +566,7 @@ def test_claims_come_in_pages(group: Group) -> None:
 
 
 def test_pages_lost_between_two_pages_begin_anew(group: Group) -> None:
-    """Emptied after the first page: the second one must not pass for the whole."""
+    """Emptied after the first page: the second one must not be treated as the whole."""
     a, _ = working_group(group, 12)
     group.lose_data()
     a.heartbeat()
@@ -575,7 +580,7 @@ def test_pages_lost_between_two_pages_begin_anew(group: Group) -> None:
 
 
 def test_a_claim_survives_an_interrupted_rejoin(group: Group) -> None:
-    """The record still names the member before the last: an equal token of somebody not back is as good."""
+    """The record still names the member before the last one: an equal token of a member not back yet is as valid."""
     a, _ = working_group(group, 12)
     group.backend.identity += "'"
     a.heartbeat()
@@ -588,7 +593,7 @@ def test_a_claim_survives_an_interrupted_rejoin(group: Group) -> None:
 
 
 def test_outside_a_recovery_a_claim_must_continue_a_tenure(group: Group) -> None:
-    """Neither a higher token nor a free resource can be had by claiming it."""
+    """A claim gets neither a higher token nor a free resource."""
     a, _ = working_group(group, 2)
     name = min(a.holds)
     token = a.holds[name].token
@@ -598,7 +603,7 @@ def test_outside_a_recovery_a_claim_must_continue_a_tenure(group: Group) -> None
 
 
 def test_a_free_resource_is_not_revived_by_its_last_token(group: Group) -> None:
-    """That tenure has ended; a process without a former self cannot continue it."""
+    """That tenure has ended; a process without a former member cannot continue it."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -610,7 +615,7 @@ def test_a_free_resource_is_not_revived_by_its_last_token(group: Group) -> None:
 
 
 def test_the_former_self_is_replaced_without_a_move(group: Group) -> None:
-    """Outside a recovery too: one join, all claims kept, nobody else hears anything."""
+    """Outside a recovery too: one join, all claims kept, the others are not involved."""
     a, b = working_group(group)
     version = len(group.journal("revoking", "granted"))
     a2 = a.rejoin("a2")
@@ -622,7 +627,7 @@ def test_the_former_self_is_replaced_without_a_move(group: Group) -> None:
 
 
 def test_tokens_rise_over_a_total_loss(group: Group) -> None:
-    """New tenures lie above everything claimed, everything reported, and the time."""
+    """New tenures are above everything claimed, everything reported, and the time."""
     a, b = working_group(group)
     a.silent = b.silent = True
     high = max(tenure.token for tenure in a.holds.values())
@@ -646,7 +651,7 @@ def test_the_version_goes_on_above_what_was_seen(group: Group) -> None:
 
 
 def test_a_deadline_from_before_is_armed_anew(group: Group) -> None:
-    """A former self's pending revocation is not forced on its next id by the old deadline."""
+    """A former member's pending revocation is not forced on its next id by the old deadline."""
     a, b = working_group(group)
     c = group.join("c")
     group.beat()
@@ -665,7 +670,7 @@ def test_a_deadline_from_before_is_armed_anew(group: Group) -> None:
 
 
 def test_a_walk_that_another_one_took_over_is_begun_again(group: Group) -> None:
-    """Its pages are of a list that nobody is at any more: what they lead up to would be taken for the whole."""
+    """Its pages belong to a list that nobody declares any more: the pages after them would be treated as the whole."""
     a, b = working_group(group)
     first = SetResources(version=9, digest="x", after="", to="r003", names=names(4))
     for walker in (a, b):

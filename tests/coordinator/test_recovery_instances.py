@@ -1,4 +1,4 @@
-"""Instance ids while a group recovers: whose was it last, when the data cannot say."""
+"""Instance ids while a group recovers: who had one last, when the data cannot tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def committed(group: Group, name: str = "r000") -> int | None:
 
 
 def keeps_everything(group: Group, holder: Member) -> None:
-    """It goes on under the tokens it had, and its offset is known, also once recovery is over."""
+    """It continues under its tokens, and its offset is known, also after the recovery."""
     tokens = {name: it.token for name, it in holder.holds.items()}
     assert len(tokens) == 2
     group.run(SESSION_MS + 500)
@@ -35,7 +35,7 @@ def keeps_everything(group: Group, holder: Member) -> None:
 
 
 def test_a_double_that_is_quicker_gives_way_to_the_holder(group: Group) -> None:
-    """It was refused before the loss, and is the first to ask after it: the holder was a member, and it never was."""
+    """It was refused before the loss, and calls first after it: the holder was a member, and it never was."""
     a = static_holder(group)
     assert group.join("d", instance_id="i").last.status == "INSTANCE_IN_USE"
     group.lose_data()
@@ -50,7 +50,7 @@ def test_a_double_that_is_quicker_gives_way_to_the_holder(group: Group) -> None:
 
 
 def test_a_double_that_is_slower_is_refused(group: Group) -> None:
-    """While the group recovers, and afterwards."""
+    """During the recovery, and afterwards."""
     a = static_holder(group)
     group.lose_data()
     a.heartbeat()
@@ -62,7 +62,7 @@ def test_a_double_that_is_slower_is_refused(group: Group) -> None:
 
 
 def test_whoever_has_claimed_is_not_displaced(group: Group) -> None:
-    """Two that were members in histories of their own: the first to claim stays."""
+    """Two that were members in different histories: the first to claim stays."""
     a = static_holder(group)
     group.lose_data()
     a.heartbeat()
@@ -73,7 +73,7 @@ def test_whoever_has_claimed_is_not_displaced(group: Group) -> None:
 
 
 def test_the_instance_that_a_backup_names_gives_way_to_its_successor(group: Group) -> None:
-    """The process was replaced since the backup was made: who has come back is the one that works."""
+    """The process was replaced since the backup was made: the one that came back is the one that works."""
     a = static_holder(group)
     backup = group.backend.dump()
     a.leave(remain=True)
@@ -91,7 +91,7 @@ def test_the_instance_that_a_backup_names_gives_way_to_its_successor(group: Grou
 
 
 def test_a_static_group_that_starts_again_after_a_loss_is_up_after_one_recovery(group: Group) -> None:
-    """None of its processes was a member before: each has its instance id at once, and resources when recovery is over."""
+    """None of its processes was a member before: each has its instance id at once, and resources after the recovery."""
     static_holder(group)
     group.members.clear()
     group.lose_data()
@@ -105,7 +105,7 @@ def test_a_static_group_that_starts_again_after_a_loss_is_up_after_one_recovery(
 
 
 def test_a_claim_of_what_was_removed_does_not_turn_its_offset_back(group: Group) -> None:
-    """Its offset outlives it, and the token does not: an older tenure knows nothing that is newer."""
+    """Its offset outlives it, but the token does not: an older tenure knows nothing newer."""
     a = static_holder(group)
     old = a.holds["r000"].token - 1
     group.set_resources(a, names(2)[1:])

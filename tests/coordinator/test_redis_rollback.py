@@ -1,4 +1,4 @@
-"""A real Redis that was demoted, overwritten with older data and promoted again: the same process, but another history."""
+"""A Redis that was demoted, overwritten with older data and promoted again: the same process, but another history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Connect = Callable[[], Coordinator]
 
 @pytest.fixture
 def connect(private_redis: servers.OwnRedis) -> Iterator[Connect]:
-    """Opens one more connection to the group."""
+    """Opens another connection to the group."""
     with ExitStack() as stack:
         yield lambda: Coordinator(stack.enter_context(closing(open_transport(private_redis.url))), "g")
 
@@ -41,7 +41,7 @@ def join(coordinator: Coordinator, member: str, **how: Any) -> CoordinatorReply:
 
 
 def roll_back(admin: redis_py.Redis, backup: dict[Any, Any]) -> None:
-    """What a demotion and a promotion leave behind: older data, the run id of before, another replication id."""
+    """What a demotion and a promotion leave behind: older data, the previous run id, another replication id."""
     before = admin.info()
     admin.replicaof("127.0.0.1", "1")
     admin.replicaof("NO", "ONE")
@@ -57,8 +57,9 @@ def roll_back(admin: redis_py.Redis, backup: dict[Any, Any]) -> None:
 def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(
     connect: Connect, admin: redis_py.Redis, connected: str
 ) -> None:
-    """It is the first to call, and cannot know by itself that the data is old, be its connection newer or older than that. The member
-    that can has its connection from before: it is asked to look again, and starts no incarnation of its own.
+    """It is the first to call, and cannot know that the data is old, whether its connection is older or newer. The
+    member that can know has its connection from before: it is asked to check again, and starts no incarnation of its
+    own.
     """
     standby, worker = connect(), connect()
     standby.create(SETTINGS)

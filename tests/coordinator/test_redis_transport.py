@@ -41,7 +41,7 @@ WAIT_S = 60
 
 @pytest.fixture
 def transport(private_redis: servers.OwnRedis) -> Iterator[Transport]:
-    """A transport to a Redis of the test's own."""
+    """A transport to the test's own Redis."""
     with closing(open_transport(private_redis.url, call_timeout_ms=500)) as opened:
         yield opened
 
@@ -55,7 +55,7 @@ def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
 
 @contextmanager
 def a_server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A TCP server that does whatever `answer` does with each connection, and its URL."""
+    """A TCP server that handles each connection with `answer`, and its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -75,7 +75,7 @@ def a_server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def failure(url: str, script: Script = INCR, timeout_ms: int = 500) -> errors.CobalanceError:
-    """The error of a call, which must come in time and hold no secret, however one looks at it."""
+    """The error of a call, which must come in time and contain no secret in any representation."""
     started = time.monotonic()
     with (
         closing(open_transport(url, call_timeout_ms=timeout_ms)) as transport,
@@ -91,7 +91,7 @@ def failure(url: str, script: Script = INCR, timeout_ms: int = 500) -> errors.Co
 
 
 def freeze(server: servers.OwnRedis) -> None:
-    """Pauses a server, and returns once it really answers no more: the signal takes a moment."""
+    """Pauses a server, and returns once it really stops answering: the signal takes a moment."""
     server.pause()
     with redis_py.Redis.from_url(server.url, socket_timeout=0.05, retry=Retry(NoBackoff(), 0)) as client:
         while True:
@@ -102,12 +102,11 @@ def freeze(server: servers.OwnRedis) -> None:
 
 
 def kill(server: servers.OwnRedis) -> None:
-    """Ends a server as a crash would."""
     server.kill()
 
 
 def with_user(server: servers.OwnRedis, rules: str) -> str:
-    """A user with those ACL rules, and the URL that logs it in."""
+    """Creates a user with these ACL rules, and returns the URL that logs it in."""
     with redis_py.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "limited", "reset", "on", f">{SECRET}", *rules.split())
     return server.url.replace("redis://", f"redis://limited:{SECRET}@")
@@ -125,7 +124,7 @@ def test_a_restarted_server_gives_its_new_identity_at_once(
 
 
 def test_a_flushed_script_is_loaded_again(transport: Transport, admin: redis_py.Redis) -> None:
-    """NOSCRIPT is nobody's problem but ours, and the script runs once."""
+    """NOSCRIPT is handled internally, and the script runs once."""
     assert transport.call(INCR, KEYS, []) == 1
     admin.script_flush()
     assert transport.call(INCR, KEYS, []) == 2
@@ -133,7 +132,7 @@ def test_a_flushed_script_is_loaded_again(transport: Transport, admin: redis_py.
 
 
 def test_a_killed_connection_is_replaced(transport: Transport, admin: redis_py.Redis) -> None:
-    """A connection that was closed while idle is noticed before a call is put on it."""
+    """A connection that was closed while idle is noticed before a call uses it."""
     assert transport.call(INCR, KEYS, []) == 1
     admin.client_kill_filter(_type="normal", skipme=True)
     assert transport.call(INCR, KEYS, []) == 2
@@ -142,7 +141,7 @@ def test_a_killed_connection_is_replaced(transport: Transport, admin: redis_py.R
 def test_a_frozen_server_times_out_and_replies_stay_in_step(
     transport: Transport, private_redis: servers.OwnRedis, admin: redis_py.Redis
 ) -> None:
-    """The outcome is unknown; the late reply goes to nobody, and the script ran once at most."""
+    """The outcome is unknown; the late reply is discarded, and the script ran once at most."""
     assert transport.call(INCR, KEYS, []) == 1
     freeze(private_redis)
     started = time.monotonic()
@@ -175,7 +174,7 @@ def test_a_server_that_dies_during_a_call(transport: Transport, private_redis: s
 
 
 def test_nobody_there() -> None:
-    """A refused connection, a host without a name and a missing socket are told apart, and nothing ran."""
+    """A refused connection, an unknown host and a missing socket are distinguished, and nothing ran."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     for url, reason in [
@@ -190,7 +189,7 @@ def test_nobody_there() -> None:
 
 
 def test_passwords(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
-    """A wrong one, a missing one and a needless one each say what to do; the right one works, escaped where need be."""
+    """A wrong one, a missing one and a needless one each say what to do; the right one works, escaped if necessary."""
     plain = private_redis.url
     needless = plain.replace("redis://", f"redis://:{SECRET}@")
     assert "has no password" in str(failure(needless))
@@ -206,7 +205,9 @@ def test_passwords(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> No
 def test_an_acl_user_with_all_it_needs(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user limited to our keys, channels and commands works without a warning, and without a refusal in Redis's own log."""
+    """A user limited to our keys, channels and commands works without a warning, and without entries in Redis's own
+    log.
+    """
     rules = "~{t}:* resetchannels &{t}:* -@all +evalsha +script|load +info +incr +publish +subscribe +unsubscribe +ping"
     with closing(open_transport(with_user(private_redis, rules))) as transport:
         assert transport.call(INCR, KEYS, []) == 1
@@ -247,7 +248,7 @@ def test_missing_channel_permission_in_a_script(private_redis: servers.OwnRedis)
 def test_a_missing_command_is_found_before_anything_is_written(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, command: str
 ) -> None:
-    """Although the script would come to it only between its writes, or later."""
+    """Although the script would reach it only between its writes, or later."""
     url = with_user(private_redis, f"~cobalance:* &* +@all -{command}")
     with closing(open_transport(url)) as transport, pytest.raises(errors.PermissionMissing) as caught:
         Coordinator(transport, "g").create(QUICK)
@@ -258,7 +259,7 @@ def test_a_missing_command_is_found_before_anything_is_written(
 def test_who_may_not_publish_is_warned_once(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The default of a Redis 7 user: hints are missing, nothing else."""
+    """The default of a Redis 7 user: only hints are missing."""
     with closing(open_transport(with_user(private_redis, "resetchannels ~cobalance:* +@all"))) as transport:
         coordinator = Coordinator(transport, "g")
         coordinator.create(QUICK)
@@ -274,7 +275,7 @@ def test_who_may_not_publish_is_warned_once(
 def test_without_info_there_is_no_identity_and_one_warning(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It still works, and says once what it cannot do, over all its connections."""
+    """It still works, and says once for all its connections what it cannot do."""
     with closing(open_transport(with_user(private_redis, "~* &* +@all -info"))) as transport:
         assert transport.call(IDENTITY, KEYS, []) == b""
         admin.client_kill_filter(_type="normal", skipme=True)
@@ -288,7 +289,7 @@ def test_without_info_there_is_no_identity_and_one_warning(
 def test_without_pubsub_there_are_no_hints_and_one_warning(
     private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture, rules: str
 ) -> None:
-    """Heartbeats carry the truth, so this is no error."""
+    """Heartbeats are authoritative, so this is not an error."""
     with closing(open_transport(with_user(private_redis, rules))) as transport:
         listener = transport.listen(lambda *_: None)
         listener.subscribe("{t}:n")
@@ -304,12 +305,11 @@ def test_without_pubsub_there_are_no_hints_and_one_warning(
 class Website(http.server.BaseHTTPRequestHandler):
     """Answers like any web server, quietly."""
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def log_message(self, *_: object) -> None: ...
 
 
 def test_a_web_server_is_not_a_redis() -> None:
-    """With and without a password to greet with."""
+    """With and without a password in the greeting."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Website) as website:
         thread = threading.Thread(target=website.serve_forever)
         thread.start()
@@ -322,7 +322,7 @@ def test_a_web_server_is_not_a_redis() -> None:
 
 
 def test_a_rabbitmq_is_not_a_redis(amqp_url: str) -> None:
-    """RabbitMQ closes the connection so quickly that its words may be lost; it is recognised every time."""
+    """RabbitMQ closes the connection so quickly that its reply may be lost; it is recognised every time."""
     address = amqp_url.rpartition("@")[2].partition("/")[0]
     for secret in ("", f":{SECRET}@") * 5:
         assert isinstance(failure(f"redis://{secret}{address}", timeout_ms=2000), errors.NotRedis)
@@ -332,7 +332,7 @@ def test_a_rabbitmq_is_not_a_redis(amqp_url: str) -> None:
     "banner", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"+OK POP3 ready\r\n+OK\r\n+OK\r\n+OK\r\n"]
 )
 def test_servers_that_speak_first_are_not_a_redis(banner: bytes) -> None:
-    """Even one whose words look like those of Redis at first."""
+    """Even one whose first bytes look like Redis."""
 
     def answer(connection: socket.socket) -> None:
         connection.sendall(banner)
@@ -344,7 +344,7 @@ def test_servers_that_speak_first_are_not_a_redis(banner: bytes) -> None:
 
 
 def test_a_silent_server_does_not_hang_us() -> None:
-    """It may be a Redis in trouble, so it is worth trying again."""
+    """It may be a Redis in trouble, so retrying is worthwhile."""
 
     def answer(connection: socket.socket) -> None:
         while connection.recv(4096):
@@ -357,7 +357,7 @@ def test_a_silent_server_does_not_hang_us() -> None:
 
 
 def test_a_server_that_hangs_up_is_unreachable() -> None:
-    """A proxy without a Redis behind it does this; trying again may help."""
+    """A proxy without a Redis behind it does this; retrying may help."""
     with a_server(lambda _: None) as url:
         error = failure(url)
         assert isinstance(error, errors.Unreachable)
@@ -366,7 +366,7 @@ def test_a_server_that_hangs_up_is_unreachable() -> None:
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_an_evicting_redis_is_refused(policy: str) -> None:
-    """It would drop parts of a group, also those with a time to live."""
+    """It could drop parts of a group, including keys with a time to live."""
     with closing(servers.private_redis(("--maxmemory", "50mb", "--maxmemory-policy", policy))) as server:
         error = failure(server.url)
         assert isinstance(error, errors.EvictingPolicy)
@@ -393,7 +393,7 @@ def test_a_full_redis_refuses_before_it_wrote(private_redis: servers.OwnRedis, a
 
 
 def test_a_replica_is_unreachable_for_writing(private_redis: servers.OwnRedis) -> None:
-    """A failover may be under way, so this is worth trying again; nothing was done."""
+    """A failover may be under way, so retrying is worthwhile; nothing was done."""
     options = ("--replicaof", "127.0.0.1", str(urlsplit(private_redis.url).port), "--replica-serve-stale-data", "yes")
     with closing(servers.private_redis(options)) as replica:
         error = failure(replica.url)
@@ -403,7 +403,7 @@ def test_a_replica_is_unreachable_for_writing(private_redis: servers.OwnRedis) -
 
 
 def test_a_replica_without_its_master_is_unreachable() -> None:
-    """MASTERDOWN is not for ever."""
+    """MASTERDOWN is temporary."""
     with closing(servers.private_redis()) as server, redis_py.Redis.from_url(server.url) as client:
         client.config_set("replica-serve-stale-data", "no")
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
@@ -422,7 +422,7 @@ def test_a_replica_without_its_master_is_unreachable() -> None:
     ],
 )
 def test_a_redis_that_cannot_serve_now(error: Exception, words: str) -> None:
-    """What passes with time is Unreachable, whether it shows at the greeting or at a call, and nothing was done."""
+    """Temporary problems are Unreachable, whether they show at the greeting or at a call, and nothing was done."""
     for failed in (connect_failure(error, "redis://h"), call_failure(error, "redis://h", "the script join")):
         assert isinstance(failed, errors.Unreachable)
         assert failed.outcome == "not_executed"
@@ -430,14 +430,14 @@ def test_a_redis_that_cannot_serve_now(error: Exception, words: str) -> None:
 
 
 def test_a_cluster_is_not_supported() -> None:
-    """A node that redirects us says so in our words."""
+    """The redirection of a node is reported in our words."""
     failed = call_failure(redis_errors.MovedError("1 127.0.0.1:7000"), "redis://h", "the script join")
     assert "cluster" in str(failed)
     assert failed.outcome == "not_executed"
 
 
 def test_a_cluster_s_url_for_a_redis_that_is_none(private_redis: servers.OwnRedis) -> None:
-    """Nothing to report as a bug: the URL is to be another one."""
+    """It is not a bug to report: the URL has to be changed."""
     transport = open_transport(private_redis.url.replace("redis://", "redis+cluster://"))
     with pytest.raises(errors.ServerError, match=r"is not a cluster: give its URL as redis://HOST:PORT") as caught:
         transport.call(INCR, KEYS, [])
@@ -447,7 +447,7 @@ def test_a_cluster_s_url_for_a_redis_that_is_none(private_redis: servers.OwnRedi
 
 
 def test_a_database_that_does_not_exist(private_redis: servers.OwnRedis) -> None:
-    """It will not be there later, either: nobody waits for it."""
+    """It will not appear later, so nobody waits for it."""
     transport = open_transport(urlsplit(private_redis.url)._replace(path="/99").geturl())
     with pytest.raises(errors.ServerError, match=r"has no database of that number.*`databases`") as caught:
         transport.list_groups()
@@ -456,7 +456,7 @@ def test_a_database_that_does_not_exist(private_redis: servers.OwnRedis) -> None
 
 
 def test_unknown_options_of_the_url() -> None:
-    """An option that does not exist is named."""
+    """The unknown option is named."""
     with pytest.raises(errors.UsageError, match="unknown option 'colour'") as caught:
         open_transport(f"redis://:{SECRET}@h?colour={SECRET}")
     assert SECRET not in str(caught.value)
@@ -505,7 +505,7 @@ def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
 
 
 def test_a_group_over_tls(tls: tuple[int, Path]) -> None:
-    """As the published user, whose password TLS keeps from everybody in between."""
+    """As the published user, whose password TLS protects."""
     port, authority = tls
     url = as_published_user(f"redis://localhost:{port}").replace("redis://", "rediss://")
     with BlockingGroup("g", ["r"], redis_url=f"{url}?ssl_ca_certs={authority}", settings=QUICK) as group:
@@ -514,7 +514,7 @@ def test_a_group_over_tls(tls: tuple[int, Path]) -> None:
 
 
 def test_tls_is_verified(tls: tuple[int, Path]) -> None:
-    """A certificate that nobody vouches for, or for another name, is refused."""
+    """An untrusted certificate, or one for another name, is refused."""
     port, certificate = tls
     unknown = failure(f"rediss://:{SECRET}@localhost:{port}")
     misnamed = failure(f"rediss://:{SECRET}@127.0.0.1:{port}?ssl_ca_certs={certificate}")
@@ -525,7 +525,7 @@ def test_tls_is_verified(tls: tuple[int, Path]) -> None:
 
 
 def test_tls_without_verification_must_be_asked_for(tls: tuple[int, Path]) -> None:
-    """Only a URL that says so trusts anybody."""
+    """Only a URL that says so trusts any certificate."""
     with closing(open_transport(f"rediss://127.0.0.1:{tls[0]}?ssl_cert_reqs=none")) as transport:
         assert transport.call(INCR, KEYS, [])
 
@@ -533,7 +533,7 @@ def test_tls_without_verification_must_be_asked_for(tls: tuple[int, Path]) -> No
 def test_tls_where_there_is_none_and_none_where_there_is(
     tls: tuple[int, Path], private_redis: servers.OwnRedis
 ) -> None:
-    """Mixing up redis:// and rediss:// is told in time."""
+    """Confusing redis:// and rediss:// is reported in time."""
     without = failure(f"redis://:{SECRET}@127.0.0.1:{tls[0]}")
     assert "rediss://" in str(without) or isinstance(without, errors.NotRedis)
     with_tls = failure(private_redis.url.replace("redis://", f"rediss://:{SECRET}@"))
@@ -543,7 +543,9 @@ def test_tls_where_there_is_none_and_none_where_there_is(
 def test_a_listener_comes_back(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a lost connection and after a restart it subscribes again by itself, and hints that it may have missed some."""
+    """After a lost connection and after a restart it resubscribes by itself, and reports that hints may have been
+    missed.
+    """
     caplog.set_level(logging.INFO)
     heard: queue.Queue[tuple[str, int]] = queue.Queue()
     with (

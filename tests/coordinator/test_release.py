@@ -1,4 +1,4 @@
-"""Release and commit: what is accepted, from whom, and what giving up does."""
+"""Release and commit: what is accepted, from which member, and the effect of giving up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_call_commits_and_frees(group: Group) -> None:
 
 
 def test_a_release_does_not_lower_the_offset(group: Group) -> None:
-    """It is refused as a whole, so that nothing is freed under a wrong offset."""
+    """It is refused as a whole, so that nothing is freed with a wrong offset."""
     a = holder(group)
     a.commit("r000", 10)
     assert a.release("r000", offset=9) == ("REGRESSED",)
@@ -66,7 +66,7 @@ def test_only_the_present_tenure_may_commit_or_release(group: Group) -> None:
 
 
 def test_commits_go_on_while_a_revocation_is_pending(group: Group) -> None:
-    """Draining is what that time is for."""
+    """That is the purpose of draining."""
     a = holder(group, 2)
     group.join("b")
     a.hear()
@@ -74,7 +74,7 @@ def test_commits_go_on_while_a_revocation_is_pending(group: Group) -> None:
 
 
 def test_a_batch_is_judged_one_by_one(group: Group) -> None:
-    """One bad item does not spoil the others."""
+    """One bad item does not affect the others."""
     a = holder(group, 2)
     good = a.holds["r000"].token
     a.holds["r001"] = Tenure(1)
@@ -83,7 +83,7 @@ def test_a_batch_is_judged_one_by_one(group: Group) -> None:
 
 
 def test_giving_up_raises_the_token_and_avoids_the_giver(group: Group) -> None:
-    """A hung handler's resource goes to somebody else, though the giver has fewer."""
+    """A hung handler's resource goes to another member, though the giver has fewer."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -114,7 +114,7 @@ def test_the_avoidance_ends(group: Group) -> None:
 
 
 def test_who_is_alone_gets_it_back(group: Group) -> None:
-    """Better the giver than nobody: at once, and under a new token."""
+    """Better the giver than no member: at once, and under a new token."""
     a = holder(group)
     token = a.holds["r000"].token
     a.release("r000", reason="hung")
@@ -123,7 +123,7 @@ def test_who_is_alone_gets_it_back(group: Group) -> None:
 
 
 def test_standbys_and_those_kept_for_a_grace_are_no_company(group: Group) -> None:
-    """Who cannot be given anything does not keep the giver from getting it back."""
+    """Members that cannot be assigned anything do not keep the giver from getting it back."""
     a = holder(group)
     group.join("s", capacity=0)
     parked = group.join("p", instance_id="one")
@@ -133,7 +133,7 @@ def test_standbys_and_those_kept_for_a_grace_are_no_company(group: Group) -> Non
 
 
 def test_a_pinned_resource_is_not_bounced(group: Group) -> None:
-    """Who took it over has one too many, and gives back another one instead."""
+    """The member that took it over has one too many, and gives back another one instead."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -166,7 +166,7 @@ def test_only_pinned_ones_wait_until_they_may_move(group: Group) -> None:
 
 
 def test_a_leaver_that_gives_up_is_not_given_it_back(group: Group) -> None:
-    """Its drain timed out: what it could not finish stays free until somebody comes."""
+    """Its drain timed out: what it could not finish stays free until another member joins."""
     a = holder(group)
     a.leave()
     a.hear()
@@ -211,7 +211,7 @@ def test_tokens_lie_above_the_last_the_time_and_the_members_highest(group: Group
 
 
 def test_tokens_rise_although_the_clock_steps_back(group: Group) -> None:
-    """A wrong clock cannot mint an old token."""
+    """A wrong clock cannot issue an old token."""
     a = holder(group)
     for _ in range(3):
         before = a.holds["r000"].token

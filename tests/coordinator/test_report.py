@@ -1,4 +1,4 @@
-"""What members have in flight: asked for, told, and forgotten with the member."""
+"""What members have in flight: requested, reported, and deleted with the member."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def told(group: Group) -> dict[str, InFlightReport | None]:
 
 
 def tell(group: Group, member: str, words: str) -> None:
-    """As its engine would."""
+    """Reports like its engine would."""
     group.coordinator.execute(Request(Header(member, 0), Report(words)))
 
 
@@ -33,7 +33,7 @@ def test_what_a_member_tells_is_there_until_it_ends(group: Group) -> None:
 
 
 def test_telling_renews_no_session(group: Group) -> None:
-    """A process whose session's thread is gone is no live member."""
+    """A process whose session thread is gone is not a live member."""
     group.join("a")
     group.backend.now_ms += SETTINGS.session_timeout_ms // 2
     before = {row.id: row.expires_ms for row in group.coordinator.members()}
@@ -50,7 +50,7 @@ def test_who_has_more_than_an_answer_holds_tells_of_the_oldest() -> None:
 
 
 def test_work_that_is_no_messages_is_unknown() -> None:
-    """Its member has answered, and that is all."""
+    """The member has answered, and nothing more."""
     report = InFlightReport.read("5 ")
     assert report is not None
     assert report.of("r") is None

@@ -1,4 +1,4 @@
-"""Requests: repeats, stale numbers, tombstones, sessions that are renewed."""
+"""Requests: repeats, stale numbers, tombstones, renewed sessions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from cobalance.errors import ProtocolMismatch
 
 
 def session_end(group: Group, member: Member) -> int:
-    """When a member's session ends on the group's clock."""
+    """When a member's session ends in group time."""
     return int(group.records().scalars[f"r:{member.id}"].split()[1])
 
 
 def test_a_repeated_release_gets_the_same_answer(group: Group) -> None:
-    """The reply to a release was lost; the repeat says OK again although the resource is long free or somebody else's."""
+    """The reply to a release was lost; the repeat says OK again although the resource is long free or held by another
+    member.
+    """
     a, b = group.joined("ab")
     group.set_resources(a, names(1))
     a.hear()
@@ -81,7 +83,7 @@ def test_every_repeat_renews_the_session(group: Group) -> None:
 
 
 def test_every_accepted_verb_renews_the_session(group: Group) -> None:
-    """Commits, releases, lists, ticks and leaving count as heartbeats."""
+    """Commits, releases, lists, ticks and leaves count as heartbeats."""
     (a,) = group.joined("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -124,7 +126,7 @@ def test_a_late_join_makes_no_ghost(group: Group) -> None:
 
 
 def test_a_tombstone_is_removed_in_the_end(group: Group) -> None:
-    """Ten minutes later nothing is left of the member, and the store does not grow for ever."""
+    """After ten minutes nothing is left of the member, so the store does not grow forever."""
     a, b = group.joined("ab")
     a.leave()
     group.run(599_000, b)
@@ -149,7 +151,7 @@ def test_a_member_whose_session_ended_is_told_so(group: Group) -> None:
 
 
 def test_a_stranger_is_unknown(group: Group) -> None:
-    """Who never joined is told to."""
+    """A process that never joined is told to."""
     stranger = Member(group, "x")
     stranger.incarnation = int(group.coordinator.state()["incarnation"])
     assert stranger.heartbeat().status == "UNKNOWN"
@@ -167,14 +169,14 @@ def test_another_protocol_is_refused_by_every_verb(backend: Backend) -> None:
 
 
 def test_the_client_names_the_mismatch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user reads that all members must run compatible versions."""
+    """The message says that all members must run compatible versions."""
     monkeypatch.setattr("cobalance.coordinator.requests.PROTOCOL", 1)
     with pytest.raises(ProtocolMismatch, match="compatible versions"):
         group.coordinator.execute(Request(Header("-", 0), Describe("state")))
 
 
 def test_a_group_that_is_not_there(backend: Backend) -> None:
-    """Whoever saw it before is told to join again; who never did, that it is unknown; nothing is written."""
+    """A former member is told to rejoin, any other one that the group is unknown; nothing is written."""
     group = Group(backend, create=False)
     known, stranger = Member(group, "a"), Member(group, "b")
     known.seen = 7
@@ -184,7 +186,7 @@ def test_a_group_that_is_not_there(backend: Backend) -> None:
 
 
 def test_the_fast_heartbeat_answers_like_the_slow_one(group: Group) -> None:
-    """The shortcut changes nothing but the effort: the same reply and data; what was heard is only tidied later."""
+    """The shortcut only saves effort: same reply and data; the confirmed feed is just cleaned up later."""
     a, _b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -202,7 +204,7 @@ def test_the_fast_heartbeat_answers_like_the_slow_one(group: Group) -> None:
 
 
 def test_each_condition_of_the_fast_heartbeat_is_needed(group: Group) -> None:
-    """Where any of them fails the whole way is gone, and the right answer given."""
+    """If any of them fails the full path is taken, with the right answer."""
     a, _b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()

@@ -1,4 +1,4 @@
-"""An administrator's reset of committed offsets: only without members, journalled, and fencing whoever held before."""
+"""An administrator's reset of committed offsets: only without members, journalled, and fencing former holders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cobalance.errors import GroupActive, UnknownGroup
 
 
 def idle_group(group: Group, offset: int = 10) -> tuple[Member, int]:
-    """A group whose one member held r000, committed, and left; that member, and its token."""
+    """A group whose only member held r000, committed, and left; that member, and its token."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -21,7 +21,7 @@ def idle_group(group: Group, offset: int = 10) -> tuple[Member, int]:
 
 
 def test_an_offset_is_set_lower_and_journalled(group: Group) -> None:
-    """The one way in which a committed offset falls, and the journal says from where to where."""
+    """The only way in which a committed offset decreases. The journal has both values."""
     idle_group(group)
     group.coordinator.reset_offsets({"r000": 3})
     assert group.records().offsets == {"r000": 3}
@@ -40,7 +40,7 @@ def test_the_next_holder_begins_at_the_new_offset(group: Group) -> None:
 
 
 def test_a_group_with_members_is_left_alone(group: Group) -> None:
-    """A member would go on from where it is, and commit over what was set."""
+    """A member would continue from its position, and commit over the reset."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
@@ -52,14 +52,14 @@ def test_a_group_with_members_is_left_alone(group: Group) -> None:
 
 
 def test_a_member_that_went_silent_counts_until_its_session_is_over(group: Group) -> None:
-    """It may be cut off from Redis and still at work."""
+    """It may be cut off from Redis and still working."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
     group.backend.now_ms += 100 * SETTINGS.session_timeout_ms
     with pytest.raises(GroupActive):
         group.coordinator.reset_offsets({"r000": 3})
-    for _ in range(4):  # somebody has to ask meanwhile, or the silence may have been an outage
+    for _ in range(4):  # the group has to be called meanwhile, or the silence may have been an outage
         group.backend.now_ms += SETTINGS.heartbeat_interval_ms
         group.tick()
     group.coordinator.reset_offsets({"r000": 3})
@@ -67,7 +67,7 @@ def test_a_member_that_went_silent_counts_until_its_session_is_over(group: Group
 
 
 def test_a_member_kept_for_its_return_counts_too(group: Group) -> None:
-    """Its instance id comes back to what it held."""
+    """Its instance id will return to what it held."""
     a = group.join("a", instance_id="pod-0")
     group.set_resources(a, names(1))
     a.hear()
@@ -86,7 +86,7 @@ def test_a_group_that_is_recovering_is_left_alone(group: Group) -> None:
 
 
 def test_who_held_it_before_can_neither_commit_nor_claim(group: Group) -> None:
-    """A frozen holder that wakes after the reset must not undo it, not even by way of a later loss of data."""
+    """A frozen holder that wakes up after the reset must not undo it, not even by a later loss of data."""
     a, token = idle_group(group)
     group.coordinator.reset_offsets({"r000": 3})
     group.backend.identity = "another-redis"
@@ -98,7 +98,7 @@ def test_who_held_it_before_can_neither_commit_nor_claim(group: Group) -> None:
 
 
 def test_a_resource_that_nobody_listed_yet_can_be_given_an_offset(group: Group) -> None:
-    """Where a new group begins is decided before its first member starts."""
+    """The start of a new group is decided before its first member starts."""
     group.coordinator.reset_offsets({"r000": 41})
     a = group.join("a")
     group.set_resources(a, names(1))
@@ -107,7 +107,7 @@ def test_a_resource_that_nobody_listed_yet_can_be_given_an_offset(group: Group) 
 
 
 def test_an_offset_of_a_resource_nobody_lists_is_dropped_in_the_end(group: Group) -> None:
-    """A mistyped name costs nothing for long."""
+    """A mistyped name does not cost anything for long."""
     group.coordinator.reset_offsets({"typo": 41})
     group.backend.now_ms += 8 * 24 * 3_600_000
     group.tick()
@@ -115,13 +115,13 @@ def test_an_offset_of_a_resource_nobody_lists_is_dropped_in_the_end(group: Group
 
 
 def test_there_must_be_a_group(backend: Backend) -> None:
-    """A mistyped group is not made by resetting it."""
+    """A mistyped group is not created by resetting it."""
     with pytest.raises(UnknownGroup):
         Group(backend, create=False).coordinator.reset_offsets({"r000": 3})
 
 
 def offsets_known(group: Group) -> bool:
-    """What a member is told that finds no offset."""
+    """What a member without an offset is told."""
     return group.coordinator.state()["offsets_known"] == "1"
 
 
@@ -136,7 +136,9 @@ def test_a_group_created_as_new_knows_its_offsets_until_redis_loses_data(group: 
 
 
 def at_another_server(group: Group, *, forget: str = "", seen: int = 0) -> None:
-    """Two members share four resources; the server turns out to be another one, and they claim what they hold, but for one."""
+    """Two members share four resources; the server turns out to be another one, and they claim what they hold, except
+    for one.
+    """
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -151,15 +153,15 @@ def at_another_server(group: Group, *, forget: str = "", seen: int = 0) -> None:
 
 
 def test_offsets_are_known_again_once_everything_was_claimed_as_it_stood(group: Group) -> None:
-    """The other server had all there was: whoever has committed something holds it still, or had done so before the grant that is on
-    record.
+    """The other server had everything: a member that has committed something still holds it, or had done so before the
+    recorded grant.
     """
     at_another_server(group)
     assert offsets_known(group)
 
 
 def test_what_is_not_claimed_leaves_them_unknown(group: Group) -> None:
-    """Whoever had it last may have committed what is lost."""
+    """Its last holder may have committed what is lost."""
     at_another_server(group, forget="r002")
     assert not offsets_known(group)
 
@@ -171,7 +173,7 @@ def test_whoever_has_seen_more_leaves_them_unknown(group: Group) -> None:
 
 
 def test_a_claim_counts_once(group: Group) -> None:
-    """However often its process joins again meanwhile."""
+    """However often its process rejoins meanwhile."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
@@ -184,7 +186,7 @@ def test_a_claim_counts_once(group: Group) -> None:
 
 
 def test_an_administrator_may_vouch_for_the_offsets(group: Group) -> None:
-    """After having looked, or having set them."""
+    """After checking them, or setting them."""
     idle_group(group)
     group.backend.identity = "another-redis"
     group.tick()
@@ -196,7 +198,7 @@ def test_an_administrator_may_vouch_for_the_offsets(group: Group) -> None:
 
 
 def test_a_group_made_by_its_first_member_does_not(backend: Backend) -> None:
-    """An empty Redis cannot tell a new group from a lost one."""
+    """An empty Redis cannot distinguish a new group from a lost one."""
     group = Group(backend, create=False)
     group.join("a")
     assert not offsets_known(group)

@@ -33,7 +33,7 @@ def test_removing_a_held_resource_revokes_it_first(group: Group) -> None:
 
 
 def test_a_name_that_a_page_has_twice_is_one_resource(group: Group) -> None:
-    """It counts once, whoever sent it so."""
+    """It counts once, whoever sent it."""
     a = group.join("a")
     group.set_resources(a, ("r001", "r001", "r002"))
     assert set(group.holders()) == {"r001", "r002"}
@@ -41,7 +41,7 @@ def test_a_name_that_a_page_has_twice_is_one_resource(group: Group) -> None:
 
 
 def test_removing_a_free_resource_removes_it_at_once(group: Group) -> None:
-    """There is nobody to ask."""
+    """There is no holder to ask."""
     standby = group.join("s", capacity=0)
     group.set_resources(standby, names(4))
     group.set_resources(standby, names(2))
@@ -84,7 +84,7 @@ def test_re_adding_keeps_holder_deadline_token_and_offset(group: Group) -> None:
 
 
 def test_re_adding_keeps_a_pending_deadline_where_it_is_still_surplus(group: Group) -> None:
-    """The revocation goes on as it was, only for another reason."""
+    """The revocation continues, only for another reason."""
     a = holder(group)
     group.join("b")
     a.hear()
@@ -100,7 +100,9 @@ def test_re_adding_keeps_a_pending_deadline_where_it_is_still_surplus(group: Gro
 
 
 def test_an_offset_outlives_its_resource_for_a_week(group: Group) -> None:
-    """Removed by mistake and re-added, it resumes where it was; forgotten in the end, which nobody then takes for "never committed"."""
+    """Removed by mistake and re-added, it resumes where it was. After a week it is dropped, which then does not mean
+    "never committed".
+    """
     a = holder(group)
     a.commit("r003", 7)
     group.set_resources(a, names(3))
@@ -120,7 +122,7 @@ def test_an_offset_outlives_its_resource_for_a_week(group: Group) -> None:
 
 
 def test_a_lower_version_is_ignored(group: Group) -> None:
-    """During a rolling deploy the old list does not come back with every old process."""
+    """During a rolling deploy the old list does not return with every old process."""
     a, b = group.joined("ab")
     assert group.set_resources(a, names(5), version=2) == "DONE"
     assert group.set_resources(b, names(3), version=1) == "IGNORED"
@@ -145,7 +147,7 @@ def test_two_lists_of_one_version_disagree(group: Group) -> None:
 
 
 def test_a_page_speaks_only_for_its_range(group: Group) -> None:
-    """What lies outside (after, to] is left alone."""
+    """What is outside of (after, to] is left alone."""
     a = holder(group, 6)
     a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
     page = SetResources(version=9, digest="x", after="r001", to="r003", names=("r002",))
@@ -159,7 +161,7 @@ def test_a_page_speaks_only_for_its_range(group: Group) -> None:
 
 @pytest.mark.parametrize("moves", [1, 2, 7])
 def test_a_page_is_cut_where_the_work_would_be_too_much(backend: Backend, moves: int) -> None:
-    """However long the list, known or new, a call takes a bounded part and says where to go on."""
+    """However long the list, known or new, a call takes a bounded part and says where to continue."""
     group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=moves))
     a = group.join("a")
     assert group.set_resources(a, names(10)) == "DONE"
@@ -186,7 +188,7 @@ def test_no_page_adds_or_removes_more_than_a_call_may(backend: Backend, moves: i
 
 
 def test_a_page_of_nobody_s_walk_says_nothing(group: Group) -> None:
-    """What was applied before it is not known: its sender begins again."""
+    """What was applied before it is unknown: its sender starts over."""
     a = holder(group)
     page = SetResources(version=9, digest="x", after="r001", to="", names=("r002",))
     assert a.ask(page).results == ("AGAIN",)
@@ -206,7 +208,9 @@ def test_names_are_ordered_by_their_bytes(backend: Backend) -> None:
 
 
 def test_a_list_in_the_middle_of_a_higher_one_waits_and_is_ignored(group: Group) -> None:
-    """Once a page of a new version has come, the old version has nothing to say, unless nobody sends the rest of the new one."""
+    """Once a page of a new version has arrived, the old version has no effect, unless nobody sends the rest of the new
+    one.
+    """
     a = holder(group)
     a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
     assert group.set_resources(a, names(2), version=5) == "WAIT"
@@ -217,7 +221,7 @@ def test_a_list_in_the_middle_of_a_higher_one_waits_and_is_ignored(group: Group)
 
 
 def test_a_claim_of_what_is_being_removed_does_not_keep_it(group: Group) -> None:
-    """The same process under its next id goes on draining; the resource goes in the end, and only that."""
+    """The same process under its next id continues draining; finally the resource is removed, and only that."""
     a = holder(group)
     group.set_resources(a, names(4)[1:])
     a.hear()

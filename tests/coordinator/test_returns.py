@@ -1,4 +1,4 @@
-"""Members that come back: after their end as somebody else, after a broken connection as themselves.
+"""Members that return: as another member after their end, as themselves after a lost connection.
 
 The histories are those of Apache Iggy's reconnect tests (1, 16 and 17).
 """
@@ -11,7 +11,9 @@ from tests.coordinator.sharing import check_shared, tokens
 
 
 def test_silent_members_are_gone_and_their_successors_share_anew(group: Group) -> None:
-    """Three fall silent: nobody is left on record, everything is free; three others share it, each message once more at most."""
+    """Three fall silent: none is left on record, everything is free; three others share it, each message at most once
+    more.
+    """
     old = group.joined("abc")
     group.set_resources(old[0], names(6))
     group.drain()
@@ -39,7 +41,9 @@ def test_silent_members_are_gone_and_their_successors_share_anew(group: Group) -
 
 
 def test_one_evicted_for_silence_comes_back_as_another(group: Group) -> None:
-    """It is told that it has ended and joins anew, with nothing: each message goes to one of the three, its old tenures are void."""
+    """It is told that it has ended and joins again, with nothing: each message goes to one of the three, its old
+    tenures are void.
+    """
     a, b, c = group.joined("abc")
     group.set_resources(a, names(3))
     group.drain()
@@ -79,7 +83,7 @@ def test_one_that_lost_its_connection_comes_back_as_itself(group: Group) -> None
 
 
 def test_one_that_lost_its_connection_and_its_memory_shares_like_a_newcomer(group: Group) -> None:
-    """A process that starts again within the old session claims nothing: its former tenures end under higher tokens."""
+    """A process that restarts within the old session claims nothing: its former tenures end under higher tokens."""
     a, b, c = group.joined("abc")
     group.set_resources(a, names(3))
     group.drain()

@@ -1,4 +1,4 @@
-"""Pending revocations: who is picked, late-bound targets, cancellations, deadlines, force."""
+"""Pending revocations: which are picked, late-bound targets, cancellations, deadlines, force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT_MS = SETTINGS.revocation_timeout_ms
 
 
 def owner_and_newcomer(group: Group, count: int = 2) -> tuple[Member, Member]:
-    """One member that holds all and was told to give half to another."""
+    """One member that holds everything and was told to give half to another one."""
     a = group.join("a")
     group.set_resources(a, names(count))
     a.hear()
@@ -21,7 +21,7 @@ def owner_and_newcomer(group: Group, count: int = 2) -> tuple[Member, Member]:
 
 
 def test_a_held_resource_is_handed_over_only_when_released(group: Group) -> None:
-    """Held → pending → released → held by another, under a higher token."""
+    """Held → pending → released → held by another one, under a higher token."""
     a, b = owner_and_newcomer(group)
     (pending,) = a.pending
     token = a.holds[pending].token
@@ -34,7 +34,7 @@ def test_a_held_resource_is_handed_over_only_when_released(group: Group) -> None
 
 
 def test_idle_ones_are_taken_first(group: Group) -> None:
-    """What is being worked on stays, as long as there is something idle."""
+    """What is being worked stays, as long as something is idle."""
     a = group.join("a")
     group.set_resources(a, names(4))
     a.hear()
@@ -46,7 +46,7 @@ def test_idle_ones_are_taken_first(group: Group) -> None:
 
 
 def test_then_the_most_recently_acquired(group: Group) -> None:
-    """Of equals, the newest tenures go."""
+    """Among equals, the newest tenures go."""
     a = group.join("a")
     group.set_resources(a, names(2))
     group.set_resources(a, names(4))
@@ -80,7 +80,7 @@ def test_progress_of_another_tenure_is_ignored(group: Group) -> None:
 
 
 def test_settling_again_never_picks_anew(group: Group) -> None:
-    """What was once asked for stays asked for; a second newcomer only adds to it."""
+    """What was asked for once stays asked for; a second new member only adds to it."""
     a = group.join("a")
     group.set_resources(a, names(12))
     a.hear()
@@ -96,7 +96,7 @@ def test_settling_again_never_picks_anew(group: Group) -> None:
 
 
 def test_the_target_is_bound_when_released(group: Group) -> None:
-    """A resource revoked for one newcomer goes to whoever needs it most by the time it is free."""
+    """A resource revoked for one new member goes to the one that needs it most by the time it is free."""
     a, b = owner_and_newcomer(group, 4)
     assert b.leave() == "LEFT"
     c = group.join("c")
@@ -122,7 +122,7 @@ def test_joins_leaves_and_expiries_during_a_drain_never_leave_it_uneven(group: G
 
 
 def test_what_is_no_longer_surplus_is_cancelled(group: Group) -> None:
-    """The newcomer goes before the drain has ended: the same tenure continues under the same token."""
+    """The new member leaves before the drain has ended: the same tenure continues under the same token."""
     a, b = owner_and_newcomer(group)
     (pending,) = a.pending
     token = a.holds[pending].token
@@ -136,7 +136,7 @@ def test_what_is_no_longer_surplus_is_cancelled(group: Group) -> None:
 
 
 def test_the_newest_revocation_is_cancelled_first(group: Group) -> None:
-    """The oldest one's drain is the furthest."""
+    """The oldest one's drain has come furthest."""
     a = group.join("a")
     group.set_resources(a, names(12))
     a.hear()
@@ -164,7 +164,7 @@ def test_a_drain_that_has_begun_may_end_although_cancelled(group: Group) -> None
 
 
 def test_both_due_in_one_call_cancels(backend: Backend) -> None:
-    """A session and a deadline that end in the same silence: no force where nobody needs the resource any more."""
+    """A session and a deadline that end in the same silence: nothing is forced that nobody needs any more."""
     settings = attrs.evolve(SETTINGS, session_timeout_ms=5000, revocation_timeout_ms=5000, heartbeat_interval_ms=1600)
     group = Group(backend, settings)
     a, _ = owner_and_newcomer(group)
@@ -181,7 +181,7 @@ def test_both_due_in_one_call_cancels(backend: Backend) -> None:
 
 
 def test_a_grant_that_no_reply_carried_is_taken_back_at_once(group: Group) -> None:
-    """Nobody has heard of it, so nobody has to drain it."""
+    """Its member does not know of it, so it need not drain it."""
     standby = group.join("s", capacity=0)
     group.join("a")
     group.set_resources(standby, names(4))
@@ -218,7 +218,7 @@ def test_a_deadline_runs_from_the_reply_that_carried_it(group: Group) -> None:
 
 
 def test_a_deadline_is_armed_once(group: Group) -> None:
-    """Hearing of it again does not postpone it."""
+    """Being told again does not postpone it."""
     a, _ = owner_and_newcomer(group)
     (pending,) = a.pending
     deadline = a.holds[pending].deadline_ms
@@ -229,7 +229,7 @@ def test_a_deadline_is_armed_once(group: Group) -> None:
 
 
 def test_at_the_deadline_it_moves_by_force_and_only_that(group: Group) -> None:
-    """The late holder loses this resource, not the others, nor its place."""
+    """The late holder loses this resource, not the others, nor its membership."""
     a, b = owner_and_newcomer(group, 4)
     first, second = a.pending
     a.release(first)
@@ -246,7 +246,7 @@ def test_at_the_deadline_it_moves_by_force_and_only_that(group: Group) -> None:
 
 @pytest.mark.parametrize("verb", ["commit", "release"])
 def test_after_a_force_commit_and_release_are_fenced(group: Group, verb: str) -> None:
-    """The token rose before anything else could happen."""
+    """The token increased before anything else could happen."""
     a, b = owner_and_newcomer(group)
     (pending,) = a.pending
     token = a.holds[pending].token
@@ -261,7 +261,7 @@ def test_after_a_force_commit_and_release_are_fenced(group: Group, verb: str) ->
 
 
 def test_a_forced_token_is_above_the_old_one_before_it_is_granted(group: Group) -> None:
-    """Even where nobody takes it, the late holder is fenced."""
+    """Even if no member takes it, the late holder is fenced."""
     a, b = owner_and_newcomer(group)
     a.leave()
     a.hear()
@@ -277,7 +277,7 @@ def test_a_forced_token_is_above_the_old_one_before_it_is_granted(group: Group) 
 
 
 def test_a_revocation_ends_even_if_the_holder_never_answers(group: Group) -> None:
-    """A holder that was told and fell silent: its session ends first, and that is the end of the revocation too."""
+    """A holder that was told and fell silent: its session ends first, and with it the revocation."""
     a, b = owner_and_newcomer(group)
     a.silent = True
     group.run(SETTINGS.session_timeout_ms + 1000, b)

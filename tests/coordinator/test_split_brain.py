@@ -1,6 +1,7 @@
-"""Two Redis masters at once: what it costs a resource that nothing guards, and what it takes to prevent that.
+"""Two Redis masters at once: the effect on an unguarded resource, and how to prevent it.
 
-A master is cut off from its replicas and Sentinels, who appoint another one, while a member still reaches the old one.
+A master is cut off from its replicas and Sentinels, which appoint another one, while a member still reaches the old
+one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SETTINGS = GroupSettings(
 )
 NAMES = ("r0", "r1", "r2", "r3")
 LAG_S, DOWN_AFTER_MS = 2, 5_000
-"""At least three seconds apart: Redis counts whole seconds, and looks once a second."""
+"""At least three seconds apart: Redis counts whole seconds, and checks once per second."""
 
 CUT_S = 15.0
 CAREFUL = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG_S))
@@ -41,20 +42,19 @@ CAREFUL = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG_S))
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One event loop will do."""
     return "asyncio"
 
 
 @attrs.frozen
 class BesideTheWire:
-    """The Sentinels' master, reached directly: a cut between servers does not touch this way."""
+    """The Sentinels' master, reached directly: a cut between servers does not affect this connection."""
 
     sentinels: SentinelSource
     servers: Watched
 
     @property
     def place(self) -> str:
-        """Of the Sentinels."""
+        """The Sentinels' place."""
         return self.sentinels.place
 
     def locate(self, timeout_ms: int) -> RedisAddress:
@@ -64,14 +64,14 @@ class BesideTheWire:
 
 
 class Side:
-    """A member on one side of the cut, and when it worked what."""
+    """A member on one side of the cut, and what it worked when."""
 
     def __init__(self, name: str, transport: Transport) -> None:
         self.spans: list[tuple[str, float, float]] = []
         self.group = Group(name, NAMES, transport=transport, settings=SETTINGS, work=self.work)
 
     async def work(self, tenure: Tenure) -> None:
-        """Until it is asked to stop, or has to."""
+        """Works until it is asked to stop, or has to."""
         begun = time.monotonic()
         try:
             await tenure.wait_draining()
@@ -89,7 +89,7 @@ def double_work_s(one: Side, other: Side, name: str) -> float:
 
 @asynccontextmanager
 async def sides(servers: Watched) -> AsyncIterator[tuple[Side, Side]]:
-    """A member who keeps the way to the old master, and one who is on the side of the others; each holds half."""
+    """A member that keeps its connection to the old master, and one on the side of the others; each holds half."""
     name = f"split-{uuid.uuid4().hex[:8]}"
     old = RedisTransport(BesideTheWire(SentinelSource(servers.url), servers))
     new = open_transport(servers.url)
@@ -101,7 +101,7 @@ async def sides(servers: Watched) -> AsyncIterator[tuple[Side, Side]]:
 
 
 async def split(servers: Watched) -> float:
-    """Seconds of double work, of the resource that has most of it."""
+    """Seconds of double work, of the resource with most of it."""
     async with sides(servers) as (one, other):
         master = servers.present_master()
         master.wire.black_hole()
@@ -114,7 +114,7 @@ async def split(servers: Watched) -> float:
 
 
 async def test_two_masters_let_two_members_work_one_resource() -> None:
-    """So it is without min-replicas-to-write, which is Redis's default; and it is nothing that tokens could prevent."""
+    """That is the result without min-replicas-to-write, Redis's default; tokens could not prevent it."""
     with watched(replicas=2, down_after_ms=DOWN_AFTER_MS) as servers:
         double_s = await split(servers)
     print(f"without min-replicas-to-write: {double_s:.1f} s of double work")  # noqa: T201
@@ -122,7 +122,7 @@ async def test_two_masters_let_two_members_work_one_resource() -> None:
 
 
 async def test_a_master_that_needs_a_replica_does_not() -> None:
-    """Nobody works what somebody else works, not for a moment."""
+    """No resource is worked twice, not for a moment."""
     with watched(replicas=2, down_after_ms=DOWN_AFTER_MS, options=CAREFUL) as servers:
         double_s = await split(servers)
     print(f"with min-replicas-to-write 1: {double_s:.1f} s of double work")  # noqa: T201

@@ -1,8 +1,9 @@
 """Sticky and even: the cases of Kafka's sticky assignor, played on the coordinator.
 
-Kafka computes an assignment from what members say they own under which generation. Here they say it with claims and tokens,
-or come to own it by the history itself; topics are prefixes of names. What Kafka asserts about one computation is asserted
-about the group after it has drained: everything held once, loads within one, and no tenure ended that could have gone on.
+Kafka computes an assignment from what members say they own under which generation. Here they say it with claims and
+tokens, or come to own it by the history itself; topics are prefixes of names. What Kafka asserts about one computation
+is asserted about the group after it has drained: everything held once, loads within one, and no tenure ended that could
+have continued.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def shared(group: Group, ids: str, wanted: tuple[str, ...]) -> list[Member]:
 
 
 def test_without_a_list_there_is_nothing_to_assign(group: Group) -> None:
-    """A member of a group nobody has declared anything for is a member with nothing."""
+    """A member of a group without a list has nothing."""
     a = group.join("a")
     group.run(10_000)
     assert a.holds == {}
@@ -73,7 +74,7 @@ def test_members_of_one_list_share_it(group: Group, ids: str, wanted: tuple[str,
 
 
 def test_what_is_not_on_the_list_is_not_assigned_though_claimed(backend: Backend) -> None:
-    """A member says it owns partitions of another topic as well: it is left what is on the list, and that alone."""
+    """A member that also claims partitions of another topic is left what is on the list, and nothing else."""
     owned = {"a": {"t-000": 7, "t-001": 8, "other-000": 9, "other-001": 10}}
     group, (a,) = claimed(backend, owned, topics(t=2))
     group.drain()
@@ -126,7 +127,7 @@ def test_what_is_rightly_owned_stays(backend: Backend, case: str, order: int) ->
 
 
 def test_too_many_with_a_ceiling_lose_one(backend: Backend) -> None:
-    """2 and 2 and a newcomer: one of them may keep its two, one resource moves, and it is one of theirs."""
+    """2 and 2 and a new member: one of them may keep its two, one resource moves, and it is one of theirs."""
     owned = {"a": own(0, 2), "b": own(1, 3), "c": {}}
     group, members = claimed(backend, owned, names(4))
     group.drain()
@@ -139,7 +140,7 @@ def test_too_many_with_a_ceiling_lose_one(backend: Backend) -> None:
 
 
 def test_two_claims_under_one_token_make_one_owner(backend: Backend) -> None:
-    """It cannot come to that among members that keep to the rules; one is left it, the other is told, nobody works twice."""
+    """This cannot happen among correct members: one is left it, the other is told, nothing is worked twice."""
     group, (a, b, c) = claimed(backend, {"a": own(0, 1), "b": own(0, 2), "c": {}}, names(3))
     assert [member.works_on("r000") for member in (a, b, c)].count(True) == 1
     group.drain()
@@ -154,7 +155,7 @@ def test_two_claims_under_one_token_make_one_owner(backend: Backend) -> None:
 
 @pytest.mark.parametrize("order", tuple(permutations((1, 2, 3))), ids=str)
 def test_three_claims_of_three_ages_make_one_owner(backend: Backend, order: tuple[int, int, int]) -> None:
-    """The same resource claimed by three, whoever is the youngest: one holder, the highest token, one or two each."""
+    """The same resource claimed by three, whichever claim is newest: one holder, the highest token, one or two each."""
     first, second, third = order
     owned = {"a": own(0, 2, token=first), "b": own(1, 2, 3, token=second), "c": own(2, 4, 5, token=third), "d": own(6)}
     group, members = claimed(backend, owned, names(7))
@@ -169,7 +170,7 @@ def test_three_claims_of_three_ages_make_one_owner(backend: Backend, order: tupl
 
 
 def test_one_more_and_one_fewer(group: Group) -> None:
-    """3 at one; 2 and 1 when another comes; 3 again at that one when the first has gone."""
+    """3 at one; 2 and 1 when another one joins; 3 again at that one when the first has left."""
     (a,) = shared(group, "a", names(3))
     held = tokens(a)
     b = group.join("b")
@@ -184,7 +185,7 @@ def test_one_more_and_one_fewer(group: Group) -> None:
 
 
 def test_two_more_and_two_fewer(group: Group) -> None:
-    """7 on two, then on four, then on the two that came last: three move, then only what those who left had."""
+    """7 on two, then on four, then on the two that joined last: three move, then only what the leaving ones had."""
     a, b = shared(group, "ab", topics(t=3, u=4))
     held = tokens(a, b)
     c, d = group.joined("cd")
@@ -218,7 +219,7 @@ def test_a_topic_more_and_a_topic_fewer(group: Group) -> None:
 
 @pytest.mark.parametrize(("resources", "members"), [(20, 9), (105, 8), (190, 19)])
 def test_one_comes_and_one_goes(backend: Backend, resources: int, members: int) -> None:
-    """The fewest moves for a newcomer; none but its own for one in the middle that leaves."""
+    """The fewest moves for a new member; only its own for one that leaves."""
     group = Group(backend)
     joined = [group.join(f"m{number:02}") for number in range(members)]
     group.set_resources(joined[0], names(resources))
@@ -237,7 +238,9 @@ def test_one_comes_and_one_goes(backend: Backend, resources: int, members: int) 
 
 
 def _least(held: dict[str, tuple[str, int]], resources: int, members: int) -> int:
-    """Floors for all, as many ceilings as there are to those who have them: the oracle would try too many choices here."""
+    """Floors for all, as many ceilings as there are to those that have them: the oracle would try too many choices
+    here.
+    """
     floor, extras = divmod(resources, members)
     loads = [sum(owner == id_ for owner, _ in held.values()) for id_ in {owner for owner, _ in held.values()}]
     keep = sum(min(load, floor) for load in loads) + min(extras, sum(load > floor for load in loads))
@@ -245,7 +248,7 @@ def _least(held: dict[str, tuple[str, int]], resources: int, members: int) -> in
 
 
 def test_who_has_one_keeps_it_when_the_first_member_goes(group: Group) -> None:
-    """3 on four: the first goes, the three that stay have one each, and it is the one they had."""
+    """3 on four: the first leaves, the remaining three have one each, and it is the one they had."""
     members = shared(group, "abcd", names(3))
     held = tokens(*members[1:])
     group.until_left(members[0])
@@ -283,7 +286,7 @@ def test_when_the_only_topic_is_deleted_its_member_stays_with_nothing(group: Gro
 
 
 def churn(group: Group) -> list[Member]:
-    """Members come and go and the list changes, thirty times, while only every other one gets round to its drains."""
+    """Members come and go and the list changes, thirty times, while only every other one completes its drains."""
     members, leaving = shared(group, "abc", names(11)), []
     for step in range(30):
         if step % 5 == 4:
@@ -302,7 +305,7 @@ def churn(group: Group) -> list[Member]:
 
 
 def test_nothing_is_granted_while_it_is_asked_back(group: Group) -> None:
-    """Two rounds: between the asking back and the next grant its holder has answered, or its time was up."""
+    """Two rounds: between a revocation and the next grant the holder has answered, or its time was up."""
     churn(group)
     seen: dict[str, str] = {}
     for entry in group.journal("revoking", "granted", "released", "cancelled", "forced", "expired", "withdrawn"):
@@ -312,7 +315,7 @@ def test_nothing_is_granted_while_it_is_asked_back(group: Group) -> None:
 
 
 def test_rounds_until_nothing_is_asked_back_end_even_and_at_rest(group: Group) -> None:
-    """After any churn: even, and whatever is settled again changes nothing."""
+    """After any churn: even, and settling again changes nothing."""
     members = churn(group)
     group.drain()
     check_shared(group, *members)

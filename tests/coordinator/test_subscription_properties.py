@@ -1,7 +1,8 @@
 """Any history of a group whose members can work different things, while lists come and go.
 
-What is looked at is what `test_assignment_properties.py` looks at, with other words for even: nobody is given what its list does not name,
-everything that somebody with a share names is held, and no single move would lessen the difference between two members.
+The same is checked as in `test_assignment_properties.py`, but with another definition of even: no member gets what its
+list does not name, everything named by a member with a share is held, and no single move would reduce the difference
+between two members.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LISTS = {"all": POOL, "first": POOL[:12], "last": POOL[9:], "one": POOL[:1], "fe
 
 
 class Subscriptions(Histories):
-    """A member is of one of several subscriptions, whose list it declares at once or later; the group's own list changes."""
+    """A member has one of several subscriptions, and declares its list now or later; the group's own list changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Subscriptions(Histories):
         at_once=st.booleans(),
     )
     def join(self, capacity: int, subscription: str, *, lose_reply: bool, at_once: bool) -> None:
-        """A process comes, of one of several deployments."""
+        """A process of one of several deployments joins."""
         assume(len(self.members) < MOST_MEMBERS)
         self.joins += 1
         member = self.group.join(f"m{self.joins}", capacity=capacity, subscription=subscription, lose_reply=lose_reply)
@@ -58,7 +59,7 @@ class Subscriptions(Histories):
 
     @rule(index=any_member, count=st.integers(0, len(POOL)), start=st.integers(0, len(POOL)))
     def change_list(self, index: int, count: int, start: int) -> None:
-        """Another list of those who leave it to the group."""
+        """Another list for those that leave it to the group."""
         member = self.pick(index)
         assume(self.subscribed[member.id] == OWN)
         self.group.set_resources(member, tuple(sorted((POOL + POOL)[start : start + count])))
@@ -66,7 +67,7 @@ class Subscriptions(Histories):
     # -- what always holds -------------------------------------------------------------------------------------------
 
     def named_by(self, subscription: str) -> set[str]:
-        """What its list names; until the group has one of its own, what no other names is on it."""
+        """What its list names; until the group has a list of its own, that is what no other list names."""
         if subscription != OWN:
             return set(LISTS[subscription])
         records = self.group.records()
@@ -78,7 +79,7 @@ class Subscriptions(Histories):
 
     @invariant()
     def nobody_is_given_what_it_does_not_name(self) -> None:
-        """Whoever was there before."""
+        """Whatever members were there before."""
         for name, record in self.group.records().resources.items():
             if record.status == "granted":
                 assert name in self.named_by(self.subscribed[record.owner]), f"{name} was given to {record.owner}"
@@ -86,13 +87,13 @@ class Subscriptions(Histories):
     # -- what holds once it is quiet ---------------------------------------------------------------------------------
 
     def go_quiet(self) -> None:
-        """Everybody has said what it can work."""
+        """All members have said what they can work."""
         for member in self.members:
             self.declare(member)
         super().go_quiet()
 
     def check_quiet(self) -> None:
-        """What somebody can work is held by one who can; nothing waits; a fixed point."""
+        """What any member can work is held by one that can; nothing waits; a fixed point."""
         records = self.group.records()
         note(f"quiet: {self.group.loads()} of {self.subscribed}")
         named = {member.id: self.named_by(self.subscribed[member.id]) for member in self.members}
@@ -106,13 +107,13 @@ class Subscriptions(Histories):
                 )
             if it.status == "held":
                 assert name in workers[it.owner], f"{it.owner} has {name}"
-        if len({self.subscribed[member] for member in workers}) > 1:  # else quotas say how many
+        if len({self.subscribed[member] for member in workers}) > 1:  # otherwise quotas say how many
             assert not list(self.better_moves(workers))
         assert all(not member.pending for member in self.members)
         self.check_fixed_point()
 
     def better_moves(self, workers: dict[str, set[str]]) -> Iterator[str]:
-        """Those that would lessen the difference between two."""
+        """Those that would reduce the difference between two members."""
         kept, capacity = self.group.loads(), self.capacities
         for (name, owner), (other, names) in product(self.group.holders().items(), workers.items()):
             if owner not in workers or other == owner or name not in names:
@@ -123,23 +124,25 @@ class Subscriptions(Histories):
     @precondition(lambda _: False)
     @rule(change=st.just("join"), index=any_member, size=st.integers(0, 18))
     def one_change(self, change: str, index: int, size: int) -> None:
-        """The fewest moves are of quotas."""
+        """The fewest moves are defined by quotas."""
 
 
 class OneMoveACall(Subscriptions):
-    """The same with the work of every call bounded to one move."""
+    """The same with every call limited to one move."""
 
     moves_per_call = 1
 
 
 class Gathered(Subscriptions):
-    """The same with changes gathered."""
+    """The same with batched changes."""
 
     gather_ms = 400
 
 
 @pytest.mark.parametrize("machine", [Subscriptions, OneMoveACall, Gathered])
 def test_every_history_ends_with_each_working_its_own(machine: type[Subscriptions]) -> None:
-    """Whatever is deployed in whatever order, the group comes to rest, and nobody ever has what its code does not name."""
+    """Whatever is deployed in whatever order, the group comes to rest, and no member ever has what its code does not
+    name.
+    """
     profile = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=profile)

@@ -1,4 +1,4 @@
-"""What outlives those who named it, or began to."""
+"""What outlives the members that named it, or began to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cobalance.coordinator.requests import SetResources
 
 
 def halted_and_let_go_of(group: Group) -> Member:
-    """The only one that names a poisoned resource halts it, and leaves; the other one stays."""
+    """The only member that names a poisoned resource halts it, and leaves; the other one stays."""
     a, b = member(group, "a", ["poison", "x"]), member(group, "b", ["x", "y"])
     group.drain()
     assert a.release("poison", reason="halted:poisoned") == ("OK",)
@@ -23,7 +23,7 @@ def halted_and_let_go_of(group: Group) -> Member:
 
 
 def test_what_is_let_go_of_stays_halted(group: Group) -> None:
-    """The next process that names it does not meet the poison again; an operator's word is as good as before."""
+    """The next process that names it does not get the poisoned resource again; an operator can still resume it."""
     halted_and_let_go_of(group)
     again = member(group, "again", ["poison", "x"])
     group.drain()
@@ -54,7 +54,7 @@ SHORTER = FORMER[:250]
 
 
 def begun(group: Group) -> Member:
-    """Somebody who has sent one page of a list of a higher version than the group's."""
+    """A member that has sent one page of a list with a higher version than the group's."""
     it = group.join("walker")
     page = SetResources(version=6, digest=str(hash(SHORTER)), to=FORMER[99], names=FORMER[:100])
     assert it.ask(page).results[0] == "NEXT"
@@ -62,12 +62,12 @@ def begun(group: Group) -> Member:
 
 
 def is_known(group: Group) -> bool:
-    """Whether the group's own list is."""
+    """Whether the group's own list is complete."""
     return next(row.known for row in group.coordinator.subscriptions() if row.id == "-")
 
 
 def test_a_list_that_nobody_finishes_gives_way_to_the_one_before(group: Group) -> None:
-    """Who began it has died, and those who come next know the former one only."""
+    """Its sender has died, and the next members only know the previous one."""
     a = group.join("a")
     assert group.set_resources(a, FORMER, version=5) == "DONE"
     walker = begun(group)
@@ -85,18 +85,18 @@ def test_a_list_that_nobody_finishes_gives_way_to_the_one_before(group: Group) -
 
 
 def test_a_list_that_was_complete_never_gives_way(group: Group) -> None:
-    """Not after a repair of what Redis has lost either, though who sends it again dies half-way."""
+    """Not even after a repair of lost data, when its sender dies half-way."""
     a = group.join("a")
     assert group.set_resources(a, FORMER, version=5) == "DONE"
     assert group.set_resources(a, SHORTER, version=6) == "DONE"
-    group.poke("list_done", 0)  # as after a loss: it is to be declared again
+    group.poke("list_done", 0)  # as after a loss: it has to be declared again
     begun(group).silent = True
     group.run(2 * group.settings.session_timeout_ms)
     assert group.set_resources(a, FORMER, version=5) == "IGNORED"
 
 
 def test_who_names_what_was_just_let_go_of_counts_once(group: Group) -> None:
-    """The last one that named it has left, and it is let go of in the very call with which the next one joins."""
+    """The last member that named it has left, and it is dropped in the very call with which the next one joins."""
     theirs, others = names(6, "s-"), names(4, "t-")
     b, a = member(group, "b", others), member(group, "a", theirs)
     group.drain()
@@ -113,7 +113,7 @@ def test_who_names_what_was_just_let_go_of_counts_once(group: Group) -> None:
 
 
 def test_a_version_from_before_is_no_licence_to_take_a_lower_one(group: Group) -> None:
-    """Records of an earlier release do not say which version was complete: it is the one that was there when the next began."""
+    """Records of an earlier release do not say which version was complete: it is the one before the next began."""
     group.join("b")
     group.set_resources(group.join("a"), FORMER, version=5)
     group.drain()
@@ -126,7 +126,7 @@ def test_a_version_from_before_is_no_licence_to_take_a_lower_one(group: Group) -
 
 
 def forget(group: Group, field: bytes) -> None:
-    """Takes a scalar out of the records, as of a release that did not know it."""
+    """Removes a scalar from the records, as of a release that did not know it."""
     state = group_keys(group.coordinator.group)[0].encode()
     kept = []
     for key in group.backend.dump():

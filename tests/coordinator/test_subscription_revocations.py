@@ -1,4 +1,4 @@
-"""What becomes of revocations where members can work different things, when they are of no more use."""
+"""Revocations that are no longer useful, when members can work different things."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def crowd(group: Group) -> list[Member]:
 
 
 def tokens(members: list[Member]) -> dict[str, int]:
-    """Of what they hold."""
+    """The tokens of what they hold."""
     return {name: tenure.token for it in members for name, tenure in it.holds.items()}
 
 
 def test_all_revocations_of_no_more_use_are_cancelled(group: Group, crowd: list[Member]) -> None:
-    """However many members have one: somebody big comes, and goes at once."""
+    """However many members have one: a large member joins, and leaves at once."""
     before = tokens(crowd)
     big = member(group, "big", ORDERS, capacity=MEMBERS)
     group.beat()
@@ -40,8 +40,8 @@ def test_all_revocations_of_no_more_use_are_cancelled(group: Group, crowd: list[
 
 
 def test_a_revocation_for_somebody_who_got_other_work_is_cancelled(group: Group) -> None:
-    """Half of what one has was to go to a newcomer, who then has what a third one leaves behind: both end with as much, and nothing
-    that was asked back is given back to its giver.
+    """Half of one member's resources was to go to a new member, which then gets what a third one leaves behind: both
+    end with as much, and nothing that was asked back is returned to its giver.
     """
     mine, others = names(20, "a-"), names(8, "b-")
     a, b = member(group, "a", mine), member(group, "b", others)
@@ -59,7 +59,7 @@ def test_a_revocation_for_somebody_who_got_other_work_is_cancelled(group: Group)
 
 
 def test_a_group_that_moves_one_a_call_comes_to_rest(backend: Backend) -> None:
-    """What is left to look at may not use up each call."""
+    """What is left to check must not use up each call."""
     group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=1))
     wanted = names(10, "orders-")
     members = [member(group, "a", wanted), member(group, "b", [*wanted, "other"])]

@@ -14,7 +14,7 @@ ORDERS, REFUNDS = names(6, "orders-"), names(4, "refunds-")
 
 
 def member(group: Group, id_: str, wanted: Iterable[str], **join: object) -> Member:
-    """Joins with a list, and declares it as far as that is asked for. Everybody with the same list has the same subscription."""
+    """Joins with a list, and declares it as far as requested. Members with the same list have the same subscription."""
     wanted = tuple(sorted(wanted))
     it = group.join(id_, subscription=digest(wanted), **join)
     group.set_resources(it, wanted, version=1)
@@ -23,7 +23,7 @@ def member(group: Group, id_: str, wanted: Iterable[str], **join: object) -> Mem
 
 
 def held(*members: Member) -> list[set[str]]:
-    """What each holds."""
+    """What each member holds."""
     return [set(it.holds) for it in members]
 
 
@@ -35,7 +35,7 @@ def test_nobody_is_given_what_its_code_does_not_name(group: Group) -> None:
 
 
 def test_a_rolling_update_that_adds_a_queue(group: Group) -> None:
-    """The old processes go on with what they know; the new one has the new queue at once, and its share of the rest."""
+    """The old processes continue with what they know; the new one has the new queue and a share of the rest."""
     old = [member(group, it, ORDERS) for it in "ab"]
     new = member(group, "c", [*ORDERS, "legacy"])
     group.drain()
@@ -45,7 +45,7 @@ def test_a_rolling_update_that_adds_a_queue(group: Group) -> None:
 
 
 def test_a_rolling_update_that_drops_a_queue(group: Group) -> None:
-    """As long as one that names it lives, it is worked; then it is let go of."""
+    """As long as a member that names it is alive, it is worked; then it is dropped."""
     old = [member(group, it, [*ORDERS, "legacy"]) for it in "ab"]
     new = [member(group, it, ORDERS) for it in "cd"]
     group.drain()
@@ -60,7 +60,7 @@ def test_a_rolling_update_that_drops_a_queue(group: Group) -> None:
 
 
 def test_a_rolling_update_that_swaps_a_topic(group: Group) -> None:
-    """Each topic is worked by those who name it, from the first to the last."""
+    """Each topic is worked by members that name it, from the first to the last."""
     old = [member(group, it, ORDERS) for it in "ab"]
     new = [member(group, it, REFUNDS) for it in "cd"]
     group.drain()
@@ -82,7 +82,7 @@ def test_a_restart_with_one_queue_more_needs_no_version(group: Group) -> None:
 
 
 def test_what_all_have_left_is_kept_for_who_comes_back(group: Group) -> None:
-    """Nobody is there, so nobody names anything else: nothing is let go of."""
+    """No member is there to name anything else, so nothing is dropped."""
     a = member(group, "a", ORDERS)
     group.until_left(a)
     group.run(DAY_MS)
@@ -93,7 +93,7 @@ def test_what_all_have_left_is_kept_for_who_comes_back(group: Group) -> None:
 
 
 def test_the_offset_of_what_is_let_go_of_outlives_it(group: Group) -> None:
-    """It comes back with the next member that names it."""
+    """It returns with the next member that names it."""
     a = member(group, "a", ["legacy"])
     a.commit("legacy", 7)
     b = member(group, "b", ORDERS)
@@ -116,7 +116,7 @@ def test_those_who_can_share_evenly(group: Group) -> None:
 
 
 def test_a_newcomer_takes_no_more_than_its_share(group: Group) -> None:
-    """From six and four to one more: as few moves as even it out, and nothing else is paused."""
+    """From six and four to one more: the fewest moves that even it out, and nothing else is paused."""
     a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
     group.drain()
     c = member(group, "c", [*ORDERS, *REFUNDS])
@@ -126,7 +126,7 @@ def test_a_newcomer_takes_no_more_than_its_share(group: Group) -> None:
 
 
 def test_a_revocation_of_no_more_use_is_cancelled(group: Group) -> None:
-    """Whom it was meant for has gone before it was drained."""
+    """The member it was meant for has left before it was drained."""
     a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
     group.drain()
     c = member(group, "c", [*ORDERS, *REFUNDS])
@@ -139,7 +139,7 @@ def test_a_revocation_of_no_more_use_is_cancelled(group: Group) -> None:
 
 
 def test_a_revocation_is_of_no_more_use_once_its_taker_has_something_else(group: Group) -> None:
-    """What the newcomer was to have from one, it has from another who has died meanwhile."""
+    """What the new member was to get from one, it has from another that died meanwhile."""
     a, b = member(group, "a", ORDERS[:2]), member(group, "b", REFUNDS[:1])
     group.drain()
     c = member(group, "c", [*ORDERS[:2], REFUNDS[0]])
@@ -152,7 +152,7 @@ def test_a_revocation_is_of_no_more_use_once_its_taker_has_something_else(group:
 
 
 def test_a_grant_that_nobody_has_heard_of_goes_to_the_newcomer_in_the_same_call(group: Group) -> None:
-    """What is taken back at once is free at once: it does not wait for somebody else to call."""
+    """What is taken back at once is free at once, without waiting for another call."""
     a, b = member(group, "a", ["x"]), member(group, "b", ["x", "y"])
     group.drain()
     assert held(a, b) == [{"x"}, {"y"}]
@@ -163,7 +163,7 @@ def test_a_grant_that_nobody_has_heard_of_goes_to_the_newcomer_in_the_same_call(
 
 
 def test_what_nobody_present_can_work_waits_without_keeping_others_waiting(group: Group) -> None:
-    """A standby names more than the worker does: more than one call may look at."""
+    """A standby names more than the worker does: more than one call may check."""
     standby = member(group, "s", names(300), capacity=0)
     a = member(group, "a", ["zebra"])
     group.drain()
@@ -175,7 +175,7 @@ def test_what_nobody_present_can_work_waits_without_keeping_others_waiting(group
 
 
 def test_a_static_member_that_restarts_with_another_list_keeps_what_both_name(group: Group) -> None:
-    """What it no longer names goes to somebody else, who does."""
+    """What it no longer names goes to another member that does."""
     both = [*ORDERS, *REFUNDS]
     a, b = member(group, "a", both, instance_id="A"), member(group, "b", both, instance_id="B")
     group.drain()
@@ -191,7 +191,7 @@ def test_a_static_member_that_restarts_with_another_list_keeps_what_both_name(gr
 
 
 def test_a_list_that_shrinks_while_another_names_it(group: Group) -> None:
-    """Who has it must be able to work it: it moves, and stays in the group."""
+    """Its holder must be able to work it: it moves, and stays in the group."""
     a = group.join("a")
     group.set_resources(a, ORDERS)
     a.hear()
@@ -205,7 +205,7 @@ def test_a_list_that_shrinks_while_another_names_it(group: Group) -> None:
 
 
 def test_lists_survive_a_loss(group: Group) -> None:
-    """After a data loss everybody claims and declares again; each has what it had."""
+    """After a loss of data all members claim and declare again; each has what it had."""
     a, b = member(group, "a", ORDERS), member(group, "b", [*ORDERS, *REFUNDS])
     group.drain()
     before = held(a, b)
@@ -221,7 +221,7 @@ def test_lists_survive_a_loss(group: Group) -> None:
 
 
 def test_what_was_brought_back_for_a_list_that_nobody_declared_again_is_let_go_of(group: Group) -> None:
-    """Redis forgets, and a process claims what it holds, and goes before it has said what it names."""
+    """Redis loses its data, and a process claims what it holds, but leaves before it has said what it names."""
     a, b = member(group, "a", ORDERS), member(group, "b", REFUNDS)
     group.drain()
     group.lose_data()
@@ -235,7 +235,7 @@ def test_what_was_brought_back_for_a_list_that_nobody_declared_again_is_let_go_o
 
 
 def test_what_was_brought_back_is_let_go_of_however_much_comes_before_it(group: Group) -> None:
-    """More names than one call may look at are on lists."""
+    """More names than one call may check are on lists."""
     many = names(300, "orders-")
     a, b = member(group, "a", many), member(group, "b", REFUNDS)
     group.drain()
@@ -250,7 +250,9 @@ def test_what_was_brought_back_is_let_go_of_however_much_comes_before_it(group: 
 
 
 def test_what_was_left_to_somebody_is_asked_back_when_it_comes_on_a_list(group: Group) -> None:
-    """Redis forgets, and who leaves it to the group's own list has brought back what another names, before there is such a list."""
+    """Redis loses its data, and a member that uses the group's own list brings back what another one names, before
+    there is such a list.
+    """
     a = group.join("a")
     group.set_resources(a, ("x",))
     group.drain()
@@ -275,7 +277,7 @@ def test_what_is_dropped_while_another_has_not_said_what_it_names(group: Group) 
 
 
 def test_what_was_on_trial_is_shared_again_once_that_is_over(group: Group) -> None:
-    """What one has given up stays with who got it for a while, and may move then."""
+    """What one has given up stays with the next holder for a while, and may move then."""
     a, b = member(group, "a", ["x", "y"]), member(group, "b", ["x", "y", "z"])
     group.drain()
     a.release(*sorted(a.holds), reason="hung")
@@ -287,7 +289,7 @@ def test_what_was_on_trial_is_shared_again_once_that_is_over(group: Group) -> No
 
 
 def test_too_many_different_lists_are_refused(group: Group) -> None:
-    """Each costs every grant a question."""
+    """Each costs every grant an extra check."""
     for number in range(32):
         member(group, f"m{number}", [f"only-{number}"])
     late = group.join("late", subscription="one-more")
@@ -298,14 +300,16 @@ def test_too_many_different_lists_are_refused(group: Group) -> None:
 
 
 def test_a_mixed_group_of_any_size_costs_a_call_little(group: Group) -> None:
-    """Nobody's is looked through as a whole in one call."""
+    """No subscription is searched as a whole in one call."""
     a, b = member(group, "a", names(900)), member(group, "b", [*names(300), "x"])
     group.drain()
     assert [len(it.holds) for it in (a, b)] == [600, 301]
 
 
 def test_the_groups_own_list_goes_with_the_last_who_left_it_to_the_group(group: Group) -> None:
-    """Code that declared a list for the whole group is replaced by code that names its own: what that does not name is let go of."""
+    """Code that declared a list for the whole group is replaced by code that names its own: what that does not name is
+    dropped.
+    """
     a = group.join("a")
     group.set_resources(a, (*ORDERS, "legacy"), version=3)
     b = member(group, "b", ORDERS)
@@ -316,7 +320,7 @@ def test_the_groups_own_list_goes_with_the_last_who_left_it_to_the_group(group: 
 
 
 def test_the_groups_own_list_removes_what_another_list_has_left(group: Group) -> None:
-    """Until it is declared, what no list names is of those who leave it to the group; then it is on none."""
+    """Until it is declared, what no list names belongs to members without a list; then it is on none."""
     a, b = group.join("a"), member(group, "b", ["legacy", *ORDERS])
     group.drain()
     group.until_left(b)
@@ -328,7 +332,9 @@ def test_the_groups_own_list_removes_what_another_list_has_left(group: Group) ->
 
 
 def test_what_was_left_to_the_group_goes_with_the_last_who_could_work_it(group: Group) -> None:
-    """On the list of those who left first, then left to those without a list; nobody else is given it once those leave, too."""
+    """On the list of members that left first, then left to members without a list; no other member gets it once those
+    leave, too.
+    """
     a, b, c = member(group, "a", ["legacy", *ORDERS]), group.join("b"), member(group, "c", ORDERS)
     group.drain()
     group.until_left(a)
@@ -349,7 +355,7 @@ def pages(it: Member, wanted: tuple[str, ...], cut: str) -> Iterator[str]:
 
 
 def test_what_two_lists_drop_at_the_same_time_is_removed(group: Group) -> None:
-    """Neither of the two knew, when it passed, whether the other one names it."""
+    """Neither of the two knew, at the time, whether the other one names it."""
     a, b = member(group, "a", [*ORDERS, "legacy"]), member(group, "b", [*ORDERS, "legacy", "own"])
     group.drain()
     first, second = pages(a, ORDERS, "legacy"), pages(b, (*ORDERS, "own"), "legacy")
@@ -362,7 +368,7 @@ def test_what_two_lists_drop_at_the_same_time_is_removed(group: Group) -> None:
 
 
 def test_an_heir_that_dies_before_its_list_is_known_leaves_what_it_was_to_have(group: Group) -> None:
-    """The grace goes on, and the next process with the instance id has everything."""
+    """The grace continues, and the next process with the instance id has everything."""
     a, b = member(group, "a", ORDERS, instance_id="A"), member(group, "b", ORDERS, instance_id="B")
     group.drain()
     had = {name: it.token for name, it in a.holds.items()}
@@ -379,7 +385,7 @@ def test_an_heir_that_dies_before_its_list_is_known_leaves_what_it_was_to_have(g
 
 
 def test_a_list_without_names_is_not_taken_for_a_lost_one(group: Group) -> None:
-    """A repair that took it for lost would have everybody join again."""
+    """A repair that considered it lost would make all members rejoin."""
     a, b = member(group, "a", ORDERS), group.join("b", subscription=digest(()))
     b.ask(SetResources(version=1, digest=digest(()), after="", to="", names=()))
     group.drain()

@@ -1,4 +1,6 @@
-"""Promise R1: whatever script dies at whatever write, the next call makes the group consistent, and everything is worked."""
+"""Promise R1: whatever script dies at whatever write, the next call makes the group consistent, and everything is
+worked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def coming_and_going(group: TornGroup) -> None:
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()
-    group.beat()  # a repair in the last of these calls has all stop anew in eager mode: they have not heard of it yet
+    group.beat()  # a repair in the last of these calls stops everything again in eager mode: they do not know of it yet
     group.drain()
     b.busy(min(b.holds))
     a.commit(min(a.holds), 7)
@@ -52,7 +54,7 @@ def giving_back(group: TornGroup) -> None:
 
 
 def changing_lists(group: TornGroup) -> None:
-    """The list shrinks while all is held, and grows again; a removed one comes back while it drains."""
+    """The list shrinks while everything is held, and grows again; a removed resource returns while it drains."""
     a, b = group.joined("ab")
     group.set_resources(a, names(5))
     group.drain()
@@ -67,7 +69,7 @@ def changing_lists(group: TornGroup) -> None:
 
 
 def coming_back(group: TornGroup) -> None:
-    """Members with instance ids restart within their grace, and not."""
+    """Members with instance ids restart within their grace, and after it."""
     a, b = group.join("a", instance_id="ia"), group.join("b", instance_id="ib")
     group.set_resources(a, names(4))
     group.drain()
@@ -88,7 +90,7 @@ def coming_back(group: TornGroup) -> None:
 
 
 def losing_data(group: TornGroup) -> None:
-    """Redis is empty, and everybody comes back with claims; one does not."""
+    """Redis is empty, and all members return with claims, except for one."""
     a, b, _ = group.joined("abc")
     group.set_resources(a, names(4))
     group.drain()
@@ -111,7 +113,7 @@ TRIED = 8
 
 
 def deaths(story: Story, settings: GroupSettings, *, create: bool = True) -> list[Death]:
-    """Every write of every call that a story comes to when nothing goes wrong."""
+    """Every write of every call of a story in which nothing goes wrong."""
     calls = tell(story, settings, None, create=create).calls
     return [Death(at, write) for at, (_, writes) in enumerate(calls) for write in range(1, writes + 1)]
 
@@ -119,7 +121,7 @@ def deaths(story: Story, settings: GroupSettings, *, create: bool = True) -> lis
 @pytest.mark.parametrize("settings", [SETTINGS, FEW, EAGER], ids=["usual", "few", "eager"])
 @pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
 def test_a_script_that_dies_at_any_write(story: Story, settings: GroupSettings) -> None:
-    """The call that died is sent again, at once or after somebody else's: all is as the records say, and everything is worked."""
+    """The failed call is repeated, at once or after another member's: everything is as recorded, and worked."""
     every = deaths(story, settings)
     step = len(every) // TRIED
     first = (STORIES.index(story) * 3 + (settings is FEW) + 2 * (settings is EAGER)) % step
@@ -129,7 +131,7 @@ def test_a_script_that_dies_at_any_write(story: Story, settings: GroupSettings) 
 
 
 def beginning(group: TornGroup) -> None:
-    """Nobody created the group: its first member does, and it recovers first."""
+    """The group was not created: its first member does that, and it recovers first."""
     a = group.join("a")
     group.run(4_000)
     group.set_resources(a, names(3))
@@ -144,7 +146,7 @@ def test_the_first_call_of_a_group_may_die() -> None:
 
 
 def test_a_large_group_is_repaired_page_by_page() -> None:
-    """No call looks at more records than its share; the caller asks until all is done."""
+    """No call checks more records than its share; the caller repeats it until everything is done."""
     group = TornGroup(attrs.evolve(FEW, journal_length=1_000))
     a, b = group.joined("ab")
     group.set_resources(a, names(250))
@@ -190,7 +192,7 @@ def test_a_repair_that_dies_begins_anew() -> None:
 
 
 def test_a_repair_is_no_excuse() -> None:
-    """Whoever is silent while a group is repaired expires soon after; whoever is not stays."""
+    """A member that is silent while a group is repaired expires soon after; one that is not stays."""
     group = TornGroup()
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
@@ -205,7 +207,7 @@ def test_a_repair_is_no_excuse() -> None:
 
 
 def test_a_grace_ends_once() -> None:
-    """Whichever write the script dies at that ends it: a repair does not begin it anew."""
+    """Whichever write the script that ends it dies at: a repair does not restart it."""
     for write in range(1, 20):
         group = TornGroup()
         a, _ = group.join("a", instance_id="ia"), group.join("b")

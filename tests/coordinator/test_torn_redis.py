@@ -1,4 +1,6 @@
-"""The same promise on a real Redis, which ends scripts in ways of its own: permissions, memory, SCRIPT KILL, keys of a wrong type."""
+"""The same promise on a real Redis, which ends scripts in its own ways: permissions, memory, SCRIPT KILL, keys of a
+wrong type.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ OUTSIDE = {
     "xrange",
 }
 INSIDE = sorted(commands() - OUTSIDE - {"publish"})
-"""What scripts use, but for hints."""
+"""The commands that scripts use, except for hints."""
 
 KEYS = dict(zip(NAMES, group_keys("g"), strict=True))
 
 
 @pytest.fixture
 def backend(redis_admin_url: str) -> Iterator[RedisBackend]:
-    """Scripts run as the published user, or with less."""
+    """Scripts run as the published user, or with fewer permissions."""
     made = RedisBackend(redis_admin_url)
     yield made
     made.allow(*rules_again())
@@ -47,12 +49,12 @@ def backend(redis_admin_url: str) -> Iterator[RedisBackend]:
 
 
 def rules_again() -> list[str]:
-    """What tests take away."""
+    """Restores the permissions that tests withdraw."""
     return [f"+{command}" for command in [*INSIDE, "publish"]]
 
 
 def working(backend: RedisBackend) -> tuple[Group, list[Member]]:
-    """Three members of whom one has crashed, six resources, something to be handed over."""
+    """Three members of which one has crashed, six resources, something to be handed over."""
     group = Group(backend)
     a, b, c = group.joined("abc")
     group.set_resources(a, names(6))
@@ -66,7 +68,7 @@ def working(backend: RedisBackend) -> tuple[Group, list[Member]]:
 
 
 def deeds(group: Group, a: Member, b: Member) -> list[Callable[[], object]]:
-    """One call of each kind; while they are tried a session ends."""
+    """One call of each kind; meanwhile a session ends."""
     kept = sorted(name for name, it in a.holds.items() if not it.pending)
     return [
         lambda: a.commit(kept[0], 3),
@@ -82,7 +84,7 @@ def deeds(group: Group, a: Member, b: Member) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("command", INSIDE)
 def test_a_permission_is_withdrawn_and_given_back(backend: RedisBackend, command: str) -> None:
-    """Each command that scripts use, in turn: what was tried meanwhile left nothing that the next call does not mend."""
+    """Each command that scripts use, in turn: the next call repairs whatever the failed ones left."""
     group, (a, b) = working(backend)
     for deed in deeds(group, a, b):
         backend.allow(f"-{command}")
@@ -99,7 +101,7 @@ def test_a_permission_is_withdrawn_and_given_back(backend: RedisBackend, command
 
 
 def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
-    """The default of a Redis 7 user made with ~cobalance:* +@all."""
+    """The default of a Redis 7 user created with ~cobalance:* +@all."""
     backend.allow("resetchannels")
     group, _ = working(backend)
     group.check()
@@ -110,7 +112,7 @@ def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
 
 @pytest.mark.parametrize("damage", ["overwritten", "deleted"])
 def test_lists_that_somebody_deleted_are_declared_again(backend: RedisBackend, damage: str) -> None:
-    """They are no records of ours that a repair could make anew: it has everybody join again, with what it holds."""
+    """They are not among the records from which a repair rebuilds: it makes all members rejoin with what they hold."""
     group = Group(backend)
     a, b = (group.join(it, subscription=it * 2) for it in "ab")
     group.set_resources(a, names(4), version=1)
@@ -135,7 +137,7 @@ def test_lists_that_somebody_deleted_are_declared_again(backend: RedisBackend, d
     ["names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines", "journal", "more", "less", "loose"],
 )
 def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
-    """Somebody wrote over what is no record: calls may fail; once a repair is asked for, all goes on."""
+    """A key that is not a record was overwritten: calls may fail; after a repair everything continues."""
     group, _ = working(backend)
     backend.admin.set(KEYS[name], "mine")
     for _ in range(3):
@@ -149,7 +151,7 @@ def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
 
 
 def test_a_hash_that_redis_shows_as_a_whole_is_repaired_page_by_page(backend: RedisBackend) -> None:
-    """HSCAN does not divide a small hash, whatever COUNT says; no call mends more records than its share all the same."""
+    """HSCAN does not divide a small hash, whatever COUNT says; still no call repairs more records than its share."""
     group = Group(backend)
     (a,) = group.joined("a")
     group.set_resources(a, names(300))
@@ -178,7 +180,7 @@ def test_a_line_of_somebody_elses_in_the_journal_is_passed_over(backend: RedisBa
 
 
 def test_memory_runs_out(private_redis: servers.OwnRedis) -> None:
-    """Redis refuses a script's first write, so nothing is half done; when there is room again all goes on."""
+    """Redis refuses a script's first write, so nothing is half done; when there is room again everything continues."""
     backend = RedisBackend(private_redis.url)
     group, (a, b) = working(backend)
     backend.now_ms += 200
@@ -196,7 +198,7 @@ def test_memory_runs_out(private_redis: servers.OwnRedis) -> None:
 
 
 def test_a_script_is_killed_where_it_can_be(private_redis: servers.OwnRedis) -> None:
-    """Before its first write, that is, and then it has done nothing; afterwards Redis refuses to kill it."""
+    """That is, before its first write, when it has done nothing; afterwards Redis refuses to kill it."""
     backend = RedisBackend(private_redis.url)
     group, _ = working(backend)
     backend.admin.config_set("busy-reply-threshold", 50)
@@ -215,7 +217,7 @@ def test_a_script_is_killed_where_it_can_be(private_redis: servers.OwnRedis) -> 
 
 
 def kill_script(url: str) -> None:
-    """As soon as there is one to kill."""
+    """As soon as one is running."""
     with redis.Redis.from_url(url, protocol=2) as client:
         while True:
             try:

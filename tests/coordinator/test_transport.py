@@ -1,4 +1,4 @@
-"""What every transport does alike: the same tests on a real Redis, over TCP and its Unix socket, and in memory."""
+"""The common behaviour of all transports: the same tests on a real Redis, over TCP and a Unix socket, and in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPEND = Script.of("append", "return redis.call('XADD', KEYS[2], ARGV[2], 'kind'
 Hints = queue.Queue[tuple[str, int]]
 
 WAIT_S = 60
-"""Long enough for a busy machine; a test that passes never waits so long."""
+"""Long enough for a busy machine; a passing test never waits that long."""
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def transport(url: str) -> Iterator[Transport]:
 
 @pytest.fixture
 def hints() -> Hints:
-    """What a listener heard."""
+    """The hints that a listener received."""
     return queue.Queue()
 
 
 @pytest.fixture
 def listener(transport: Transport, hints: Hints) -> Iterator[Listener]:
-    """A listener that writes down what it hears."""
+    """A listener that records its hints."""
     with closing(transport.listen(lambda channel, version: hints.put((channel, version)))) as listening:
         yield listening
 
@@ -99,7 +99,7 @@ def test_memory_stores_are_told_apart_by_name() -> None:
 
 
 def test_a_failing_script_says_which_and_why(transport: Transport) -> None:
-    """The error names the script and carries Redis's words; the next call works."""
+    """The error names the script and contains Redis's message; the next call works."""
     with pytest.raises(ScriptFailed, match=r"[Tt]he script bad .*boom") as caught:
         transport.call(Script.of("bad", f"{COUNT} error('boom')"), KEYS, [])
     assert caught.value.outcome == "unknown"
@@ -130,7 +130,7 @@ def test_a_closed_transport_says_so(transport: Transport) -> None:
 
 
 def test_streams_are_read_after_an_id(transport: Transport) -> None:
-    """Entries come oldest first, at most as many as asked for, beginning behind the given id."""
+    """Oldest first, at most as many as requested, starting after the given id."""
     for number in range(1, 5):
         transport.call(APPEND, KEYS, [f"{number}-0", f"kind é {number}"])
     first = transport.read_stream(KEYS[1], "0", 2)
@@ -141,7 +141,7 @@ def test_streams_are_read_after_an_id(transport: Transport) -> None:
 
 
 def test_a_subscription_begins_with_a_resync(listener: Listener, hints: Hints) -> None:
-    """Whoever begins to listen may have missed something."""
+    """Messages from before may have been missed."""
     listener.subscribe("{t}:n:a")
     assert hints.get(timeout=WAIT_S) == ("{t}:n:a", RESYNC)
 
@@ -170,7 +170,7 @@ def test_only_subscribed_channels_are_heard(listener: Listener, hints: Hints, tr
 
 
 def test_a_receiver_that_calls_back_does_not_lock_up(transport: Transport, hints: Hints) -> None:
-    """Calling the coordinator from within a hint is possible."""
+    """The coordinator may be called from within a hint."""
 
     def call_and_tell(channel: str, version: int) -> None:
         transport.call(INCR, KEYS, [])
@@ -184,7 +184,7 @@ def test_a_receiver_that_calls_back_does_not_lock_up(transport: Transport, hints
 
 
 def test_a_closed_listener_is_silent(listener: Listener, hints: Hints, transport: Transport) -> None:
-    """Nobody receives any more, and closing twice is fine."""
+    """No more hints arrive, and closing twice is fine."""
     listener.subscribe("{t}:n:a")
     hints.get(timeout=WAIT_S)
     listener.close()
@@ -210,7 +210,7 @@ def test_a_closed_listener_is_silent(listener: Listener, hints: Hints, transport
     ],
 )
 def test_urls_that_cannot_be_read(url: str) -> None:
-    """The error lists the forms that can, and repeats nothing of a URL whose password may lie anywhere."""
+    """The error lists the valid forms, and repeats nothing of a URL that may contain a password anywhere."""
     with pytest.raises(UsageError, match="rediss://") as caught:
         open_transport(url)
     assert "s3cr" not in str(caught.value)

@@ -16,7 +16,7 @@ from cobalance.errors import ScriptFailed
 from cobalance.settings import GroupSettings
 
 LOOKED_AT = 5
-"""So many calls after the one that dies, the data is looked at; and in the end."""
+"""The data is checked after this many calls after the one that dies, and at the end."""
 
 
 @cache
@@ -45,18 +45,18 @@ class Death:
 
 
 class TornGroup(Group):
-    """Calls as usual; the one that dies is sent again, as a session does that got no answer."""
+    """Makes calls as usual. The one that dies is repeated, as by a session that got no answer."""
 
     def __init__(self, settings: GroupSettings = SETTINGS, death: Death | None = None, *, create: bool = True) -> None:
         self.memory = _backend()
         self.calls: list[tuple[str, int]] = []
-        """Verb and writes of each."""
+        """Verb and number of writes of each call."""
         self.died = ""
         self._death = death
         super().__init__(self.memory, settings, create=create)
 
     def execute(self, request: Request) -> CoordinatorReply:
-        """Sends a request, again if it dies; looks at the data from then on."""
+        """Sends a request, again if it dies; checks the data from then on."""
         is_fatal = self._death is not None and self._death.call == len(self.calls)
         store = self.memory.store
         store.die_at(self._death.write if self._death and is_fatal else 0)
@@ -77,14 +77,14 @@ class TornGroup(Group):
         return self.coordinator.execute(request)
 
     def check(self) -> None:
-        """Besides, nobody is granted anything twice under one token."""
+        """In addition, nothing is granted twice under one token."""
         super().check()
         granted = Counter((it["resource"], it["token"]) for it in self.journal("granted"))
         assert not [it for it, count in granted.items() if count > 1], "a token is granted twice"
 
 
 def settle_down(group: Group) -> None:
-    """Everybody goes on as usual: in the end everything is held, and whoever holds it works it."""
+    """Everything continues as usual: finally everything is held, and worked by its holder."""
     group.run(group.settings.session_timeout_ms + group.settings.revocation_timeout_ms)
     group.drain()
     group.run(2 * group.settings.heartbeat_interval_ms)
