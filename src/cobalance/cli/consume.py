@@ -36,7 +36,7 @@ NO_STREAMS = StreamOptions()
 
 
 class HandlerFailed(CobalanceError):
-    """The user's handler raised."""
+    """The user's handler raised an exception."""
 
 
 class Member(ConsumerGroup):
@@ -58,25 +58,26 @@ class Member(ConsumerGroup):
 
 
 def consume(
-    topic: Annotated[str | None, Parameter(help="Which one.")] = None,
+    topic: Annotated[str | None, Parameter(help="The topic.")] = None,
     /,
     *,
-    group: Annotated[str, Parameter(help="The consumer group to be a member of.")],
+    group: Annotated[str, Parameter(help="The consumer group to join.")],
     handler: Annotated[str, Parameter(help="package.module:function; called with each delivery.")],
-    prefetch: Annotated[int, Parameter(help="Messages sent ahead, per partition.")] = 100,
-    retries: Annotated[int, Parameter(help="How often a failed message is tried again, in place.")] = 3,
+    prefetch: Annotated[int, Parameter(help="Unacknowledged messages per partition.")] = 100,
+    retries: Annotated[int, Parameter(help="How often a failed message is retried in place.")] = 3,
     on_error: Annotated[
         Literal["pause", "raise", "dead-letter", "halt"],
-        Parameter(
-            help="What follows then: its partition rests in growing pauses, this process ends, the message is given up, or nobody works its partition."
-        ),
+        Parameter(help="Then pause its partition ever longer, end this process, give it up, or halt its partition."),
     ] = "pause",
     log_exceptions: Annotated[
         bool, Parameter(help="Log what the handler raises, with its traceback; it may quote messages.")
     ] = True,
     instance_id: Annotated[
         str | None,
-        Parameter(env_var="COBALANCE_INSTANCE_ID", help="Survives restarts: what it held is kept for its return."),
+        Parameter(
+            env_var="COBALANCE_INSTANCE_ID",
+            help="A name that survives restarts: what the process held is kept for its return.",
+        ),
     ] = None,
     drain_timeout: Annotated[
         int, duration_option("drain-timeout", "How long finishing may take after SIGTERM; then the rest is given up.")
@@ -88,7 +89,8 @@ def consume(
     sources: SourceOptions = NO_SOURCES,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
-    """Consume a topic, or queues that exist, as a member of a group, until SIGTERM or Ctrl-C; then finish, hand over and leave.
+    """Consume a topic, or existing queues, as a member of a group until SIGTERM or Ctrl-C; then finish, hand over and
+    leave.
 
     A second signal ends it at once. The settings are stored by the first member of a new group.
     """
@@ -122,15 +124,15 @@ def consume(
 
 
 def _set_up_logging() -> None:
-    """Our own words, and the handler's, one line each."""
+    """Logs our messages and the handler's, one line each."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
 
 
 def load_handler(path: str) -> Callable[..., Any]:
-    """A function by its import path; the working folder is searched first.
+    """Imports a function by its path, searching the working folder first.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such function.
     """
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
@@ -176,9 +178,9 @@ def _say_how_to_end() -> None:
 
 
 async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:
-    """Gives up when another live process has the instance id.
+    """Gives up if another live process has the instance id.
 
-    It may have just crashed, so its session is waited for, and as long again for good measure.
+    That process may just have crashed, so its session is awaited, plus the same time again as a margin.
     """
     await anyio.sleep(2 * member.settings.session_timeout_ms / 1000)
     if member.refusal and not member.has_joined:
@@ -186,7 +188,7 @@ async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:
 
 
 def _first(errors: BaseExceptionGroup[BaseException], handler: str) -> BaseException:
-    """The first thing that went wrong, out of its groups."""
+    """The first error, taken out of its exception groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -26,19 +26,19 @@ def deadletters(
     topic: Name,
     action: Annotated[
         Literal["list", "replay", "drop"],
-        Parameter(help="Look at them, send them back to the queues they came from, or delete them."),
+        Parameter(help="List them, send them back to their queues, or delete them."),
     ] = "list",
     /,
-    *message_ids: Annotated[str, Parameter(help="Only these, for replay and drop.")],
+    *message_ids: Annotated[str, Parameter(help="Only these messages, for replay and drop.")],
     yes: Annotated[bool, Parameter(negative="", help="drop: all of them.")] = False,
-    most: Annotated[int, Parameter(help="list: no more than so many, the oldest.")] = 100,
+    most: Annotated[int, Parameter(help="list: at most this many, the oldest ones.")] = 100,
     json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> int | None:
-    """Messages of a topic that were given up, and why.
+    """List, replay or drop the dead letters of a topic.
 
-    A replayed message goes behind what is in its queue, with its key and headers; it is a dead letter no more once RabbitMQ has confirmed
-    that it is there. Remove the cause first. Bodies are not shown.
+    A replayed message goes to the end of its queue, with its key and headers, and stops being a dead letter once
+    RabbitMQ has confirmed it. Fix the cause first. Bodies are not shown.
     """
     if action == "list":
         if message_ids or yes:

@@ -13,19 +13,23 @@ from cobalance.demo import DemoOptions, run_demo
 def demo(
     *,
     mode: Annotated[
-        Literal["cooperative", "eager"], Parameter(help="eager is the baseline: every change stops everything.")
+        Literal["cooperative", "eager"],
+        Parameter(help="eager is the baseline, in which every change stops everything."),
     ] = "cooperative",
-    messages: Annotated[int, Parameter(help="Publish at least so many.")] = 20_000,
-    partitions: Annotated[int, Parameter(help="Of the topic.")] = 12,
-    queue_type: Annotated[Literal["classic", "quorum"], Parameter(name="--type", help="Of the queues.")] = "classic",
-    seed: Annotated[int, Parameter(help="Decides keys, their order, who leaves and who is killed.")] = 1,
+    messages: Annotated[int, Parameter(help="Publish at least this many.")] = 20_000,
+    partitions: Annotated[int, Parameter(help="Partitions of the topic.")] = 12,
+    queue_type: Annotated[
+        Literal["classic", "quorum"], Parameter(name="--type", help="Type of the queues.")
+    ] = "classic",
+    seed: Annotated[int, Parameter(help="Determines keys, their order, which process leaves and which is killed.")] = 1,
     keep: Annotated[bool, Parameter(negative="", help="Keep the topic, the group and the logs.")] = False,
-    json: Annotated[Path | None, Parameter(help="Write the verdict to this file, too.")] = None,
+    json: Annotated[Path | None, Parameter(help="Also write the verdict to this file.")] = None,
 ) -> int:
-    """Watch processes come, go and crash under load, and get a verdict on every message.
+    """Watch processes join, leave and crash under load, and get a verdict on every message.
 
-    Real servers (those of COBALANCE_REDIS_URL and COBALANCE_AMQP_URL, or private ones) and real processes. Exit code 1 unless
-    nothing was lost or reordered, only what had to move moved, and only the kill caused duplicates.
+    Uses real servers (those of COBALANCE_REDIS_URL and COBALANCE_AMQP_URL, or private ones) and real processes. The
+    exit code is 1 unless nothing was lost or reordered, only what had to move moved, and only the kill caused
+    duplicates.
     """
     options = DemoOptions(
         mode=mode,

@@ -16,7 +16,7 @@ from cobalance.errors import CobalanceError, UsageError
 Row = dict[str, Any]
 
 LINE = 80
-"""What a terminal shows without --wide."""
+"""Width of a line without --wide."""
 
 PARTITION_COLUMNS = {
     "GROUP": "group",
@@ -66,31 +66,35 @@ NARROW_PARTITIONS = ("RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FL
 NARROW_MEMBERS = ("CLIENT-ID", "GROUP-INSTANCE-ID", "#PARTITIONS", "SUBSCRIPTION")
 NARROW_VERBOSE = ("CLIENT-ID", "STATE", "CAPACITY", "QUOTA", "PENDING", "CURRENT-ASSIGNMENT", "SUBSCRIPTION")
 IF_ANY = {"group_instance_id", "subscription", "current_offset"}
-"""Left out of a narrow table in which none has one."""
+"""Columns left out of a narrow table in which they are empty."""
 
 
 def describe(
     name: Name,
     /,
     *,
-    partitions: Annotated[bool, Parameter(negative="", help="Who works what (the default).")] = False,
-    members: Annotated[bool, Parameter(negative="", help="Who is there.")] = False,
-    state: Annotated[bool, Parameter(negative="", help="The group as a whole.")] = False,
-    verbose: Annotated[bool, Parameter(negative="", help="With --members: what each has, and its quota.")] = False,
-    wide: Annotated[bool, Parameter(negative="", help="All columns, and nothing cut to fit 80 characters.")] = False,
+    partitions: Annotated[bool, Parameter(negative="", help="Show the partitions (the default).")] = False,
+    members: Annotated[bool, Parameter(negative="", help="Show the members.")] = False,
+    state: Annotated[bool, Parameter(negative="", help="Show the group as a whole.")] = False,
+    verbose: Annotated[
+        bool, Parameter(negative="", help="With --members: what each one holds, and its quota.")
+    ] = False,
+    wide: Annotated[
+        bool, Parameter(negative="", help="Show all columns, without limiting lines to 80 characters.")
+    ] = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     management_url: ManagementUrl = None,
 ) -> None:
-    """Show a group: its partitions, members or state, under Kafka's column names.
+    """Show a group's partitions, members or state, with Kafka's column names.
 
-    LAG is what RabbitMQ has ready, and what is IN-FLIGHT: sent ahead to a consumer and not acknowledged, the OLDEST since so long. The
-    members tell that, or, where one does not answer, the management API (without the age). In streams it is the distance from CURRENT-OFFSET,
-    the last message processed, to LOG-END-OFFSET, the last there is. AGE is how long the partition has been in its
-    STATE; a pending one is being drained, and is moved by force when DEADLINE-IN has passed. One that was let go of is on nobody's list
-    any more, and its offset is kept for its return. SUBSCRIPTION is what a member names, where members name different things. Unknown
-    is "-".
+    LAG is the number of messages ready in RabbitMQ plus those IN-FLIGHT: delivered to a consumer and not acknowledged,
+    the OLDEST of them this long ago. IN-FLIGHT comes from the members or, if one does not answer, from the management
+    API (without the age). For streams, LAG is the distance from CURRENT-OFFSET, the last processed message, to
+    LOG-END-OFFSET, the last message. AGE is the time a partition has been in its STATE; a pending one is being drained,
+    and is moved by force after DEADLINE-IN. A partition that was let go of is on no list any more; its offset is kept
+    for its return. SUBSCRIPTION is a member's list of resources, if the lists differ. Unknown values are shown as "-".
     """
     if partitions + members + state > 1:
         raise UsageError("Give one of --partitions, --members and --state.")
@@ -230,12 +234,12 @@ def _member_row(group: GroupDescription, member: MemberDescription) -> Row:
 
 
 def _subscription(resources: Sequence[str]) -> list[str]:
-    """Who names nothing works what nobody else names."""
+    """Members that name nothing work what no other member names."""
     return list(_by_topic(resources)) or ["*"]
 
 
 def _by_topic(names: Sequence[str]) -> Iterator[str]:
-    """``orders:0,3`` a topic."""
+    """``orders:0,3`` for each topic."""
     topics: defaultdict[str | None, list[str]] = defaultdict(list)
     for name in names:
         topic, partition = split_resource(name)

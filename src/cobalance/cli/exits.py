@@ -16,12 +16,12 @@ from cobalance.errors import (
 
 OK, FAILED, USAGE, UNREACHABLE, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, as in shells."""
 
 
 def exit_code(error: CobalanceError) -> int:
-    """A group that is missing, or there already, is a failure: the command itself was in order."""
-    from cobalance.servers import ServerUnavailable  # which takes what starts servers along
+    """A missing or existing group is a failure, not a usage error: the command itself was valid."""
+    from cobalance.servers import ServerUnavailable  # imports what starts servers
 
     if isinstance(error, Unreachable | NotRedis | NotRabbitMQ | ServerUnavailable):
         return UNREACHABLE

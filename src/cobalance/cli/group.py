@@ -18,7 +18,7 @@ NO_SETTINGS = SettingOptions()
 
 def list_groups(
     *,
-    state: Annotated[bool, Parameter(negative="", help="With the state of each.")] = False,
+    state: Annotated[bool, Parameter(negative="", help="Show the state of each.")] = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
 ) -> None:
@@ -32,7 +32,7 @@ def list_groups(
 
 
 def _state(admin: GroupAdmin, name: str) -> str | None:
-    """None of one that was deleted meanwhile."""
+    """The state of a group, or None if it was deleted meanwhile."""
     try:
         return admin.describe(name).state
     except UnknownGroup:
@@ -42,8 +42,9 @@ def _state(admin: GroupAdmin, name: str) -> str | None:
 def create(name: Name, /, *, redis: RedisOptions = THIS_REDIS, settings: SettingOptions = NO_SETTINGS) -> None:
     """Create a group that is known to be new, so that its first members start at once.
 
-    A group that its first member creates waits for one session timeout first: an empty Redis cannot tell a new group from a lost one. Do
-    not create one that Redis has lost while its members work: they recover it by themselves. It is refused while any of them listens.
+    A group that is created by its first member waits for one session timeout first, since an empty Redis cannot
+    distinguish a new group from a lost one. Do not create a group that Redis has lost while its members work: they
+    restore it by themselves. The command is refused while any of them listens.
     """
     with redis.admin() as admin:
         admin.create(name, settings.settings())
@@ -53,15 +54,19 @@ def delete(
     name: Name,
     /,
     *,
-    force: Annotated[bool, Parameter(negative="", help="Though it has members, which then make it anew.")] = False,
+    force: Annotated[
+        bool, Parameter(negative="", help="Delete it even if it has members, which then recreate it.")
+    ] = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Have Redis forget a group: its settings, its committed offsets, its journal; and RabbitMQ, which streams it has read. Its queues stay.
+    """Delete a group from Redis: its settings, its committed offsets, its journal; and from RabbitMQ, what streams it
+    has read. Its queues remain.
 
-    Refused while anybody is a member; sessions of members that have crashed are waited for. With --force it is a loss of data to the
-    members: they go on with what they hold, join again at once and make the group anew from that, with the settings and offsets
-    they know; nobody is given what somebody else works. The offsets of what nobody held are lost. To be rid of it, stop its members.
+    Refused while the group has members; waits for the sessions of crashed ones. With --force it is a loss of data to
+    the members: they keep working what they hold, rejoin at once and recreate the group from that, with the settings
+    and offsets they know. No resource is worked twice, but those held by nobody lose their offsets. To get rid of the
+    group, stop its members.
     """
     with redis.admin(amqp_url) as admin:
         present = len(admin.describe(name).members) if force else 0
@@ -81,7 +86,7 @@ def configure(
     redis: RedisOptions = THIS_REDIS,
     settings: SettingOptions = NO_SETTINGS,
 ) -> None:
-    """Change settings for all members of a group, at once; prints those in force."""
+    """Change settings for all members of a group at once, and print those in force."""
     with redis.admin() as admin:
         changes = settings.given()
         in_force = admin.configure(name, **changes) if changes else admin.settings(name)
@@ -96,10 +101,10 @@ def resume(
     name: Name,
     /,
     *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them, or orders:0,3.")],
-    all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="Everything that is halted.")] = False,
+    all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="All halted partitions.")] = False,
     redis: RedisOptions = THIS_REDIS,
 ) -> int | None:
-    """Have halted partitions worked again, once what kept their member from getting on is removed."""
+    """Resume halted partitions, once the cause of the failures is fixed."""
     with redis.admin() as admin:
         answers = admin.resume(name, *resources, every=all_of_them)
     print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
@@ -110,20 +115,20 @@ _ANSWERS = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no
 
 
 def trust_offsets(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
-    """Say that no committed offset was lost with Redis's data, or that those lost were set again.
+    """Declare that no committed offset was lost with Redis's data, or that lost ones were set again.
 
-    A stream without a committed offset begins at its start from then on, and not as on_unknown_offset says.
+    A stream without a committed offset is then read from its start, and not as on_unknown_offset says.
     """
     with redis.admin() as admin:
         admin.trust_offsets(name)
 
 
 def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
-    """Make a group's indices, totals and timers anew from its records.
+    """Rebuild a group's indices, totals and timers from its records.
 
-    What a call left that died half-way is mended by the next one without being asked; this is for all else that may have damaged them.
-    Everybody waits while it runs: some seconds of a large group (100,000 resources take 2,000 calls, 5 s on a small machine), which may
-    cost members their sessions.
+    A call that died half-way is repaired automatically by the next one; this is for any other damage. The whole group
+    waits while it runs: some seconds if it is large (100,000 resources take 2,000 calls, 5 s on a small machine), which
+    may cost members their sessions.
     """
     with redis.admin() as admin:
         mended = admin.repair(name)

@@ -24,12 +24,12 @@ def history(
     name: Name,
     /,
     *,
-    last: Annotated[int | None, Parameter(help="Only so many, the newest ones.")] = None,
-    follow: Annotated[bool, Parameter(negative="", help="Go on with whatever happens, until Ctrl-C.")] = False,
+    last: Annotated[int | None, Parameter(help="Only the newest entries, this many.")] = None,
+    follow: Annotated[bool, Parameter(negative="", help="Continue with new entries until Ctrl-C.")] = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
 ) -> None:
-    """Show what happened in a group, and why: its journal. With --follow, --json writes one object a line."""
+    """Show what happened in a group, and why, from its journal. With --follow, --json writes one object per line."""
     with redis.admin() as admin:
         journal = admin.journal(name)
         if follow:
@@ -79,7 +79,7 @@ def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
 
 
 def _who(entry: JournalEntry) -> str | None:
-    """Which process it is; the reason is the member that it was before."""
+    """Identifies the process; the reason is its previous member id."""
     words = [
         entry.label,
         entry.instance_id and f"instance id {entry.instance_id}",

@@ -1,4 +1,4 @@
-"""Where ``reset-offsets`` is to go: Kafka's flags, files and times."""
+"""Parses the targets of ``reset-offsets``: Kafka's flags, files and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 
 @attrs.frozen(kw_only=True)
 class Scenario:
-    """Where to, as it was asked for; exactly one of these."""
+    """The target as given; exactly one of these."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -37,7 +37,7 @@ class Scenario:
 
     @property
     def target(self) -> Target:
-        """The same as Python has it."""
+        """The target for :class:`GroupAdmin`."""
         if self.to_datetime is not None:
             return read_time("--to-datetime", self.to_datetime)
         if self.by_duration is not None:
@@ -53,10 +53,11 @@ class Scenario:
 
 
 def read_plan(path: Path) -> dict[str, int]:
-    """Lines of topic, partition and offset, as ``--export`` writes them; a stream that is no topic's has an empty topic.
+    """Reads lines of topic, partition and offset, as written by ``--export``; a stream outside of topics has an empty
+    topic.
 
     Raises:
-        UsageError: it cannot be read, or a line is another.
+        UsageError: the file cannot be read, or a line is invalid.
     """
     try:
         rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
@@ -78,7 +79,7 @@ def read_plan(path: Path) -> dict[str, int]:
 
 
 def read_time(flag: str, text: str) -> datetime:
-    """Kafka's ``YYYY-MM-DDTHH:mm:SS.sss``, UTC unless it says otherwise."""
+    """Kafka's ``YYYY-MM-DDTHH:mm:SS.sss``, in UTC unless it has a time zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KeyPrefix = Annotated[
         name="--key-prefix",
         env_var="COBALANCE_KEY_PREFIX",
         show_default=False,
-        help="What keys and channels in Redis begin with, as members have it; by default cobalance.",
+        help="Prefix of the group's keys and channels in Redis, as for its members; by default cobalance.",
     ),
 ]
 AmqpUrl = Annotated[
@@ -58,7 +58,7 @@ _UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_40
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds from ``1500ms``, ``1500``, ``30s``, ``2m``, ``1h`` or ``7d``.
+    """Parses ``1500ms``, ``1500``, ``30s``, ``2m``, ``1h`` or ``7d`` to milliseconds.
 
     Raises:
         ValueError: it is none of these.
@@ -74,7 +74,7 @@ def _converted(_: object, tokens: Sequence[Token]) -> int:
 
 
 def duration_option(name: str, words: str, such_as: str = "1500ms, 30s or 2m") -> Parameter:
-    """An option that takes a duration, and is called the same with ``-ms`` behind it."""
+    """An option that takes a duration, with a ``-ms`` variant of its name."""
     return Parameter(name=(f"--{name}", f"--{name}-ms"), converter=_converted, help=f"{words} Such as {such_as}.")
 
 
@@ -92,7 +92,7 @@ class RedisOptions:
     key_prefix: KeyPrefix = DEFAULT_PREFIX
 
     def admin(self, amqp_url: str = DEFAULT_AMQP_URL, management_url: str | None = None) -> GroupAdmin:
-        """Who looks after them."""
+        """The administration API for these groups."""
         return GroupAdmin(self.redis_url, amqp_url=amqp_url, management_url=management_url, key_prefix=self.key_prefix)
 
 
@@ -102,7 +102,7 @@ THIS_REDIS = RedisOptions()
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class SettingOptions:
-    """The settings that all members of a group share; those left out stay as they are, or have their defaults."""
+    """Settings shared by all members of a group. Omitted ones stay unchanged, or have their defaults."""
 
     mode: Annotated[Mode | None, Parameter(help="cooperative moves surplus only; eager stops everything.")] = None
     session_timeout_ms: Annotated[
@@ -121,16 +121,16 @@ class SettingOptions:
     gather_ms: Annotated[int | None, duration_option("gather", "Changes so close together are handled together.")] = (
         None
     )
-    moves_per_call: Annotated[int | None, Parameter(help="Most resources moved by one call.")] = None
-    journal_length: Annotated[int | None, Parameter(help="About how many journal entries are kept.")] = None
+    moves_per_call: Annotated[int | None, Parameter(help="The most resources that one call moves.")] = None
+    journal_length: Annotated[int | None, Parameter(help="Approximate number of journal entries to keep.")] = None
     idle_expiry_ms: Annotated[
         int | None, duration_option("idle-expiry", "How long Redis keeps a group without members; 0 for good.", "30d")
     ] = None
 
     def given(self) -> dict[str, int | str]:
-        """Those that were given, by their names in :class:`GroupSettings`."""
+        """The given ones, by their names in :class:`GroupSettings`."""
         return {name: value for name, value in attrs.asdict(self).items() if value is not None}
 
     def settings(self) -> GroupSettings:
-        """A new group's."""
+        """The settings of a new group."""
         return GroupSettings(**self.given())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the reading commands print: aligned columns under Kafka's names, or JSON; remarks go to stderr."""
+"""Output of commands that read: aligned columns with Kafka's names, or JSON. Remarks go to stderr."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ UNKNOWN = "-"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, within: int | None = None) -> None:
-    """Columns as wide as what is in them, or cut to a line of so many characters, the widest first; what is unknown is a dash, never a
-    zero.
+    """Prints columns as wide as their contents, or narrowed to this line width, the widest first. Unknown values are a
+    dash, never a zero.
     """
     lines = [list(columns), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
@@ -26,33 +26,33 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, withi
 
 
 def print_json(value: Any) -> None:
-    """One JSON document; what is unknown is null."""
+    """Prints one JSON document; unknown values are null."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def remark(text: str) -> None:
-    """For people, beside the output."""
+    """Prints a remark for people, beside the output."""
     sys.stderr.write(f"{text}\n")
 
 
 def seconds(milliseconds: int | None) -> str | None:
-    """``12.3s``, for people."""
+    """Formats a duration as ``12.3s``."""
     return None if milliseconds is None else f"{milliseconds / 1000:.1f}s"
 
 
 def split_resource(name: str) -> tuple[str | None, str]:
-    """A partition queue's topic and number; a resource of another kind has no topic."""
+    """Topic and number of a partition queue; other resources have no topic."""
     topic, dash, number = name.rpartition("-")
     return (topic, number) if dash and topic and number.isdecimal() else (None, name)
 
 
 def remark_waiting() -> None:
-    """Why nothing happens."""
+    """Explains why nothing happens."""
     remark("waiting for the sessions of members that went silent to end")
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], most: int) -> list[int]:
-    """As much as fits; headings stay whole."""
+    """Narrows the columns to fit; headings stay whole."""
     narrowed = list(widths)
     while sum(narrowed) > most:
         can_give = [n for n, width in enumerate(narrowed) if width > least[n]]

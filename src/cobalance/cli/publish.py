@@ -24,21 +24,21 @@ MOST_RANGES = 20
 
 
 def publish(
-    topic: Annotated[str, Parameter(help="Which one.")],
+    topic: Annotated[str, Parameter(help="The topic.")],
     body: Annotated[
         str | None, Parameter(help="The message; without it, messages are read from standard input.")
     ] = None,
     /,
     *,
     key: Annotated[
-        str | None, Parameter(help="Messages of a key keep their order. Without one, any partition.")
+        str | None, Parameter(help="Messages with the same key stay in order. Without a key, any partition is used.")
     ] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     connect_timeout: ConnectTimeout = 0,
 ) -> None:
-    """Publish a message, or each line of standard input: KEY, a tab, BODY; with --key the line is the body.
+    """Publish a message, or each line of standard input: KEY, a tab, BODY. With --key, the line is the body.
 
-    When it fails in the middle, it says which lines are still to be published.
+    If it fails half-way, it says which lines still have to be published.
     """
     validate_name("topic", topic)
     with ExitStack() as stack:
@@ -55,7 +55,7 @@ def publish(
 
 
 def _publish(lines: Iterable[Message], publisher: Publisher) -> int:
-    """How many there were. When that ends early, it says first which of them are out."""
+    """Returns the number of messages. If publishing ends early, it first says which of them are not published."""
     outcomes: list[Future[int]] = []
     try:
         for key, text in lines:
@@ -73,7 +73,7 @@ def _publish(lines: Iterable[Message], publisher: Publisher) -> int:
 
 
 def rest_of(failed: Sequence[int], sent: int) -> str:
-    """Those lines, and what is behind the last one that was sent, as sed calls them."""
+    """These lines, and all after the last one that was sent, in sed's notation."""
     ranges: list[list[int]] = []
     for number in [*failed, sent + 1]:
         if ranges and ranges[-1][1] == number - 1:
@@ -81,7 +81,7 @@ def rest_of(failed: Sequence[int], sent: int) -> str:
         else:
             ranges.append([number, number])
     *inner, (first, _) = ranges
-    if len(inner) > MOST_RANGES:  # then some lines are published twice
+    if len(inner) > MOST_RANGES:  # some lines are published twice then
         return f"{failed[0]},$p"
     return "".join(f"{a}p;" if a == b else f"{a},{b}p;" for a, b in inner) + f"{first},$p"
 

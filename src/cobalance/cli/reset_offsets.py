@@ -28,25 +28,28 @@ def reset_offsets(
     ] = (),
     all_topics: Annotated[bool, Parameter(negative="", help="Every stream of the group.")] = False,
     resource: Annotated[tuple[str, ...], Parameter(negative="", help="A stream by its own name.")] = (),
-    to_earliest: Annotated[bool, Parameter(negative="", help="The oldest message there is.")] = False,
-    to_latest: Annotated[bool, Parameter(negative="", help="What is published from now on.")] = False,
-    to_current: Annotated[bool, Parameter(negative="", help="Where it is; for --export.")] = False,
+    to_earliest: Annotated[bool, Parameter(negative="", help="The oldest message.")] = False,
+    to_latest: Annotated[bool, Parameter(negative="", help="Messages published from now on.")] = False,
+    to_current: Annotated[bool, Parameter(negative="", help="The current offset; for --export.")] = False,
     to_offset: Annotated[int | None, Parameter(help="This message.")] = None,
     to_datetime: Annotated[str | None, Parameter(help="2026-01-31T12:00:00, UTC unless it has a zone.")] = None,
-    by_duration: Annotated[str | None, Parameter(help="So long ago: P1DT2H, or 90s, 30m, 2h.")] = None,
-    shift_by: Annotated[int | None, Parameter(help="So many messages on, or back.", allow_leading_hyphen=True)] = None,
-    from_file: Annotated[Path | None, Parameter(help="topic,partition,offset a line.")] = None,
-    dry_run: Annotated[bool, Parameter(negative="", help="Only show what would be done (the default).")] = False,
-    execute: Annotated[bool, Parameter(negative="", help="Do it.")] = False,
-    export: Annotated[bool, Parameter(negative="", help="Only write it, as --from-file reads it.")] = False,
+    by_duration: Annotated[str | None, Parameter(help="This long ago: P1DT2H, or 90s, 30m, 2h.")] = None,
+    shift_by: Annotated[
+        int | None, Parameter(help="This many messages forward, or back.", allow_leading_hyphen=True)
+    ] = None,
+    from_file: Annotated[Path | None, Parameter(help="A file with topic,partition,offset per line.")] = None,
+    dry_run: Annotated[bool, Parameter(negative="", help="Only show the changes (the default).")] = False,
+    execute: Annotated[bool, Parameter(negative="", help="Make the changes.")] = False,
+    export: Annotated[bool, Parameter(negative="", help="Only print the plan, in the format of --from-file.")] = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Move the committed offsets of streams, under Kafka's flags. Nothing is changed without --execute.
+    """Move the committed offsets of streams, with Kafka's flags. Nothing is changed without --execute.
 
-    NEW-OFFSET is that of the next message to be read; what is committed, and shown by describe, is the one below. Out of range is
-    brought to the nearest end. Refused while the group has members, unless all that is to be moved is halted. Journalled.
+    NEW-OFFSET is that of the next message to be read; the committed offset, which describe shows, is one below. Offsets
+    out of range are moved to the nearest end. Refused while the group has members, unless everything to be moved is
+    halted. Journalled.
     """
     if dry_run + execute + export > 1:
         raise UsageError("Give one of --dry-run, --execute and --export.")
@@ -75,7 +78,7 @@ def reset_offsets(
 def _streams(
     scenario: Scenario, topics: Sequence[str], resources: Sequence[str], amqp_url: str, *, all_topics: bool
 ) -> list[str] | None:
-    """None for all of the group's, or of the file's."""
+    """None for all streams of the group, or of the file."""
     planned = None if scenario.from_file is None else read_plan(scenario.from_file)
     if all_topics or (planned is not None and not topics and not resources):
         if topics or resources:
@@ -88,7 +91,7 @@ def _streams(
 
 
 def _partitions(given: str, amqp_url: str) -> list[str]:
-    """``orders`` or ``orders:0,2``."""
+    """Parses ``orders`` or ``orders:0,2``."""
     topic, colon, numbers = given.partition(":")
     found = read_topic(amqp_url, validate_name("topic", topic)).queue_names
     if not colon:

@@ -1,4 +1,4 @@
-"""What ``cobalance consume`` consumes: a topic, or queues that exist."""
+"""What ``cobalance consume`` consumes: a topic, or existing queues."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ Source = str | BoundQueues | MatchingQueues | list[str | Queue]
 class SourceOptions:
     """Instead of a topic."""
 
-    queue: Annotated[
-        tuple[str, ...], Parameter(negative="", help="A queue that exists; may be given several times.")
-    ] = ()
+    queue: Annotated[tuple[str, ...], Parameter(negative="", help="An existing queue; repeatable.")] = ()
     bound_to: Annotated[
-        str | None, Parameter(help="The queues bound to this exchange, as long as they are. Asks the management API.")
+        str | None, Parameter(help="The queues bound to this exchange, updated continuously. Asks the management API.")
     ] = None
     matching: Annotated[
         str | None,
@@ -33,7 +31,7 @@ class SourceOptions:
     management_url: ManagementUrl = None
 
     def source(self, topic: str | None) -> Source:
-        """The one that was given.
+        """The given source.
 
         Raises:
             UsageError: there is not exactly one.

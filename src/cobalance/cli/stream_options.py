@@ -19,32 +19,30 @@ DEFAULTS = StreamSettings()
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class StreamOptions:
-    """Only streams have them."""
+    """For streams only."""
 
     start: Annotated[
         str,
         Parameter(
-            help="Where a new group begins in a stream: first, last, next, an offset, or 2026-01-31T12:00:00 (UTC)."
+            help="Where a new group starts in a stream: first, last, next, an offset, or 2026-01-31T12:00:00 (UTC)."
         ),
     ] = "first"
     on_unknown_offset: Annotated[
         Literal["stop", "first"] | None,
         Parameter(
-            help="When it is not known how far a stream was read. By default first if that is the start, else stop."
+            help="If it is unknown how far a stream was read. By default first if that is the start, otherwise stop."
         ),
     ] = None
-    commit_every: Annotated[int, Parameter(help="Commit when so many messages of a stream are processed …")] = (
+    commit_every: Annotated[int, Parameter(help="Commit after this many messages of a stream …")] = (
         DEFAULTS.commit_every
     )
     commit_interval_ms: Annotated[int, duration_option("commit-interval", "… or so long after the first of them.")] = (
         int(DEFAULTS.commit_interval_ms)
     )
-    lock: Annotated[
-        bool, Parameter(negative="", help="Have RabbitMQ guard each stream by an exclusive queue, lock.NAME.")
-    ] = False
+    lock: Annotated[bool, Parameter(negative="", help="Guard each stream by an exclusive queue, lock.NAME.")] = False
 
     def settings(self) -> StreamSettings:
-        """As the group takes them."""
+        """The settings for the group."""
         return StreamSettings(
             start=_start(self.start),
             on_unknown_offset=self.on_unknown_offset,

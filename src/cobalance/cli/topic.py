@@ -19,21 +19,21 @@ def create(
     /,
     *,
     partitions: Annotated[
-        int, Parameter(help="Four to eight times the processes you expect; growing pauses the topic.")
+        int, Parameter(help="Four to eight times the number of processes you expect; growing pauses the topic.")
     ],
     queue_type: Annotated[
-        Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Of its queues.")
+        Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Type of its queues.")
     ] = "classic",
-    delivery_limit: Annotated[int, Parameter(help="quorum only: tries before a message is dead-lettered.")] = 20,
+    delivery_limit: Annotated[int, Parameter(help="quorum only: deliveries before a message is dead-lettered.")] = 20,
     dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
     max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
-    max_bytes: Annotated[int | None, Parameter(help="stream only: how much of a partition is kept.")] = None,
+    max_bytes: Annotated[int | None, Parameter(help="stream only: the size to keep of each partition.")] = None,
     group: Annotated[
-        str | None, Parameter(help="Besides, queues of this group's own with all messages from now on: NAME@GROUP.")
+        str | None, Parameter(help="Also create queues for this group, with all messages from now on: NAME@GROUP.")
     ] = None,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Create a topic. One that exists already and is the same is left as it is."""
+    """Create a topic. An identical topic that exists already is left as it is."""
     if queue_type != "stream" and (max_age or max_bytes):
         raise UsageError("--max-age and --max-bytes are for streams.")
     topic = Topic(
@@ -62,7 +62,9 @@ def delete(
     name: Name,
     /,
     *,
-    force: Annotated[bool, Parameter(negative="", help="Even with messages and consumers, which are lost.")] = False,
+    force: Annotated[
+        bool, Parameter(negative="", help="Delete it even with messages and consumers, which are lost.")
+    ] = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Delete a topic with its queues."""
@@ -73,20 +75,20 @@ def grow(
     name: Name,
     /,
     *,
-    partitions: Annotated[int, Parameter(help="How many it is to have.")],
+    partitions: Annotated[int, Parameter(help="The new number of partitions.")],
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Give a topic more partitions. Publishers and consumers go on, and each key's messages stay in order.
+    """Give a topic more partitions. Publishers and consumers continue, and each key's messages stay in order.
 
-    The new partitions are consumed once the old ones are empty and everything in them is acknowledged. Interrupted, it goes on when it
-    is asked for again.
+    The new partitions are consumed once the old ones are empty and everything in them is acknowledged. If interrupted,
+    run it again to continue.
     """
     topic = grow_topic(amqp_url, name, partitions)
     remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
 
 
 def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
-    """Delete what is left of a topic from before it was grown: old queues without messages and consumers."""
+    """Delete the remains of a topic's earlier layouts: old queues without messages and consumers."""
     pruned = prune_topic(amqp_url, name)
     print_table(("QUEUE", "RESULT"), ((queue, "deleted" if gone else "still in use") for queue, gone in pruned.items()))
 
@@ -94,7 +96,7 @@ def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
 def describe(name: Name, /, *, json: Json = False, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
     """Show a topic's queues: those of its present layout, and those of layouts from before it was grown.
 
-    READY is what waits for a consumer; messages sent ahead to one are not in it.
+    READY counts messages that wait for a consumer, without those already delivered to one.
     """
     topic, partitions, dead = describe_topic(amqp_url, name)
     rows = [

@@ -1,4 +1,4 @@
-"""``cobalance sims``: simulate in virtual time, and tune timeouts from a journal. Each command is loaded when it is asked for."""
+"""``cobalance sims``: simulates in virtual time, and tunes timeouts from a journal. Commands are imported on use."""
 
 from __future__ import annotations
 

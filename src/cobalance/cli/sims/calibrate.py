@@ -1,4 +1,4 @@
-"""``cobalance sims calibrate``: the churn of a group, and its drain and handler times, from its journal."""
+"""``cobalance sims calibrate``: derives a group's churn, drain and handler times from its journal."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ app = App(name="calibrate", help_epilogue=EPILOGUE, help_format="plaintext")
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class JournalOptions:
-    """Which events are read, and from where."""
+    """Which events to read, and from where."""
 
     group: Annotated[
         tuple[str, ...],
         Parameter(
-            negative="", show_default=False, help="Of these groups only; without events, from Redis. Repeatable."
+            negative="", show_default=False, help="Only these groups; without events, read from Redis. Repeatable."
         ),
     ] = ()
     since: Annotated[str | None, Parameter(help="With Redis: 2026-11-21T10:00:00Z, or 2h for two hours ago.")] = None
@@ -63,7 +63,7 @@ class JournalOptions:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class TimesInForce:
-    """Settings that were in force, if the events do not tell."""
+    """Settings that were in force, if the events do not contain them."""
 
     session_timeout_ms: Annotated[
         int | None, duration_option("session-timeout", "That was in force, if the events do not tell.")
@@ -78,7 +78,7 @@ UNTOLD = TimesInForce()
 @app.default
 def calibrate(
     *events: Annotated[str, Parameter(help="Folders of events, or of an export or a sweep, as Parquet.")],
-    out: Annotated[Path, Parameter(help="The folder for what is found.")],
+    out: Annotated[Path, Parameter(help="The folder for the results.")],
     assume: Annotated[
         str, Parameter(help=f"The churn for what the events do not tell: {', '.join(CHURNS)}.")
     ] = "steady",
@@ -86,7 +86,7 @@ def calibrate(
     in_force: TimesInForce = UNTOLD,
     spark: SparkOptions = HERE,
 ) -> None:
-    """Fit churn, drain and handler times to what a group did."""
+    """Fit churn, drain and handler times to a group's events."""
     from cobalance_sims.calibrate.written import page, write
 
     check_folder(out)

@@ -1,4 +1,4 @@
-"""``cobalance sims journal``: the journals of production groups, from Redis into Parquet."""
+"""``cobalance sims journal``: exports the journals of production groups from Redis to Parquet."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 ATTEMPTS = 20
-"""In a row, of a stream whose Python process was too slow to start."""
+"""In a row, for a stream whose Python process was too slow to start."""
 BUSY = "This machine is busy: a Python process of Spark's took more than ten seconds to start. Trying again.\n"
 ASKED_EVERY_S = 1
-"""Whether the query has ended."""
+"""How often to check whether the query has ended."""
 
 app = App(name="journal")
 
 
 def _path(_: object, tokens: Sequence[Token]) -> str:
     text = tokens[0].value
-    if "://" in text:  # with a password, perhaps, so it is not repeated
+    if "://" in text:  # it may contain a password, so it is not repeated
         raise UsageError(
             "--redis-url-file: it is no path but a URL: give the path of a file that holds it, or --redis-url"
         )
@@ -68,7 +68,7 @@ def _seconds(_: object, tokens: Sequence[Token]) -> float:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class WhereRedisIs:
-    """By which the workers find it."""
+    """How the workers find Redis."""
 
     redis_url: Annotated[
         str | None,
@@ -77,7 +77,7 @@ class WhereRedisIs:
         ),
     ] = None
     redis_url_file: Annotated[
-        str | None, Parameter(converter=_path, help="A file with the URL, there for every worker.")
+        str | None, Parameter(converter=_path, help="A file with the URL, present on every worker.")
     ] = None
     key_prefix: KeyPrefix = DEFAULT_PREFIX
 
@@ -85,16 +85,17 @@ class WhereRedisIs:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class Reading:
-    """What is read, and how it goes on."""
+    """What to read, and how to continue."""
 
     group: Annotated[
-        tuple[str, ...], Parameter(negative="", required=True, help="Or a pattern such as 'orders-*'; repeatable.")
+        tuple[str, ...],
+        Parameter(negative="", required=True, help="A group, or a pattern such as 'orders-*'; repeatable."),
     ]
     since: Annotated[
         str | None,
         Parameter(help="2026-11-21T10:00:00Z, or 2h for two hours ago; the first export into the folder decides."),
     ] = None
-    on_gap: Annotated[Literal["report", "fail"], Parameter(help="When Redis has trimmed entries.")] = "report"
+    on_gap: Annotated[Literal["report", "fail"], Parameter(help="What to do if Redis has trimmed entries.")] = "report"
     max_entries: Annotated[int, Parameter(validator=Number(gte=1), help="In one folder.")] = 1_000_000
 
 
@@ -104,14 +105,14 @@ HERE_TOO = WhereRedisIs()
 @app.default
 def journal(
     *,
-    out: Annotated[str, Parameter(help="Its sub-folder events is for calibrate, report and you.")],
+    out: Annotated[str, Parameter(help="Its subfolder events is the input of calibrate and report.")],
     reading: Reading,
-    follow: Annotated[bool, Parameter(negative="", help="Go on with whatever happens, until Ctrl-C.")] = False,
-    every: Annotated[float, Parameter(converter=_seconds, help="With --follow, so often, in seconds.")] = 10.0,
+    follow: Annotated[bool, Parameter(negative="", help="Continue with new entries until Ctrl-C.")] = False,
+    every: Annotated[float, Parameter(converter=_seconds, help="With --follow, the interval in seconds.")] = 10.0,
     redis: WhereRedisIs = HERE_TOO,
     spark: SparkOptions = HERE,
 ) -> None:
-    """Export the journals of groups from Redis to Parquet. The same command again goes on where it stopped."""
+    """Export the journals of groups from Redis to Parquet. Repeating the command continues where it stopped."""
     _check_folder(out)
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
@@ -138,7 +139,9 @@ def _check_folder(out: str) -> None:
 
 @contextmanager
 def _address(redis: WhereRedisIs, master: str | None) -> Iterator[dict[str, str]]:
-    """The option by which the workers find Redis. On this machine the URL goes through a file that only we can read."""
+    """The option by which the workers find Redis. On this machine the URL is passed in a file that only this user can
+    read.
+    """
     if redis.redis_url_file:
         yield {"redisUrlFile": redis.redis_url_file}
         return
@@ -157,7 +160,7 @@ def _address(redis: WhereRedisIs, master: str | None) -> Iterator[dict[str, str]
 
 
 def _settings(reading: Reading, redis: WhereRedisIs, address: dict[str, str], master: str | None) -> dict[str, str]:
-    """The options of the source. What is wrong with them shows before Spark is started, as far as this machine can tell."""
+    """The options of the source. Errors in them are reported before Spark starts, as far as this machine can tell."""
     settings = {
         "groups": ",".join(reading.group),
         "onGap": reading.on_gap,
@@ -184,7 +187,9 @@ def _export(spark: SparkSession, out: str, settings: dict[str, str], every_s: fl
 
 
 def to_the_end(start: Callable[[], StreamingQuery]) -> bool:
-    """To the end of the query, or (False) to Ctrl-C. One whose Python process was too slow to start is started again."""
+    """Runs to the end of the query, or (False) until Ctrl-C. A query whose Python process was too slow to start is
+    restarted.
+    """
     from cobalance_sims.spark.journal_export import KEPT, JournalFailed, is_starved
 
     attempts = 0
@@ -204,7 +209,7 @@ def to_the_end(start: Callable[[], StreamingQuery]) -> bool:
 
 
 def _ended(query: StreamingQuery, wished: threading.Event) -> bool:
-    """Whether it ended by itself, and not because somebody wished it."""
+    """Whether it ended by itself, rather than on request."""
     while not wished.is_set():
         if query.awaitTermination(ASKED_EVERY_S):
             return True

@@ -1,4 +1,4 @@
-"""Whether a result will have a place to go: asked before the work is done, not after."""
+"""Checks that a result can be written before the work is done."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cobalance.errors import UsageError
 
 
 def check_file(file: Path) -> None:
-    """That a file of this name can be written; its folder is made. What is there already stays as it is.
+    """Checks that a file of this name can be written, and creates its folder. An existing file is left unchanged.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot be written.
     """
     with writing(file):
         _try_folder(file.parent)
@@ -23,7 +23,7 @@ def check_file(file: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """That files can be made in this folder, which is made itself.
+    """Checks that files can be created in this folder, which is created if necessary.
 
     Raises:
         UsageError: they cannot.
@@ -34,7 +34,7 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Inside, what the system refuses is told in our words."""
+    """Translates errors of the operating system in the block."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``cobalance sims report``: a sweep, a journal or a recommendation as one page to look at."""
+"""``cobalance sims report``: a sweep, a journal or a recommendation as an HTML page."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ app = App(name="report")
 
 
 class ReportImpossible(CobalanceError):
-    """What draws and reads is not installed."""
+    """A package that the report needs is not installed."""
 
 
 @app.default
 def report(
-    *source: Annotated[str, Parameter(help="What sweep, journal or tune wrote with --out; several make one page.")],
-    out: Annotated[Path, Parameter(help="The file, such as report.html.")],
-    png: Annotated[Path | None, Parameter(help="Each figure as a PNG as well, in this folder.")] = None,
+    *source: Annotated[str, Parameter(help="Output of sweep, journal or tune; several make one page.")],
+    out: Annotated[Path, Parameter(help="The file to write, such as report.html.")],
+    png: Annotated[Path | None, Parameter(help="Also write each figure as a PNG to this folder.")] = None,
     run: Annotated[
-        str | None, Parameter(help="The run, or group, whose story is told; by default the most telling one.")
+        str | None, Parameter(help="The run or group to show in detail; by default the most informative one.")
     ] = None,
-    title: Annotated[str, Parameter(help="Of the page.")] = "Handovers under churn",
+    title: Annotated[str, Parameter(help="Title of the page.")] = "Handovers under churn",
 ) -> None:
     """Draw a sweep, an exported journal or a recommendation as one HTML file that needs no network."""
     if not source:

@@ -1,4 +1,4 @@
-"""``cobalance sims run``: one run, told line by line."""
+"""``cobalance sims run``: one run, line by line."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def run(
     /,
     *,
     params: Annotated[
-        str | None, Parameter(help="A row of a sweep instead: its parameters as JSON, as its replay has them.")
+        str | None, Parameter(help="Instead, a row of a sweep: its parameters as JSON, as in its replay.")
     ] = None,
     seed: Annotated[int | None, Parameter(help="0 by default.")] = None,
-    quiet: Annotated[bool, Parameter(negative="", help="The verdict only.")] = False,
-    tail: Annotated[int | None, Parameter(help="Only that many of the last lines.")] = None,
-    lua: Annotated[str | None, Parameter(help="The engine; the fastest there is by default.")] = None,
+    quiet: Annotated[bool, Parameter(negative="", help="Print the verdict only.")] = False,
+    tail: Annotated[int | None, Parameter(help="Print only the last lines, this many.")] = None,
+    lua: Annotated[str | None, Parameter(help="The Lua engine; by default the fastest available.")] = None,
 ) -> int:
-    """Tell one run of a churn, and check every promise after every step.
+    """Show one run of a churn, and check every promise after every step.
 
-    Exit code 1 when a promise was broken. These are more checks than a sweep has: what it found is found again, and perhaps more is.
+    The exit code is 1 if a promise was broken. A run has more checks than a sweep, so it finds everything that the
+    sweep found, and perhaps more.
     """
     from cobalance_sims.simulate.kernel import Row
 

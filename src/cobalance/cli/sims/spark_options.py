@@ -1,4 +1,4 @@
-"""The options that every command has which runs on Spark."""
+"""Options of all commands that run on Spark."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SparkOptions:
     ] = ()
 
     def session(self) -> AbstractContextManager[SparkSession]:
-        """Opened as these say, for the length of a ``with``.
+        """Opens a session with these options for the duration of a ``with``.
 
         Raises:
-            UsageError: a word is no KEY=VALUE of Spark's.
+            UsageError: an option is not a KEY=VALUE for Spark.
         """
         from cobalance_sims.spark import session
 

@@ -1,4 +1,4 @@
-"""``cobalance sims sweep``: a grid of settings, churn and seeds, simulated on Spark into Parquet."""
+"""``cobalance sims sweep``: simulates a grid of settings, churn and seeds on Spark, into Parquet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_gr
 from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
 
 SHOWN = 20
-"""So many failed runs are listed."""
+"""The most failed runs that are listed."""
 
 EPILOGUE = """\
 A value may be given several times, and every combination is simulated: --session-timeout 6s 10s --seeds 1..50. Settings are
@@ -37,15 +37,15 @@ def sweep(
     grid: Annotated[Path | None, Parameter(help="A TOML file; see cobalance_sims/spark/grid.py.")] = None,
     /,
     *,
-    out: Annotated[str, Parameter(help="Folder or URI: a new one, or one of an earlier sweep.")],
+    out: Annotated[str, Parameter(help="Folder or URI; a new one, or that of an earlier sweep.")],
     seeds: Annotated[
         tuple[str, ...],
         Parameter(
-            negative="", show_default=False, consume_multiple=True, help="Such as 7 or 1..100; 1..10 by default."
+            negative="", show_default=False, consume_multiple=True, help="Seeds, such as 7 or 1..100; 1..10 by default."
         ),
     ] = (),
     checks: Annotated[
-        Literal["none", "cheap", "all"] | None, Parameter(help="Promises checked on the way; cheap by default.")
+        Literal["none", "cheap", "all"] | None, Parameter(help="Promises checked during the runs; cheap by default.")
     ] = None,
     events: Annotated[
         float, Parameter(validator=Number(gte=0, lte=1), help="Share of the runs whose events are kept.")
@@ -54,7 +54,7 @@ def sweep(
     skip_impossible: Annotated[
         bool, Parameter(negative="", help="Leave out combinations that contradict themselves.")
     ] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Say how many runs it would be.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Only print the number of runs.")] = False,
     spark: SparkOptions = HERE,
     **values: Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True, show=False)],
 ) -> int:
@@ -96,7 +96,7 @@ def _say(text: str) -> None:
 
 
 def _tables(grid: Path | None, values: dict[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The grid of the file, with the settings and parameters that were given as options put over it."""
+    """The grid of the file, overridden by the settings and parameters given as options."""
     tables = read_grid(grid) if grid else {}
     given = {
         known("option", name, (*SETTINGS, *PARAMETERS)): [_value(it) for it in words] for name, words in values.items()
@@ -120,7 +120,7 @@ def _put_over(tables: dict[str, Any], name: str, given: dict[str, Any]) -> None:
 
 
 def _value(word: str) -> Any:
-    """Numbers and truth values as such; text stays text."""
+    """Parses numbers and booleans; other text stays text."""
     for kind in (int, float):
         try:
             return kind(word)

@@ -1,4 +1,4 @@
-"""``cobalance sims tune``: which timeouts a group should run."""
+"""``cobalance sims tune``: recommends a group's timeouts."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ app = App(name="tune", help_epilogue=EPILOGUE, help_format="plaintext")
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What a recommendation must keep, and what it is judged by."""
+    """What a recommendation must satisfy, and how it is judged."""
 
     limit: Annotated[
         tuple[str, ...],
-        Parameter(negative="", show_default=False, help="NAME=NUMBER, a cost that must not be exceeded; repeatable."),
+        Parameter(negative="", show_default=False, help="NAME=NUMBER, an upper bound on a cost; repeatable."),
     ] = ()
     max_duplicates_per_day: Annotated[float | None, Parameter(help="The same as --limit duplicates=N.")] = None
     heal_within_s: Annotated[float | None, Parameter(help="The same as --limit heal=S.")] = None
     weight: Annotated[
         tuple[str, ...],
-        Parameter(negative="", show_default=False, help="NAME=NUMBER, what one less is worth; repeatable."),
+        Parameter(negative="", show_default=False, help="NAME=NUMBER, the weight of one unit of a cost; repeatable."),
     ] = ()
 
     def preferences(self) -> Preferences:
-        """Those of the search."""
+        """The preferences for the search."""
         from cobalance_sims.tune.preferences import Preferences, parse
 
         given = (("duplicates", self.max_duplicates_per_day), ("heal", self.heal_within_s))
@@ -76,17 +76,19 @@ class Today:
 
     group: Annotated[
         str | None,
-        Parameter(help="For the command that makes the change; with --redis-url its settings are today's."),
+        Parameter(help="For the command that makes the change; with --redis-url, also for its current settings."),
     ] = None
     redis_url: Annotated[str | None, Parameter(help="Where the group is.")] = None
     key_prefix: KeyPrefix = DEFAULT_PREFIX
     today: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="SETTING=TIME, today's, if they are neither known nor the defaults; repeatable."),
+        Parameter(
+            negative="", help="SETTING=TIME, a current setting that is neither known nor the default; repeatable."
+        ),
     ] = ()
 
     def settings(self, source: Source) -> tuple[GroupSettings, tuple[str, ...]]:
-        """As the group has them, or as the calibration knows them; what is given goes before both. And which times nobody has told."""
+        """The settings of the group or of the calibration, overridden by given ones; and the times in neither."""
         given = dict(_given(word) for word in self.today)
         known = {*given, *source.today}
         if self.redis_url:
@@ -120,7 +122,7 @@ def tune(
     churn: Annotated[
         str, Parameter(help=f"The folder of a calibration, a JSON or TOML file, or one of {', '.join(CHURNS)}.")
     ],
-    out: Annotated[Path, Parameter(help="The file for cobalance sims report.")] = Path("tune.json"),
+    out: Annotated[Path, Parameter(help="A file for cobalance sims report.")] = Path("tune.json"),
     wishes: Wishes = NO_WISHES,
     search: Annotated[
         tuple[str, ...],
@@ -128,13 +130,13 @@ def tune(
             negative="",
             show_default=False,
             consume_multiple=True,
-            help="Only these settings; by default all that the churn tells about.",
+            help="Only these settings; by default all that the churn informs.",
         ),
     ] = (),
     group: Today = UNKNOWN,
-    seeds: Annotated[int, Parameter(help="Runs of each choice that is judged; half of that in the search.")] = 64,
-    tolerance: Annotated[float, Parameter(help="The share by which something else may be cheaper.")] = 0.1,
-    in_process: Annotated[bool, Parameter(negative="", help="Without Spark, on one core: for few runs.")] = False,
+    seeds: Annotated[int, Parameter(help="Runs of each final candidate; half as many during the search.")] = 64,
+    tolerance: Annotated[float, Parameter(help="How much cheaper another choice may be, as a share.")] = 0.1,
+    in_process: Annotated[bool, Parameter(negative="", help="Run without Spark on one core, for few runs.")] = False,
     spark: SparkOptions = HERE,
 ) -> int:
     """Recommend session, revocation, heartbeat, grace and gathering times for a churn and your preferences."""
@@ -166,20 +168,20 @@ def tune(
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     if found.verdict.decision == "refused":
-        return REFUSED  # the runs are kept: with more seeds, they count as well
+        return REFUSED  # the runs are kept, so they count if there are more seeds
     kept.unlink(missing_ok=True)
     return OK
 
 
 def whereabouts(redis_url: str | None) -> list[str]:
-    """Which Redis the command is for. Its URL may hold a password, so it is not part of the command."""
+    """The Redis for the command. Its URL may contain a password, so it is not part of the command."""
     if redis_url is None:
         return []
     return [f"The command is for the Redis at {redact(redis_url)}: have its URL in {DEFAULT_VARIABLE} for it.\n"]
 
 
 def _little(source: Source) -> list[str]:
-    """What of the churn is not well known, so that everything here is no surer than that."""
+    """What is uncertain about the churn, and so about every result."""
     words = {"few": "rests on little", "assumed": "is assumed"}
     return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
 
