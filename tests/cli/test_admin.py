@@ -1,4 +1,4 @@
-"""``cobalance group delete``, ``describe`` within 80 columns, and key prefixes, run as people run them."""
+"""``cobalance group delete``, ``describe`` within 80 columns, and key prefixes, run as users run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def group(redis_url: str) -> str:
-    """A group that is known to be new."""
     name = unique("cli-admin")
     with GroupAdmin(redis_url) as admin:
         admin.create(name, SETTINGS)
@@ -30,7 +29,7 @@ def group(redis_url: str) -> str:
 
 @pytest.fixture
 def run(redis_url: str, amqp_url: str) -> Run:
-    """``cobalance group …``."""
+    """Runs ``cobalance group …``."""
     urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
 
     def run(*arguments: str, **environment: str) -> Outcome:
@@ -41,7 +40,7 @@ def run(redis_url: str, amqp_url: str) -> Run:
 
 @pytest.fixture
 def member(group: str, redis_url: str) -> Iterator[BlockingGroup]:
-    """It has everything."""
+    """A member that holds everything."""
     with BlockingGroup(
         group, NAMES, redis_url=redis_url, member=MemberSettings(instance_id=f"pod-of-{LONG}-0")
     ) as member:
@@ -61,7 +60,7 @@ def one_line(outcome: Outcome, *words: str) -> None:
 
 
 def test_a_group_is_deleted_when_nobody_is_there(group: str, run: Run) -> None:
-    """A second time there is none."""
+    """The second time there is no such group."""
     assert run("delete", group) == Outcome(0, "", "")
     assert group not in run("list").out.split()
     one_line(run("delete", group), "does not exist")
@@ -70,20 +69,20 @@ def test_a_group_is_deleted_when_nobody_is_there(group: str, run: Run) -> None:
 
 @pytest.mark.usefixtures("member")
 def test_a_group_with_members_is_deleted_by_force_only(group: str, run: Run) -> None:
-    """And it is said what follows: they make it anew."""
+    """It prints the consequence: the members recreate it."""
     one_line(run("delete", group), "has members")
     forced = run("delete", group, "--force")
     assert (forced.code, forced.out) == (0, "")
     assert "had 1 member." in forced.err
     assert "make it anew" in forced.err
     while group not in run("list").out.split():
-        pass  # it was called at once; the test's time-out is the limit
+        pass  # it was called at once; the test's timeout is the limit
 
 
 @pytest.mark.usefixtures("member")
 @pytest.mark.parametrize("view", [(), ("--members",), ("--members", "--verbose"), ("--state",)], ids=" ".join)
 def test_describe_fits_a_terminal(group: str, run: Run, view: tuple[str, ...]) -> None:
-    """Names are cut, numbers and headings are not; --wide shows it all, and so does JSON."""
+    """Names are cut, but not numbers and headings; --wide and JSON show everything."""
     narrow = run("describe", group, *view)
     assert max(map(len, narrow.out.splitlines())) <= 80
     wide = run("describe", group, *view, "--wide")
@@ -94,7 +93,7 @@ def test_describe_fits_a_terminal(group: str, run: Run, view: tuple[str, ...]) -
 
 @pytest.mark.usefixtures("member")
 def test_describe_begins_with_what_is_asked_for_most(group: str, run: Run) -> None:
-    """Which, how it is, how far, and who has it."""
+    """The name, state, progress and owner of each partition."""
     heading, first, *_ = run("describe", group).out.splitlines()
     assert heading.split() == ["RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "CLIENT-ID"]
     assert first.split()[1] == "held"
@@ -102,7 +101,7 @@ def test_describe_begins_with_what_is_asked_for_most(group: str, run: Run) -> No
 
 
 def test_describe_shows_what_members_name_where_that_differs(group: str, run: Run, redis_url: str) -> None:
-    """And what was let go of, with its offset."""
+    """And resources that were let go of, with their offsets."""
     with BlockingGroup(group, ["orders-0", "orders-1", "films"], redis_url=redis_url) as old:
         old.wait_held("films", "orders-0", "orders-1")
         old.commit("films", 41)
@@ -115,7 +114,7 @@ def test_describe_shows_what_members_name_where_that_differs(group: str, run: Ru
             assert "films;orders:0,1" in run("describe", group, "--members").out
             old.leave()
             while not (let_go := [row for row in rows_of(run, group) if row["state"].startswith("let go")]):
-                pass  # the list is gone through at the next call
+                pass  # the list is processed by the next call
     (row,) = let_go
     assert (row["resource"], row["current_offset"]) == ("films", 41)
     assert row["state"] in {"let go, offset kept for 7.0 days", "let go, offset kept for 6.9 days"}
@@ -127,13 +126,13 @@ def members_of(run: Run, group: str) -> str:
 
 
 def rows_of(run: Run, group: str) -> list[dict[str, Any]]:
-    """The same of its partitions."""
+    """The rows of its partitions as JSON."""
     rows: list[dict[str, Any]] = json.loads(run("describe", group, "--json").out)
     return rows
 
 
 def test_a_key_prefix_is_another_place(group: str, run: Run, redis_url: str) -> None:
-    """By flag or by environment; every command takes it."""
+    """By flag or by environment; every command accepts it."""
     prefix = "cobalance:staging"
     assert run("create", group, "--key-prefix", prefix, "--idle-expiry", "1h").code == 0
     one_line(run("create", group, "--key-prefix", prefix), "exists already")

@@ -1,4 +1,6 @@
-"""Bad input at the command line: one clear line that says what, where and what to do; the right exit code; no traceback, no secret."""
+"""Bad input at the command line: one clear line with what, where and what to do; the right exit code; no traceback, no
+secret.
+"""
 
 import contextlib
 import io
@@ -27,7 +29,7 @@ TIMEOUTS = ("--session-timeout", "1s", "--heartbeat-interval", "200ms", "--revoc
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port of this machine at which nobody listens: it is bound, so that nobody will."""
+    """A local port without a listener; it is bound, so that it stays that way."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -35,7 +37,7 @@ def closed_port() -> Iterator[int]:
 
 @attrs.frozen
 class Places:
-    """Where things are, and where they are not."""
+    """Addresses of servers, working and not."""
 
     redis: str
     amqp: str
@@ -43,11 +45,11 @@ class Places:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The servers that are well."""
+        """The environment with the working servers."""
         return {"COBALANCE_REDIS_URL": self.redis, "COBALANCE_AMQP_URL": self.amqp}
 
     def fill(self, text: str) -> str:
-        """Puts the places into an argument."""
+        """Inserts the addresses into an argument."""
         redis_at, amqp_at = urlsplit(self.redis), urlsplit(self.amqp)
         return text.format(
             closed=f"127.0.0.1:{self.closed}",
@@ -59,13 +61,11 @@ class Places:
 
 @pytest.fixture
 def places(redis_url: str, amqp_url: str, closed_port: int) -> Places:
-    """Of the shared servers."""
     return Places(redis_url, amqp_url, closed_port)
 
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    """A classic topic with four partitions."""
     found = Topic(unique("bad"), 4)
     create_topic(amqp_url, found)
     yield found
@@ -74,7 +74,7 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a handler is."""
+    """A folder with a handler."""
     (tmp_path / "shop.py").write_text("def handle(delivery): pass\n")
     (tmp_path / "broken.py").write_text("import nonesuch\n")
     return tmp_path
@@ -148,7 +148,7 @@ def check_words(outcome: Outcome, *words: str) -> None:
 def test_servers_that_cannot_be_used(
     places: Places, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
-    """Unreachable, wrong password, something else at that port, or not a URL at all."""
+    """Unreachable, wrong password, another kind of server, or not a URL at all."""
     outcome = cobalance(*map(places.fill, arguments), environment=places.environment)
 
     check(outcome, code, *map(places.fill, words))
@@ -186,7 +186,7 @@ def test_names_that_cannot_be(places: Places, command: tuple[str, ...], name: st
 
 
 def run_here(arguments: list[str], places: Places) -> Outcome:
-    """The same without a process of its own, which many cases would make slow."""
+    """Runs a command in this process, which is faster."""
     out, err = io.StringIO(), io.StringIO()
     with patch.dict(os.environ, places.environment), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(arguments)
@@ -194,7 +194,7 @@ def run_here(arguments: list[str], places: Places) -> Outcome:
 
 
 def test_names_that_cannot_be_of_a_consumer(places: Places, topic: Topic, folder: Path) -> None:
-    """Its group's and its instance id."""
+    """Those of its group and its instance."""
     for options in (("--group", "a{b}"), ("--group", "g", "--instance-id", "a b")):
         command = ("consume", topic.name, *options, "--handler", "shop:handle")
         with running(*command, folder=folder, environment=places.environment) as consumer:
@@ -221,7 +221,7 @@ def test_a_consumer_of_a_topic_that_does_not_exist(places: Places, folder: Path)
 
 
 def test_a_queue_that_is_missing(places: Places, topic: Topic, folder: Path) -> None:
-    """A topic with a hole is not taken for a smaller one: keys would go astray."""
+    """A topic with a missing queue is not treated as a smaller one: keys would go to the wrong queues."""
     with pika.BlockingConnection(pika.URLParameters(places.amqp)) as connection:
         connection.channel().queue_delete(f"{topic.name}-1")
     words = (f"{topic.name}-1", "does not exist", "cobalance topic create")
@@ -261,7 +261,7 @@ def test_a_revocation_timeout_below_the_session_timeout(places: Places, command:
 
 
 def test_configuring_a_revocation_timeout_below_the_session_timeout(places: Places) -> None:
-    """The setting that is not changed counts as well."""
+    """The unchanged setting counts as well."""
     name = unique("bad")
     assert cobalance("group", "create", name, environment=places.environment).code == 0
 
@@ -279,7 +279,7 @@ def test_a_group_that_does_not_exist(places: Places, command: str) -> None:
 
 
 def test_a_group_that_exists_already(places: Places) -> None:
-    """Creating says that it is known to be new, so it must be."""
+    """Creating a group declares that it is new, so it must be."""
     name = unique("bad")
     assert cobalance("group", "create", name, environment=places.environment).code == 0
 
@@ -287,7 +287,7 @@ def test_a_group_that_exists_already(places: Places) -> None:
 
 
 def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Path) -> None:
-    """The second live process of that name gives up after it has waited for the first one's session in vain."""
+    """The second live process with that id gives up after waiting in vain for the first one's session to end."""
     group = unique("bad")
     command = ("consume", topic.name, "--group", group, "--handler", "shop:handle", "--instance-id", "pod-1", *TIMEOUTS)
     with running(*command, folder=folder, environment=places.environment) as first:
@@ -300,7 +300,7 @@ def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Pat
 
 
 def test_a_redis_that_evicts() -> None:
-    """It would drop parts of a group."""
+    """It could drop parts of a group."""
     server = servers.private_redis(("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
     try:
         outcome = cobalance("group", "create", "g", "--redis-url", server.url)
@@ -312,7 +312,7 @@ def test_a_redis_that_evicts() -> None:
 
 @pytest.mark.parametrize("command", ["evalsha", "xadd", "scan"])
 def test_a_command_that_is_not_permitted(private_redis: servers.OwnRedis, command: str) -> None:
-    """It is named, and so is the ACL line that would do."""
+    """The error names it, with the ACL line that is needed."""
     with redis.Redis.from_url(private_redis.url) as admin:
         admin.execute_command("ACL", "SETUSER", "app", "on", f">{SECRET}", "~*", "&*", "+@all", f"-{command}")
     url = private_redis.url.replace("redis://", f"redis://app:{SECRET}@")
@@ -345,5 +345,5 @@ def test_a_command_that_is_not_permitted(private_redis: servers.OwnRedis, comman
     ids=" ".join,
 )
 def test_wrong_usage(places: Places, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
-    """The argument at fault is named."""
+    """The wrong argument is named."""
     check(run_here(list(arguments), places), USAGE, *words)

@@ -1,4 +1,4 @@
-"""The commands, run as people run them, on real servers."""
+"""The commands, run as users run them, on real servers."""
 
 import json
 import os
@@ -30,7 +30,6 @@ async def fail(delivery):
 
 @pytest.fixture
 def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
-    """The environment that names the servers."""
     found = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
     if rabbitmq_server.management_url:
         found["COBALANCE_MANAGEMENT_URL"] = rabbitmq_server.management_url
@@ -39,7 +38,6 @@ def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, s
 
 @pytest.fixture
 def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
-    """A topic with three partitions."""
     name = unique("cli")
     assert cobalance("topic", "create", name, "--partitions", "3", environment=urls) == Outcome(0, "", "")
     yield name
@@ -48,7 +46,7 @@ def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture
 def group(urls: dict[str, str]) -> str:
-    """A group that is known to be new, with short timeouts."""
+    """A new group with short timeouts."""
     name = unique("cli")
     timeouts = ("--session-timeout", "3s", "--heartbeat-interval", "500ms", "--revocation-timeout", "5s")
     assert cobalance("group", "create", name, *timeouts, environment=urls) == Outcome(0, "", "")
@@ -57,7 +55,7 @@ def group(urls: dict[str, str]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the handlers are."""
+    """The folder with the handlers."""
     (tmp_path / "shop.py").write_text(HANDLER)
     os.mkfifo(tmp_path / "gate")
     return tmp_path
@@ -84,7 +82,7 @@ def test_topics_are_created_listed_and_deleted(urls: dict[str, str]) -> None:
 
 
 def test_a_topic_with_messages_is_deleted_by_force_only(urls: dict[str, str]) -> None:
-    """Nobody loses messages by a slip of the finger."""
+    """Messages are not lost by a typing error."""
     name = unique("cli")
     cobalance("topic", "create", name, "--partitions", "1", environment=urls)
     assert cobalance("publish", name, "hello", environment=urls).code == 0
@@ -126,7 +124,7 @@ def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, st
 def test_a_handler_that_fails_ends_the_command_in_one_line(
     topic: str, group: str, urls: dict[str, str], folder: Path
 ) -> None:
-    """If that is what was asked for: what the handler raised is said, where the message is, and what can be done."""
+    """If requested: the line has the handler's error, where the message is, and what can be done."""
     cobalance("publish", topic, "poison", environment=urls)
 
     with running(
@@ -194,7 +192,7 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
 
 
 def test_a_pending_partition_shows_its_age_and_deadline(topic: str, urls: dict[str, str], folder: Path) -> None:
-    """It is asked back from a handler that does not come to an end, and the group says that it is rebalancing."""
+    """It is asked back from a handler that does not end, and the group shows that it is rebalancing."""
     group = unique("cli")
     patient = (
         "--session-timeout",
@@ -228,7 +226,7 @@ def test_a_pending_partition_shows_its_age_and_deadline(topic: str, urls: dict[s
 
 
 def test_unknown_lag_is_a_dash(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
-    """Without RabbitMQ there is no lag to be had: not 0, and stderr says why."""
+    """Without RabbitMQ the lag is unknown: it is not shown as 0, and stderr says why."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
         consumer.wait_for("joined group")
         elsewhere = urls | {"COBALANCE_AMQP_URL": "amqp://127.0.0.1:1"}
@@ -240,7 +238,7 @@ def test_unknown_lag_is_a_dash(topic: str, group: str, urls: dict[str, str], fol
 
 
 def test_an_empty_group_is_said_to_be_empty(group: str, urls: dict[str, str]) -> None:
-    """In Kafka's word, with the warning on stderr."""
+    """Kafka's word, with the warning on stderr."""
     shown = cobalance("group", "describe", group, "--state", "--json", environment=urls)
 
     assert json.loads(shown.out)[0]["state"] == "Empty"
@@ -250,7 +248,7 @@ def test_an_empty_group_is_said_to_be_empty(group: str, urls: dict[str, str]) ->
 def test_members_that_died_unnoticed_are_not_taken_for_alive(
     topic: str, group: str, urls: dict[str, str], folder: Path
 ) -> None:
-    """When the last process is killed nobody is left to expire it; the group is empty all the same."""
+    """When the last process is killed nothing is left to expire it; the group is empty all the same."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
         consumer.wait_for("joined group")
         consumer.end(signal.SIGKILL)
@@ -265,7 +263,7 @@ def test_members_that_died_unnoticed_are_not_taken_for_alive(
 
 
 def test_groups_are_listed_and_configured(group: str, urls: dict[str, str]) -> None:
-    """Durations may bear a unit; what is in force is printed."""
+    """Durations may have a unit; the settings in force are printed."""
     assert group in cobalance("group", "list", environment=urls).out.split()
     listed = json.loads(cobalance("group", "list", "--state", "--json", environment=urls).out)
     assert {"group": group, "state": "Empty"} in listed
@@ -278,7 +276,7 @@ def test_groups_are_listed_and_configured(group: str, urls: dict[str, str]) -> N
 
 
 def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
-    """What happened, in order; the newest only, when asked so."""
+    """In order; only the newest entries, if requested."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
         consumer.wait_for("joined group")
         consumer.end(signal.SIGTERM)
@@ -301,7 +299,7 @@ def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], fo
 
 
 def test_history_is_followed_until_ctrl_c(group: str, urls: dict[str, str], tmp_path: Path) -> None:
-    """New entries show as they come, one JSON object a line."""
+    """New entries appear as they come, one JSON object per line."""
     with running("group", "history", group, "--follow", "--json", folder=tmp_path, environment=urls) as command:
         command.wait_for('"kind": "configured"')
         cobalance("group", "configure", group, "--gather", "77", environment=urls)
@@ -342,7 +340,7 @@ def test_output_into_a_closed_pipe_is_no_drama(group: str, urls: dict[str, str])
 def test_without_an_extra_the_simulators_commands_say_what_to_install(
     package: str, extra: str, code: int, words: list[str], tmp_path: Path
 ) -> None:
-    """One line and an exit code, rather than an ImportError. Their list is there without it."""
+    """One line and an exit code, rather than an ImportError. The list of commands does not need the extra."""
     hidden = f"import sys; sys.modules[{package!r}] = None; from cobalance.cli import main; main()"
     command = [sys.executable, "-c", hidden, "sims"]
     ended = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False)

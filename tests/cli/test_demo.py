@@ -1,4 +1,4 @@
-"""The demo plays its story on real servers, and its verdict is not easily pleased."""
+"""The demo plays its story on real servers, and its verdict finds every kind of failure."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ SMALL = ("--messages", "1200", "--partitions", "7")
 
 
 def fewest_by_trying(owners: Mapping[str, str], members: list[str]) -> int:
-    """The fewest moves of all even assignments, by looking at each of them."""
+    """The fewest moves to any even assignment, by trying each of them."""
     resources = sorted(owners)
     even = (
         assigned
@@ -37,7 +37,7 @@ def fewest_by_trying(owners: Mapping[str, str], members: list[str]) -> int:
 @pytest.mark.parametrize("members", [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c", "d"], ["c", "d"]])
 @pytest.mark.parametrize("resources", [1, 2, 3, 5])
 def test_the_minimum_is_the_fewest_moves_of_any_even_assignment(resources: int, members: list[str]) -> None:
-    """Whoever held what before, even or not: the formula agrees with trying everything."""
+    """Whatever the previous owners, even or not: the formula agrees with trying everything."""
     names = [f"r-{n}" for n in range(resources)]
     for former in itertools.product("abc", repeat=resources):
         owners = dict(zip(names, former, strict=True))
@@ -45,7 +45,7 @@ def test_the_minimum_is_the_fewest_moves_of_any_even_assignment(resources: int, 
 
 
 def test_nobody_there_means_no_move() -> None:
-    """Resources without members stay where they are: nowhere."""
+    """Resources without members stay without an owner."""
     assert minimum_moves({"r-0": "a"}, []) == 0
 
 
@@ -62,7 +62,7 @@ class Book:
         self.entries = list(entries)
 
     def write(self, kind: str, **fields: Any) -> int:
-        """One entry; returns its seq."""
+        """Adds one entry and returns its sequence number."""
         seq = len(self.entries) + 1
         self.entries.append(JournalEntry(id=f"{seq}-0", seq=seq, kind=kind, at_ms=1_000 + seq, **fields))
         return seq
@@ -78,7 +78,7 @@ def message(key_counter: str, where: str, at: int, *, again: bool = False) -> Re
 
 @pytest.fixture
 def evidence() -> Evidence:
-    """A run as it should be, with one message that was unacknowledged at the kill and so came again."""
+    """A good run, with one message that was unacknowledged at the kill and so was redelivered."""
     book = Book()
     for member in "AB":
         book.write("joined", member=member)
@@ -123,7 +123,7 @@ def with_records(evidence: Evidence, *changed: Record, without: int | None = Non
 
 
 def test_a_good_run_is_found_good(evidence: Evidence) -> None:
-    """Every figure is as the story says."""
+    """Every figure matches the story."""
     verdict = judge(evidence)
 
     assert verdict.failures == ()
@@ -141,7 +141,7 @@ def test_a_good_run_is_found_good(evidence: Evidence) -> None:
 
 
 def failures(evidence: Evidence) -> str:
-    """What is wrong with it."""
+    """The failures in the verdict."""
     found = judge(evidence).failures
     assert len(found) == 1, found
     return found[0]
@@ -160,7 +160,7 @@ def test_a_reordered_message_is_found(evidence: Evidence) -> None:
 
 
 def test_a_message_reordered_by_the_crash_is_counted_apart(evidence: Evidence) -> None:
-    """RabbitMQ puts back what a dead consumer had, which no planned handover needs."""
+    """RabbitMQ requeues what a dead consumer had, which no planned handover needs."""
     skipped = attrs.evolve(evidence, published={**evidence.published, "k0": 4})
     verdict = judge(with_records(skipped, message("k0:4", "p-0:30:C", 3_009), without=None))
 
@@ -172,12 +172,12 @@ def test_a_message_reordered_by_the_crash_is_counted_apart(evidence: Evidence) -
     [
         message("k2:1", "p-2:12:B", 50, again=True),  # within one tenure
         message("k1:1", "p-1:20:C", 18, again=True),  # over a planned handover, from the member that was killed later
-        message("k0:1", "p-0:30:C", 3_001),  # published twice, or why is it not marked as redelivered?
+        message("k0:1", "p-0:30:C", 3_001),  # published twice, since it is not marked as redelivered
     ],
     ids=["same owner", "planned handover", "not redelivered"],
 )
 def test_a_duplicate_without_the_kill_is_found(evidence: Evidence, again: Record) -> None:
-    """Only what the killed member had in hand when it was killed may come again."""
+    """Only what the killed member had in hand when it was killed may be redelivered."""
     assert failures(with_records(evidence, again)) == "1 duplicates do not come from the kill"
 
 
@@ -187,7 +187,7 @@ def test_a_duplicate_is_not_excused_when_nobody_was_killed(evidence: Evidence) -
 
 
 def test_two_owners_at_a_time_are_found(evidence: Evidence) -> None:
-    """The new owner begins while the old one is still at its last message."""
+    """The new owner begins while the old one is still processing its last message."""
     early = attrs.evolve(evidence.records[5], begun_ns=3_000_000)
 
     assert (
@@ -196,18 +196,18 @@ def test_two_owners_at_a_time_are_found(evidence: Evidence) -> None:
 
 
 def test_a_message_that_was_not_acknowledged_is_found(evidence: Evidence) -> None:
-    """It would be a duplicate for whoever comes next."""
+    """It would be a duplicate for the next consumer."""
     assert "would come again" in failures(attrs.evolve(evidence, left_in_queues=1))
 
 
 def test_a_message_that_nobody_published_is_found(evidence: Evidence) -> None:
-    """Counters that were never given out."""
+    """Counters that were never used."""
     assert "nobody published" in failures(with_records(evidence, message("k9:1", "p-3:13:B", 90)))
 
 
 @pytest.fixture
 def detour(evidence: Evidence) -> Evidence:
-    """In the second change, p-2 goes from B to C and back for nothing."""
+    """In the second change, p-2 needlessly goes from B to C and back."""
     book = Book(*evidence.entries)
     for owner, token, heir, successor in (("B", 12, "C", 40), ("C", 40, "B", 50)):
         book.write("revoking", resource="p-2", member=owner, token=token)
@@ -218,12 +218,12 @@ def detour(evidence: Evidence) -> Evidence:
 
 
 def test_a_needless_move_is_found(detour: Evidence) -> None:
-    """Even if the outcome is as even as it should be."""
+    """Even if the result is even."""
     assert failures(detour) == "A is killed: 3 moves where 1 suffice"
 
 
 def test_a_needless_pause_is_found(evidence: Evidence) -> None:
-    """p-3 is asked back and may be kept after all: it did not move, but it was not left alone either."""
+    """p-3 is asked back and then kept: it did not move, but it was interrupted."""
     book = Book(*evidence.entries)
     book.write("revoking", resource="p-3", member="B", token=13)
     book.write("cancelled", resource="p-3", member="B", token=13)
@@ -251,7 +251,7 @@ def test_a_group_left_uneven_is_found(evidence: Evidence) -> None:
 
 
 def test_a_half_written_line_waits_for_its_end(tmp_path: Path, evidence: Evidence) -> None:
-    """A log is read while it grows, and its writer may be killed over a line."""
+    """A log is read while it grows, and its writer may be killed in the middle of a line."""
     log, (first, second, *_) = tmp_path / "w.log", evidence.records
     reader = LogReader(log)
     assert list(reader.new()) == []
@@ -267,8 +267,8 @@ def test_a_half_written_line_waits_for_its_end(tmp_path: Path, evidence: Evidenc
 
 @pytest.fixture
 def urls(redis_admin_url: str, amqp_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment that names the servers, and where temporary files go. No demo leaves a group or a folder behind; removing a
-    group is more than members may do.
+    """The environment with the servers and a folder for temporary files. No demo leaves a group or a folder behind;
+    deleting a group takes more permissions than members have.
     """
     transport = open_transport(redis_admin_url)
     before = transport.list_groups()
@@ -280,7 +280,7 @@ def urls(redis_admin_url: str, amqp_url: str, tmp_path: Path) -> Iterator[dict[s
 
 
 def play(urls: dict[str, str], tmp_path: Path, *options: str) -> dict[str, Any]:
-    """A small demo; its verdict, which must be good."""
+    """Plays a small demo and returns its verdict, which must be good."""
     file = tmp_path / "verdict.json"
     outcome = cobalance("demo", *SMALL, "--json", str(file), *options, environment=urls)
     verdict: dict[str, Any] = json.loads(file.read_text())
@@ -313,7 +313,7 @@ def test_the_eager_baseline_stops_everything(urls: dict[str, str], tmp_path: Pat
 
 
 def processes_of(folder: Path) -> list[int]:
-    """The live processes of a demo whose temporary files are there."""
+    """The live processes of a demo with these temporary files."""
     found = []
     for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         try:

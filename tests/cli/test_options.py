@@ -1,4 +1,4 @@
-"""Options that cannot work are refused where they are given, in words that say what would."""
+"""Options that cannot work are refused at once, with a message that says what would."""
 
 from __future__ import annotations
 
@@ -18,37 +18,32 @@ from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.settings import GroupSettings, MemberSettings
 
 
-def handle(_: object) -> None:
-    """A plain handler."""
+def handle(_: object) -> None: ...
 
 
 def consumer(**options: Any) -> object:
-    """Of a group; no server is asked yet."""
+    """A consumer of a group, without contacting any server."""
     return ConsumerGroup("g", "orders", handle, **options)
 
 
 def dropin(**options: Any) -> object:
-    """In place of a pika connection; the address is one where nobody listens."""
+    """In place of a pika connection, with an address without a listener."""
     return GroupConnection("amqp://guest:guest@127.0.0.1:1/%2F", group="g", **options)
 
 
 def publisher(**options: Any) -> object:
-    """Of a topic."""
     return Publisher("amqp://127.0.0.1:1", Topic("orders", 1), **options)
 
 
 def async_publisher(**options: Any) -> object:
-    """The same for event loops."""
     return AsyncPublisher("amqp://127.0.0.1:1", Topic("orders", 1), **options)
 
 
 def group(**options: Any) -> object:
-    """Of anything."""
     return Group("g", ["r"], **options)
 
 
 def blocking(**options: Any) -> object:
-    """The same for threads."""
     return BlockingGroup("g", ["r"], **options)
 
 
@@ -110,7 +105,7 @@ KINDS: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
     ("make", "option", "value"), [(make, name, value) for make, name, values in NUMBERS + KINDS for value in values]
 )
 def test_a_value_that_cannot_work_is_refused(make: Callable[..., object], option: str, value: object) -> None:
-    """Before any server is asked; the message names the option, or what it is, and says what to give."""
+    """Before any server is contacted. The message names the option and says what to give."""
     with pytest.raises(UsageError, match=r"(?i)give|has at least|from 0|expected|has 1 to") as raised:
         make(**{option: value})
     words = str(raised.value).casefold()
@@ -127,26 +122,26 @@ LISTS: list[Callable[[Any], object]] = [
 @pytest.mark.parametrize("names", [5, [1], [None], b"abc", [b"abc"]])
 @pytest.mark.parametrize("make", LISTS)
 def test_what_is_no_list_of_names_is_refused(make: Callable[[Any], object], names: Any) -> None:
-    """Of whatever kind."""
+    """For each kind of name."""
     with pytest.raises(UsageError, match="give"):
         make(names)
 
 
 @pytest.mark.parametrize("make", LISTS[:2])
 def test_a_word_is_no_list_of_its_letters(make: Callable[[Any], object]) -> None:
-    """It was taken for one, and the letters were worked."""
+    """It used to be treated as one, and the letters were worked."""
     with pytest.raises(UsageError, match=r"'photos'.* give a list of names"):
         make("photos")
 
 
 @pytest.mark.parametrize("name", [5, None, b"g"])
 def test_a_name_is_a_string(name: Any) -> None:
-    """Of a group, for one."""
+    """A group's name, for example."""
     with pytest.raises(UsageError, match="name of a group"):
         Group(name, ["a"])
 
 
 def test_a_list_may_be_any_iterable() -> None:
-    """Once is enough."""
+    """It is iterated once."""
     ConsumerGroup("g", (name for name in ["a", "b"]), handle)
     Group("g", {"a": 1})

@@ -1,4 +1,4 @@
-"""``cobalance publish`` that fails in the middle says which lines went out, and how to publish the others."""
+"""A ``cobalance publish`` that fails half-way says which lines were published, and how to publish the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cobalance.cli.publish import rest_of
 
 
 def test_a_line_that_cannot_be_read(amqp_url: str) -> None:
-    """What was before it is out, and it is where to go on from."""
+    """The lines before it are published, and it is where to continue."""
     with new_topic(amqp_url, 1) as topic:
         lines = "a\t1\na\t2\nno key\na\t4\n"
         ended = cobalance("publish", topic.name, stdin=lines, environment={"COBALANCE_AMQP_URL": amqp_url})
@@ -24,7 +24,7 @@ def test_a_line_that_cannot_be_read(amqp_url: str) -> None:
 
 
 def test_a_partition_that_takes_nothing(amqp_url: str) -> None:
-    """Lines for others are out, be they behind those that are not."""
+    """Lines for other partitions are published, even if they come after the failed ones."""
     with new_topic(amqp_url, 2) as topic:
         keys = {topic.partition_of(key.encode()): key for key in "abcdefgh"}
         with channel(amqp_url) as it:
@@ -49,5 +49,5 @@ FAILED, DONE = False, True
     ],
 )
 def test_the_rest_in_words_of_sed(outcomes: list[bool], expected: str) -> None:
-    """Where there would be too many words, some lines are published twice."""
+    """If there were too many ranges, some lines are published twice."""
     assert rest_of([number for number, done in enumerate(outcomes, 1) if not done], len(outcomes)) == expected

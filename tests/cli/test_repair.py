@@ -1,4 +1,4 @@
-"""``cobalance group repair``, run as people run it, on a real Redis."""
+"""``cobalance group repair``, run as users run it, on a real Redis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = GroupSettings(session_timeout_ms=600_000, revocation_timeout_ms=600_0
 
 @attrs.frozen
 class Place:
-    """A group of one member that holds three resources, and who may do anything to it."""
+    """A group of one member that holds three resources, with full access to its keys."""
 
     group: str
     url: str
@@ -40,7 +40,7 @@ class Place:
         return cobalance("group", verb, self.group, *rest, environment={"COBALANCE_REDIS_URL": self.url})
 
     def key(self, name: str) -> str:
-        """Of the group."""
+        """A key of the group."""
         return f"{group_keys(self.group)[0].removesuffix('state')}{name}"
 
     def state(self) -> dict[str, str]:
@@ -51,7 +51,7 @@ class Place:
 
 @pytest.fixture
 def place(private_redis: servers.OwnRedis) -> Iterator[Place]:
-    """On a Redis of its own, as the published user."""
+    """On a private Redis, as the published user."""
     url, name = as_published_user(private_redis.url), unique("repair")
     transport = open_transport(url)
     coordinator = Coordinator(transport, name)
@@ -66,7 +66,7 @@ def place(private_redis: servers.OwnRedis) -> Iterator[Place]:
 
 
 def test_what_a_call_left_that_died_is_said_to_be_mended(place: Place) -> None:
-    """The permission to write indices is withdrawn while a list is declared, and given back; nobody has called since."""
+    """The permission to write indices is withdrawn while a list is declared, and restored; there was no call since."""
     before = place.state()
     place.admin.execute_command("ACL", "SETUSER", USER, "-zadd")  # type: ignore[no-untyped-call]
     with suppress(ServerError):
@@ -85,7 +85,7 @@ def test_what_a_call_left_that_died_is_said_to_be_mended(place: Place) -> None:
 
 
 def test_totals_that_were_out_of_place_are_shown(place: Place) -> None:
-    """Somebody has written into the group's keys."""
+    """The group's keys were changed by hand."""
     before = place.state()
     place.admin.hset(place.key("state"), mapping={"total": 9, "classes": "1=4"})
     place.admin.delete(place.key("owned"))
@@ -100,7 +100,7 @@ def test_totals_that_were_out_of_place_are_shown(place: Place) -> None:
 
 
 def first_failure(place: Place) -> str:
-    """What is said by the first call that stumbles: a look at the group, then one that writes nearly everywhere."""
+    """The message of the first failing call: describe, then a verb that writes almost everywhere."""
     join = Request(Header("n.1", 1), Join(settings=SETTINGS))
     looks = (
         place.coordinator.tick,
@@ -117,7 +117,7 @@ def first_failure(place: Place) -> str:
 
 @pytest.mark.parametrize("name", ["timers", "journal", "owned", "feed"])
 def test_a_repair_deletes_what_is_no_record(place: Place, name: str) -> None:
-    """Somebody wrote over an index or the journal: the call that stumbles says which key and what to do, and that does it."""
+    """An index or the journal was overwritten: the failing call names the key and the command, which repairs it."""
     place.admin.set(place.key(name), "mine")
     said = first_failure(place)
     advice = f"{place.key(name)} holds what is not ours (WRONGTYPE). `cobalance group repair {place.group}` deletes it and makes"
@@ -136,7 +136,7 @@ DELETE_ALL = "Delete all keys of the group, and its members bring back what they
 
 @pytest.mark.parametrize("name", ["state", "members", "resources", "offsets"])
 def test_a_record_of_a_wrong_type_is_named(place: Place, name: str) -> None:
-    """Nothing is guessed; once the group's keys are deleted its members are asked to come back."""
+    """Nothing is guessed. Once the group's keys are deleted its members are asked to come back."""
     place.admin.delete(place.key(name))
     place.admin.set(place.key(name), "mine")
     said = first_failure(place)
@@ -158,7 +158,7 @@ def test_a_record_of_a_wrong_type_is_named(place: Place, name: str) -> None:
     ],
 )
 def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: str, said: str) -> None:
-    """By key and field; who puts right what was there goes on as before."""
+    """By key and field. Once the value is restored, the group continues as before."""
     before = place.admin.hget(place.key(name), field)
     place.admin.hset(place.key(name), field, "mine")
     failure = first_failure(place)
@@ -171,7 +171,7 @@ def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: s
 
 @pytest.mark.parametrize(("name", "field"), [("members", "m.1"), ("resources", "r1")])
 def test_a_record_of_a_status_that_there_is_not_is_named(place: Place, name: str, field: str) -> None:
-    """Though it looks like one of ours otherwise."""
+    """Even if it is well-formed otherwise."""
     before = place.admin.hget(place.key(name), field)
     assert isinstance(before, bytes)
     place.admin.hset(place.key(name), field, b"dormant " + before.partition(b" ")[2])

@@ -28,7 +28,7 @@ SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, re
 
 @attrs.define
 class Shop:
-    """A group that is known to be new, and a topic of one stream with thirty messages."""
+    """A new group, and a topic of one stream with thirty messages."""
 
     topic: Topic
     coordinator: Coordinator
@@ -37,7 +37,7 @@ class Shop:
 
     @property
     def stream(self) -> str:
-        """The only one."""
+        """The only stream."""
         return self.topic.queue_names[0]
 
     @property
@@ -46,22 +46,21 @@ class Shop:
         return {row.name: row.committed for row in self.coordinator.resources()}
 
     def publish(self, *bodies: object) -> None:
-        """More messages."""
         with Publisher(self.environment["COBALANCE_AMQP_URL"], self.topic) as publisher:
             for body in bodies:
                 publisher.publish("k", str(body).encode(), wait=False)
             assert publisher.flush()
 
     def run(self, *arguments: str) -> Outcome:
-        """A command."""
+        """Runs a command."""
         return cobalance(*arguments, environment=self.environment)
 
     def reset(self, *options: str) -> Outcome:
-        """The command that this is about."""
+        """Runs ``reset-offsets``."""
         return self.run("group", "reset-offsets", self.coordinator.group, *options)
 
     def consume(self, until: str, *options: str) -> list[int]:
-        """Runs a member until its handler has said this, and then asks it to stop; the offsets that it was given."""
+        """Runs a member until its handler has printed this, then stops it, and returns the offsets that it handled."""
         with self.consumer(*options) as consumer:
             consumer.wait_for(until)
             outcome = consumer.end(signal.SIGTERM)
@@ -76,7 +75,6 @@ class Shop:
 
 @pytest.fixture
 def shop(redis_url: str, amqp_url: str, tmp_path: Path) -> Iterator[Shop]:
-    """All of that."""
     (tmp_path / "shop.py").write_text(HANDLER)
     transport = open_transport(redis_url)
     coordinator = Coordinator(transport, unique("cli"))
@@ -95,7 +93,7 @@ def shop(redis_url: str, amqp_url: str, tmp_path: Path) -> Iterator[Shop]:
 
 
 def test_a_topic_of_streams(shop: Shop, amqp_url: str) -> None:
-    """With how long to keep messages; other queues have no such thing."""
+    """With a retention, which other queues do not have."""
     name = unique("cli")
     create = ("topic", "create", name, "--partitions", "2")
     assert shop.run(*create, "--type", "stream", "--max-age", "7D", "--max-bytes", "99999999") == Outcome(0, "", "")
@@ -108,7 +106,7 @@ def test_a_topic_of_streams(shop: Shop, amqp_url: str) -> None:
 
 
 def test_a_stream_is_consumed_on_from_where_the_last_member_left(shop: Shop) -> None:
-    """Nothing comes twice, and describe says how far it is."""
+    """No message comes twice, and describe shows the progress."""
     assert shop.consume(f"{shop.stream} {COUNT - 1} ") == list(range(COUNT))
     assert shop.committed == {shop.stream: COUNT - 1}
     shop.publish("more")
@@ -124,14 +122,14 @@ def test_where_a_new_group_begins(shop: Shop) -> None:
 
 @pytest.mark.parametrize("start", ["latest", "2026-13-01T00:00:00"])
 def test_a_start_that_is_none(shop: Shop, start: str) -> None:
-    """Said at once, before anything is joined."""
+    """An error before anything is joined."""
     with shop.consumer("--start", start) as consumer:
         outcome = consumer.wait()
     assert (outcome.code, "time" in outcome.err) == (2, True)
 
 
 def test_a_reset_is_shown_then_done_and_journalled(shop: Shop) -> None:
-    """Nothing is changed without --execute; then messages come again from the one that was named on."""
+    """Nothing is changed without --execute; then messages are delivered again from the given one on."""
     shop.coordinator.reset_offsets({shop.stream: COUNT - 1})
     flags = ("--topic", f"{shop.topic.name}:0", "--to-offset", "27")
     shown = shop.reset(*flags, "--json")
@@ -150,13 +148,13 @@ def test_a_reset_is_shown_then_done_and_journalled(shop: Shop) -> None:
 
 
 def test_out_of_range_is_told(shop: Shop) -> None:
-    """It is brought to the nearest there is."""
+    """It is moved to the nearest offset."""
     told = shop.reset("--resource", shop.stream, "--to-offset", "7000")
     assert f"does not have offset 7000; the nearest is {COUNT}" in told.err
 
 
 def test_a_plan_is_exported_and_carried_out(shop: Shop, amqp_url: str) -> None:
-    """What --export writes, --from-file reads."""
+    """--from-file reads what --export writes."""
     with new_stream(amqp_url, 5) as lone:
         flags = ("--topic", shop.topic.name, "--resource", lone.name)
         written = shop.reset(*flags, "--to-offset", "3", "--export")
@@ -169,7 +167,7 @@ def test_a_plan_is_exported_and_carried_out(shop: Shop, amqp_url: str) -> None:
 
 
 def test_a_group_with_a_member_is_refused(shop: Shop) -> None:
-    """And its offsets stay; once it has crashed, its session is waited for."""
+    """Its offsets stay. After a crash, the command waits for its session."""
     flags = ("--all-topics", "--to-earliest", "--execute")
     with shop.consumer("--commit-every", "1") as consumer:
         consumer.wait_for(f"{shop.stream} {COUNT - 1} ")
@@ -178,7 +176,7 @@ def test_a_group_with_a_member_is_refused(shop: Shop) -> None:
         assert shop.committed != {shop.stream: -1}
         consumer.process.kill()
         consumer.wait()
-        while (again := shop.reset(*flags)).code:  # it counts as a member for two heartbeats more
+        while (again := shop.reset(*flags)).code:  # it counts as a member for two more heartbeats
             assert "has members" in again.err
     assert shop.committed == {shop.stream: -1}
 
@@ -196,7 +194,7 @@ def test_a_group_with_a_member_is_refused(shop: Shop) -> None:
     ids=str,
 )
 def test_what_makes_no_sense(shop: Shop, options: tuple[str, ...], words: str) -> None:
-    """Is told in one line, and nothing is done."""
+    """One line says so, and nothing is done."""
     outcome = shop.reset(*(it.replace("TOPIC", shop.topic.name) for it in options))
     assert outcome.code in {1, 2}
     assert words in outcome.err
@@ -204,7 +202,7 @@ def test_what_makes_no_sense(shop: Shop, options: tuple[str, ...], words: str) -
 
 
 def test_queues_keep_no_offsets(shop: Shop, amqp_url: str) -> None:
-    """What was acknowledged is gone."""
+    """Acknowledged messages are gone."""
     name = unique("cli")
     create_topic(amqp_url, Topic(name, 1))
     outcome = shop.reset("--topic", name, "--to-earliest")

@@ -1,4 +1,4 @@
-"""The commands for growing topics, for existing queues and for halted partitions, run as people run them, on real servers."""
+"""Commands for growing topics, existing queues and halted partitions, run as users run them, on real servers."""
 
 import json
 import signal
@@ -25,7 +25,6 @@ def fail(delivery):
 
 @pytest.fixture
 def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
-    """The environment that names the servers."""
     found = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
     if rabbitmq_server.management_url:
         found["COBALANCE_MANAGEMENT_URL"] = rabbitmq_server.management_url
@@ -34,7 +33,6 @@ def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, s
 
 @pytest.fixture
 def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
-    """A topic with two partitions."""
     name = unique("cli")
     assert cobalance("topic", "create", name, "--partitions", "2", environment=urls).code == 0
     yield name
@@ -43,7 +41,6 @@ def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture
 def group(urls: dict[str, str]) -> str:
-    """A group that is known to be new."""
     name = unique("cli")
     assert cobalance("group", "create", name, environment=urls).code == 0
     return name
@@ -51,13 +48,13 @@ def group(urls: dict[str, str]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the handlers are."""
+    """The folder with the handlers."""
     (tmp_path / "shop.py").write_text(HANDLER)
     return tmp_path
 
 
 def test_a_topic_is_grown_described_and_pruned(topic: str, urls: dict[str, str]) -> None:
-    """What there is of each layout is shown; a message in an old queue keeps that queue (the key's is the first of two)."""
+    """All layouts are shown; a message in an old queue keeps that queue (the key's is the first of two)."""
     assert cobalance("publish", topic, "hello", "--key", "d", environment=urls).code == 0
     grown = cobalance("topic", "grow", topic, "--partitions", "3", environment=urls)
     assert (grown.code, grown.out) == (0, "")
@@ -77,7 +74,7 @@ def test_a_topic_is_grown_described_and_pruned(topic: str, urls: dict[str, str])
 
 
 def test_a_halted_partition_is_shown_and_resumed(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
-    """From the first failure to the second try, without a word of what the message or the error says."""
+    """From the first failure to the second attempt, without quoting the message or the error."""
     arguments = ("consume", topic, "--group", group, "--retries", "0", "--on-error", "halt", "--handler", "shop:fail")
     with running(*arguments, "--no-log-exceptions", environment=urls, folder=folder) as consumer:
         assert cobalance("publish", topic, "bad", "--key", "a", environment=urls).code == 0
