@@ -1,37 +1,40 @@
-"""The keys of a group: described once, here. All are declared to every script and share one hash tag (one cluster slot).
+"""The keys of a group, described in this place only. Every script declares all of them; they share one hash tag, and so
+one cluster slot.
 
-They are called ``PREFIX:1:{GROUP}:NAME``, and so are the channels of hints. Groups under different prefixes know nothing of each other.
+Keys and hint channels are named ``PREFIX:1:{GROUP}:NAME``. Groups under different prefixes are unrelated.
 
-=============  ======  ==================================================================================================
-name           type    contents; lifetime is the group's (``_prelude/87_expiry.lua``) unless it says otherwise
-=============  ======  ==================================================================================================
-``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` says after a script that died how far the
-                       repair is (``85_repair.lua``); per member ``r:<id>`` last request
-                       and session end in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>`` cursor and
-                       sum when it was last told everything, ``a:<id>`` last results, ``w:<id>`` what it told that it has in flight
-                       (``report.lua``); per subscription
-                       ``u:<subscription>`` how far its list is known
-``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its end;
-                       ``=<instance id>`` → member id
+=============  ======  =================================================================================================
+name           type    contents; expires with the group (``_prelude/87_expiry.lua``) unless noted otherwise
+=============  ======  =================================================================================================
+``state``      hash    the group's scalars (``_prelude/10_group.lua``), of which ``pulse`` is the progress of the repair
+                       after a script that died (``85_repair.lua``); per member ``r:<id>`` last request and session end
+                       in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>``
+                       cursor and sum when it last received everything, ``a:<id>`` last results, ``w:<id>`` what it
+                       reported as in flight (``report.lua``); per subscription ``u:<subscription>`` how much of its
+                       list is known
+``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its
+                       end; ``=<instance id>`` → member id
 ``resources``  hash    resource → packed record
 ``names``      zset    every resource, by name
 ``owned``      zset    ``<member> k<rank><token> <resource>`` kept; ``p<since>`` pending revocation, cancellable;
                        ``r<since>`` pending because the resource is being removed
-``feed``       zset    ``<member> <version> <resource>``: changes the member has not confirmed hearing
-``load``       zset    member → resources it keeps, a unit of its capacity (``40_shares.lua``); below 0 for graced ones; above 2^53
-                       for those without a share
-``more``       zset    ``<subscription> <the same with one more> <member>``, of those that may be given one
-``less``       zset    the same with one fewer, of those that keep any; who was found to keep only pinned ones may be missing
-``loose``      zset    as ``load``, of those in ``less`` that have a share
-``declared``   zset    ``<subscription> <resource>``: what is on the list of a subscription (``35_subscriptions.lua``)
-``revoking``   zset    as ``load`` for members with a revocation that could be cancelled, as ``more`` and negative for ``+<member>``
-``free``       zset    resource → version at which it became free; 0 when it is only to be deleted; 2^52 and more while nobody who
-                       could work it has a share
+``feed``       zset    ``<member> <version> <resource>``: changes that the member has not confirmed
+``load``       zset    member → resources it keeps, per unit of its capacity (``40_shares.lua``); below 0 for graced
+                       members; above 2^53 for those without a share
+``more``       zset    ``<subscription> <the same with one more> <member>``, of members that may be assigned one
+``less``       zset    the same with one fewer, of members that keep any; those found to keep only pinned resources may
+                       be missing
+``loose``      zset    like ``load``, of the members in ``less`` that have a share
+``declared``   zset    ``<subscription> <resource>``: the list of a subscription (``35_subscriptions.lua``)
+``revoking``   zset    like ``load``, of members with a revocation that could be cancelled; like ``more`` and negative
+                       for ``+<member>``
+``free``       zset    resource → version at which it became free; 0 if it only has to be deleted; 2^52 and above while
+                       no member that could work it has a share
 ``timers``     zset    ``<kind>:<id>`` → due at ms (``70_timers.lua``)
 ``deadlines``  zset    resource → ms at which its armed revocation is forced
 ``offsets``    hash    resource → committed offset; kept for seven days after the resource was removed
-``journal``    stream  one entry a transition, ``seq`` contiguous; trimmed to about ``journal_length``
-=============  ======  ==================================================================================================
+``journal``    stream  one entry per transition, ``seq`` contiguous; trimmed to about ``journal_length``
+=============  ======  =================================================================================================
 """
 
 from __future__ import annotations
