@@ -154,7 +154,7 @@ class Supervisor:
         self._workers[name] = WorkerProcess(name, self._job)
         self._rates[name] = _Rate()
 
-    # -- waiting and looking -------------------------------------------------------------------------------------------
+    # -- waiting and polling -------------------------------------------------------------------------------------------
 
     def _wait_quiet(self) -> None:
         """Waits until exactly the expected members hold everything evenly, with nothing in transition."""
@@ -212,7 +212,7 @@ class Supervisor:
     def _group_clock_ms(self) -> int:
         return round(time.monotonic() * 1000 + self._clock_offset_ms)
 
-    # -- what is to be seen --------------------------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
         self._step = text

@@ -126,7 +126,7 @@ class Engine:
     ) -> None:
         self.label = process_label()
         self.session = Session(process_name(), self.label, settings, member)
-        self._told = EventLog(coordinator.group, self.label, member, self.session)
+        self._event_log = EventLog(coordinator.group, self.label, member, self.session)
         self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
@@ -209,7 +209,7 @@ class Engine:
             self._listener.close()
 
     def _next_event(self) -> ev.Event:
-        wait_ms = min(self._wait_until, self._sample_at, self._told.due_at or self._wait_until) - monotonic_ms()
+        wait_ms = min(self._wait_until, self._sample_at, self._event_log.due_at or self._wait_until) - monotonic_ms()
         try:
             event = self._events.get(timeout=max(0, wait_ms) / 1000)
         except queue.Empty:
@@ -234,13 +234,13 @@ class Engine:
             self._lateness.heard(event.sent_at, now, event.reply)
         elif isinstance(event, ev.Drained | ev.Abandoned):
             event = self._lateness.noted_in(event)
-        self._told.hear(event, now)
+        self._event_log.hear(event, now)
         for action in self.session.handle(event, now):
-            self._told.tell(action, now)
+            self._event_log.tell(action, now)
             self._carry_out(action)
         if self._unconfirmed and isinstance(event, ev.Replied):
             self._confirm(event)
-        self._told.write(now)
+        self._event_log.write(now)
         self._work.flush()
 
     def _confirm(self, event: ev.Replied) -> None:

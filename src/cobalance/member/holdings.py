@@ -40,7 +40,7 @@ class Holdings:
         self.highest_token = 0
         self.out: list[act.Action] = []
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------------
 
     def find(self, resource: str, token: int) -> Holding | None:
         """The tenure, if it is still known.
@@ -121,7 +121,7 @@ class Holdings:
             if it.on_record
         ]
 
-    # -- what replies say ------------------------------------------------------------------------------------------
+    # -- replies ---------------------------------------------------------------------------------------------------
 
     def hold(self, change: Change) -> None:
         """The coordinator says that the member holds it: a new tenure, or the end of a revocation."""
@@ -206,7 +206,7 @@ class Holdings:
         if working:
             self.out.append(act.Abort(held.resource, held.token, "lost"))
 
-    # -- what the work says ----------------------------------------------------------------------------------------
+    # -- reports from work -----------------------------------------------------------------------------------------
 
     def begun(self, event: ev.DrainBegun, now: int) -> None:
         """``on_revoked`` runs, so there is no way back. If no deadline was set, it has as long as a handler."""
@@ -335,7 +335,7 @@ class Holdings:
         at = self._filed().next_clock()
         return [] if at is None else [at]
 
-    # -- what to tell ----------------------------------------------------------------------------------------------
+    # -- what to send ----------------------------------------------------------------------------------------------
 
     def take_releases(self, *, park: bool) -> list[ReleaseItem]:
         """Takes what has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace period."""

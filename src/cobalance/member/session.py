@@ -97,7 +97,7 @@ class Session:
         self.declaration = Declaration()
         self.commits = PendingCommits()
 
-    # -- the one entrance ------------------------------------------------------------------------------------------
+    # -- entry point -----------------------------------------------------------------------------------------------
 
     def handle(self, event: ev.Event, now: int) -> list[act.Action]:
         """Takes one event at monotonic time ``now`` (ms) and returns what to do, in order.
@@ -148,7 +148,7 @@ class Session:
             raise IllegalTransition(f"a session that is {self.phase.value} cannot become {phase.value}")
         self.phase = phase
 
-    # -- what the process wants ------------------------------------------------------------------------------------
+    # -- requests of the process -----------------------------------------------------------------------------------
 
     def _started(self, event: ev.Started) -> None:
         self._to(Phase.JOINING)
@@ -175,7 +175,7 @@ class Session:
         self._to(Phase.LEAVING)
         self.leaving.begin()
 
-    # -- what the coordinator says ---------------------------------------------------------------------------------
+    # -- replies of the coordinator --------------------------------------------------------------------------------
 
     def _call_failed(self, event: ev.CallFailed) -> None:
         if self.line.waits_for(event.request):
@@ -359,7 +359,7 @@ class Session:
             times += [self._due_at] if self._is_coordinator and self._due_at is not None else []
         return max(min(times, default=self._now + self._heartbeat_ms), self._now)
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- requests to the coordinator -------------------------------------------------------------------------------
 
     def _ask_what_is_due(self) -> None:
         if self.phase in (Phase.NEW, Phase.LEFT):
@@ -436,7 +436,7 @@ class Session:
     def _on_record(self) -> tuple[int, ...]:
         return (self.holdings.token_sum,)
 
-    # -- which event is whose --------------------------------------------------------------------------------------
+    # -- event handlers --------------------------------------------------------------------------------------------
 
     _HANDLERS: ClassVar[dict[type, Callable[[Session, Any], None]]] = {
         ev.Started: _started,
