@@ -46,12 +46,10 @@ class Member(ConsumerGroup):
     has_joined = False
 
     def joined(self, member: str) -> None:
-        """See :class:`ConsumerGroup`."""
         self.has_joined = True
         super().joined(member)
 
     def problem(self, problem: Problem) -> None:
-        """See :class:`ConsumerGroup`."""
         if problem.code == "instance_in_use":
             self.refusal = problem.message
         super().problem(problem)

@@ -92,7 +92,6 @@ class RedisOptions:
     key_prefix: KeyPrefix = DEFAULT_PREFIX
 
     def admin(self, amqp_url: str = DEFAULT_AMQP_URL, management_url: str | None = None) -> GroupAdmin:
-        """The administration API for these groups."""
         return GroupAdmin(self.redis_url, amqp_url=amqp_url, management_url=management_url, key_prefix=self.key_prefix)
 
 
@@ -132,5 +131,4 @@ class SettingOptions:
         return {name: value for name, value in attrs.asdict(self).items() if value is not None}
 
     def settings(self) -> GroupSettings:
-        """The settings of a new group."""
         return GroupSettings(**self.given())  # type: ignore[arg-type]

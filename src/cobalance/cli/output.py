@@ -36,7 +36,6 @@ def remark(text: str) -> None:
 
 
 def seconds(milliseconds: int | None) -> str | None:
-    """Formats a duration as ``12.3s``."""
     return None if milliseconds is None else f"{milliseconds / 1000:.1f}s"
 
 

@@ -42,7 +42,6 @@ class StreamOptions:
     lock: Annotated[bool, Parameter(negative="", help="Guard each stream by an exclusive queue, lock.NAME.")] = False
 
     def settings(self) -> StreamSettings:
-        """The settings for the group."""
         return StreamSettings(
             start=_start(self.start),
             on_unknown_offset=self.on_unknown_offset,

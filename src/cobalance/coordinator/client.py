@@ -53,7 +53,6 @@ class Coordinator:
         self._keys = group_keys(group, key_prefix)
 
     def channel(self, member: str) -> str:
-        """The channel of a member's hints."""
         return hint_channel(self.group, member, self.key_prefix)
 
     def execute(self, request: Request) -> CoordinatorReply:
@@ -221,7 +220,6 @@ class Coordinator:
             )
 
     def state(self) -> dict[str, str]:
-        """The group's scalars by name."""
         words = self._admin(Describe("state")).results[1:]
         return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -306,7 +304,6 @@ class MemberRow:
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> MemberRow:
-        """Parses a row of ``describe``."""
         id_, status, capacity, instance, label, *numbers, subscription, in_flight = row
         known = None if instance == "-" else instance
         read = cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
@@ -329,7 +326,6 @@ class SubscriptionRow:
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> SubscriptionRow:
-        """Parses a row of ``describe``."""
         id_, members, version, digest, done, resources = row
         return cls(id_, int(members), int(version), digest, done == "1", int(resources))
 
@@ -382,7 +378,6 @@ class ResourceRow:
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> ResourceRow:
-        """Parses a row of ``describe``."""
         name, status, owner, token, since, deadline, rank, removing, avoid, committed = row
         return cls(
             name,

@@ -53,7 +53,6 @@ class InFlightReport:
 
 
 def written(found: Iterable[tuple[str, InFlight]]) -> str:
-    """Formats a member's report."""
     some = sorted(((name, it) for name, it in found if it.messages), key=lambda named: -named[1].oldest_ms)
     words = ["all" if len(some) <= MOST_TOLD else "oldest"]
     for name, it in some[:MOST_TOLD]:

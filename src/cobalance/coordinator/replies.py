@@ -33,8 +33,6 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class CoordinatorReply:
-    """The reply to any verb."""
-
     status: Status
     now_ms: int = 0
     incarnation: int = 0

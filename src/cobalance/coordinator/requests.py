@@ -136,8 +136,6 @@ class ReleaseItem:
 
 @attrs.frozen
 class Release:
-    """Release resources."""
-
     verb: ClassVar[str] = "release"
     items: tuple[ReleaseItem, ...]
 
@@ -151,8 +149,6 @@ class Release:
 
 @attrs.frozen
 class CommitItem:
-    """An offset to be stored."""
-
     resource: str
     token: int
     offset: int
@@ -160,8 +156,6 @@ class CommitItem:
 
 @attrs.frozen
 class Commit:
-    """Store offsets."""
-
     verb: ClassVar[str] = "commit"
     items: tuple[CommitItem, ...]
 
@@ -298,8 +292,6 @@ Payload = (
 
 @attrs.frozen
 class Request:
-    """A header and a payload."""
-
     header: Header
     payload: Payload
 

@@ -29,7 +29,6 @@ class KeyState:
         return cls(key, kind.decode(), expires_at_ms, _frozen(contents))
 
     def nested(self) -> list[Any]:
-        """The contents as lists."""
         return [list(part) if isinstance(part, tuple) else part for part in self.contents]
 
 

@@ -46,7 +46,6 @@ class Script:
 
     @classmethod
     def of(cls, name: str, source: str) -> Script:
-        """Creates a script from its text."""
         return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

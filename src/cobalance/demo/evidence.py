@@ -55,8 +55,6 @@ class Record:
 
 
 class LogReader:
-    """Reads a worker's log as it grows."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
 

@@ -53,7 +53,6 @@ class Load:
         self._may_end.set()
 
     def close(self) -> None:
-        """Stops the thread, even if messages remain."""
         self._must_end.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -94,7 +94,6 @@ class WorkerProcess:
         return lines[-1] if lines else "it did not say why"
 
     def leave(self) -> None:
-        """Asks it to leave gracefully."""
         self.phase = "leaving"
         self._stdin.close()
 

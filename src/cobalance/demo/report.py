@@ -12,7 +12,6 @@ from cobalance.demo.verdict import Gaps, Verdict
 
 
 def print_report(verdict: Verdict, options: DemoOptions, elapsed_s: float, console: Console) -> None:
-    """Prints tables."""
     console.print()
     console.print(_changes(verdict, options))
     console.print(_figures(verdict, options))

@@ -9,8 +9,6 @@ from cobalance.demo.process import Phase
 
 @attrs.frozen
 class WorkerScene:
-    """One process."""
-
     name: str
     phase: Phase
     held: tuple[int, ...]
@@ -24,8 +22,6 @@ class WorkerScene:
 
 @attrs.frozen
 class Scene:
-    """The whole demo."""
-
     step: str
     seconds: float
     published: int

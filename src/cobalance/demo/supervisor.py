@@ -250,7 +250,6 @@ class _Rate:
         self._samples: deque[tuple[float, int]] = deque([(0.0, 0)])
 
     def at(self, seconds: float, count: int) -> float:
-        """The rate, given the current count."""
         self._samples.append((seconds, count))
         while len(self._samples) > 2 and self._samples[0][0] < seconds - 1.0:
             self._samples.popleft()

@@ -42,7 +42,6 @@ class Tenures:
     _present: dict[str, Tenure] = attrs.field(factory=dict)
 
     def apply(self, entry: JournalEntry) -> None:
-        """Takes the next entry."""
         self.seq, self.at_ms = entry.seq, entry.at_ms
         self.ownership.apply(entry, entry.at_ms)
         if entry.resource is not None:

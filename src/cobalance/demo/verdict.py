@@ -21,8 +21,6 @@ TRANSITIONS = INTERRUPTIONS | BEGINNINGS | {"cancelled"}
 
 @attrs.frozen
 class ChangeVerdict:
-    """The cost of one change."""
-
     name: str
     kind: str
     members_before: int
@@ -55,8 +53,6 @@ class Gaps:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """The complete verdict."""
-
     published: int
     processed: int
     """Distinct messages."""

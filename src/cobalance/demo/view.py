@@ -34,8 +34,6 @@ class View(Protocol):
 
 
 class LineView:
-    """For logs and pipes."""
-
     def __init__(self, console: Console) -> None:
         self._console, self._next_s = console, 0.0
 
@@ -49,7 +47,6 @@ class LineView:
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, scene: Scene) -> None:
-        """Prints a line every few seconds."""
         if scene.seconds >= self._next_s:
             self._next_s = scene.seconds + LINE_EVERY_S
             held = "  ".join(f"{it.name}: {_partitions(it)}" for it in scene.workers if it.held or it.draining)
@@ -57,8 +54,6 @@ class LineView:
 
 
 class LiveView:
-    """For terminals."""
-
     def __init__(self, console: Console) -> None:
         self._live, self._next_s = Live(console=console, auto_refresh=False), 0.0
 
@@ -70,11 +65,9 @@ class LiveView:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints the text above the table."""
         self._live.console.print(text, highlight=False)
 
     def show(self, scene: Scene) -> None:
-        """Redraws the table."""
         if scene.seconds >= self._next_s:
             self._next_s = scene.seconds + DRAW_EVERY_S
             self._live.update(_table(scene), refresh=True)

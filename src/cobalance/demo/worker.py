@@ -37,7 +37,6 @@ class Handler:
         self.member = ""
 
     async def __call__(self, delivery: Delivery) -> None:
-        """Processes one message."""
         begun_ns = time.monotonic_ns()
         key, _, counter = delivery.body.decode().partition("\t")
         await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)

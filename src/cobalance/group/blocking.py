@@ -256,7 +256,6 @@ class Threaded(Group):
     """
 
     async def in_thread(self, do: Callable[[], T]) -> T:
-        """Calls the program's code in a thread."""
         return await self._in_thread(do)
 
     async def _in_thread(self, do: Callable[[], T]) -> T:
@@ -288,12 +287,10 @@ class _Role:
         self._tenure: Tenure | None = None
 
     async def take(self) -> Tenure:
-        """Waits for the role."""
         self._tenure = await self._group.take_role(self._resource)
         return self._tenure
 
     async def give(self) -> None:
-        """Returns the role, if it was taken."""
         if self._tenure is not None:
             await self._group.give_role(self._tenure)
 

@@ -138,5 +138,4 @@ def cut(name: str) -> str:
 
 
 def seconds(ms: int) -> str:
-    """Formats a duration for display."""
     return f"{max(0, ms) / 1000:.1f} s"

@@ -85,8 +85,6 @@ class PlainOptions(TypedDict, total=False):
 
 
 class GroupOptions(PlainOptions, total=False):
-    """The same, with callbacks."""
-
     on_assigned: Listener | None
     on_revoked: Listener | None
     on_lost: Listener | None

@@ -48,7 +48,6 @@ class Stoppable:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Runs the block."""
         with self.scope, self._quiet:
             try:
                 yield
@@ -61,7 +60,6 @@ class Stoppable:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it runs any more."""
         return self._ended.is_set()
 
     async def wait_ended(self) -> None:

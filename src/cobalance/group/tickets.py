@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """A pending commit."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.answered = anyio.Event()

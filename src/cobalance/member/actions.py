@@ -63,8 +63,6 @@ class Abort:
 
 @attrs.frozen
 class CommitDone:
-    """The outcome of a commit."""
-
     ticket: int
     outcome: CommitOutcome
 

@@ -24,8 +24,6 @@ from cobalance.errors import IllegalTransition
 
 
 class State(Enum):
-    """The states of a tenure."""
-
     HELD = "held"  # Worked. Left by a revocation, by a drain that finished unasked, or by an abort.
     DRAINING = "draining"  # Delivery has stopped, the handler finishes. A cancelled revocation returns it to HELD.
     CLOSING = "closing"  # on_revoked runs or has run. Left only by finishing or by an abort.

@@ -95,7 +95,6 @@ class HoldingIndex:
 
     @property
     def is_any_touched(self) -> bool:
-        """Whether user code may still use anything."""
         return bool(self.exposed or self.guarded or self.aborted)
 
 

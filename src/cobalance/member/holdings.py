@@ -76,7 +76,6 @@ class Holdings:
 
     @property
     def number(self) -> int:
-        """How many tenures are known."""
         return len(self._by_name)
 
     def is_worked(self, resource: str, token: int) -> bool:
@@ -89,7 +88,6 @@ class Holdings:
         return bool(self._by_name)
 
     def unfinished(self) -> bool:
-        """Whether user code may still use anything."""
         return self._filed().is_any_touched
 
     @property
@@ -172,7 +170,6 @@ class Holdings:
             self._lose(held)
 
     def release_answered(self, resource: str, token: int, result: str) -> None:
-        """Handles the outcome of a release."""
         held = self._touch_tenure(resource, token)
         if held is None or held.state is not State.RELEASING:
             return
@@ -229,7 +226,6 @@ class Holdings:
         held.effort = event.effort
 
     def committed(self, resource: str, token: int, offset: int) -> None:
-        """The coordinator has stored an offset."""
         held = self._touch_tenure(resource, token)
         if held is not None:
             held.committed = offset if held.committed is None else max(offset, held.committed)

@@ -27,7 +27,6 @@ class Joining:
         self._refused_at = 0
 
     def begin(self, claims: list[Claim]) -> None:
-        """Starts a join with these claims."""
         self._claims = claims
 
     def page(self, previous: str, floor_token: int, session_ms: int, heartbeat_ms: int) -> Join:

@@ -24,12 +24,10 @@ class Lease:
     _failures: int = 0
 
     def first_sent(self, now: int) -> None:
-        """A new request is sent."""
         self._first_sent_at = self._sent_at = now
         self._failures, self.retry_at = 0, None
 
     def sent_again(self, now: int) -> None:
-        """The outstanding request is sent again."""
         self._sent_at, self.retry_at = now, None
 
     def renewed(self, session_timeout_ms: int) -> None:

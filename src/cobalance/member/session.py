@@ -49,8 +49,6 @@ NOBODY = 0
 
 
 class Phase(Enum):
-    """The phases of a session."""
-
     NEW = "new"  # Nothing was requested yet. Left by Started.
     JOINING = "joining"  # Not a member, or one no longer known. Waits for the answer to its join.
     ACTIVE = "active"  # A member within its lease.

@@ -49,8 +49,6 @@ class EventLoop(Protocol):
 
 
 class Asyncio:
-    """An asyncio event loop."""
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
@@ -71,7 +69,6 @@ class Asyncio:
             return False
 
     def current_task(self) -> object:
-        """None in a callback."""
         return asyncio.current_task()
 
     def state(self) -> State:
@@ -82,8 +79,6 @@ class Asyncio:
 
 
 class Trio:
-    """A run of trio."""
-
     def __init__(
         self, token: trio.lowlevel.TrioToken, new_event: Callable[[], Event], spawn: Callable[..., object]
     ) -> None:
@@ -102,7 +97,6 @@ class Trio:
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
 
     def current_task(self) -> object:
-        """Trio always has one."""
         import trio
 
         return trio.lowlevel.current_task()
@@ -148,7 +142,6 @@ class Attendance:
 
     @property
     def over(self) -> bool:
-        """Whether the loop is closed for good."""
         return self._loop.state() == "closed"
 
 

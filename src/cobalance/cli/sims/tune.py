@@ -61,7 +61,6 @@ class Wishes:
     ] = ()
 
     def preferences(self) -> Preferences:
-        """The preferences for the search."""
         from cobalance_sims.tune.preferences import Preferences, parse
 
         given = (("duplicates", self.max_duplicates_per_day), ("heal", self.heal_within_s))

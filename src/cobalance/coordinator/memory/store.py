@@ -35,7 +35,6 @@ _MOST_KEY_SETS = 10_000
 
 
 def real_clock_us() -> int:
-    """The machine's clock."""
     return time.time_ns() // 1000
 
 
@@ -178,7 +177,6 @@ class MemoryStore:
             self._receive(channel, [*self._receivers.get(channel, []), deliver])
 
     def unsubscribe(self, channel: str, deliver: Deliver) -> None:
-        """Ends a subscription, if there is one."""
         with self._lock:
             self._receive(channel, [it for it in self._receivers.get(channel, []) if it != deliver])
 

@@ -41,7 +41,6 @@ class MemoryTransport:
         return f"<MemoryTransport on {self.store.engine}>"
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """Runs the script; see :class:`Transport`."""
         self._check_open()
         return self.store.run(script, keys, args, identify=True)
 
@@ -51,12 +50,10 @@ class MemoryTransport:
         return MemoryListener(self.store, on_hint)
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """Entries after an id; see :class:`Transport`."""
         self._check_open()
         return read_entries(self.store.run(_READ_STREAM, [key], [f"({after}", count]))
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """The groups of this store; see :class:`Transport`."""
         self._check_open()
         return group_names((key.key.decode() for key in self.store.dump()), key_prefix)
 
@@ -86,7 +83,6 @@ class MemoryListener:
         self._on_hint(channel, RESYNC)
 
     def unsubscribe(self, channel: str) -> None:
-        """Stops listening."""
         self._channels.discard(channel)
         self._store.unsubscribe(channel, self._deliver)
 

@@ -69,7 +69,6 @@ class ClusterTransport:
         return self._at(keys[0], lambda node: node.call(script, keys, args))
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """Entries after an id; see :class:`Transport`."""
         return self._at(key, lambda node: node.read_stream(key, after, count))
 
     def read_range(self, key: str, first: str, last: str, count: int) -> Reply:
@@ -81,7 +80,6 @@ class ClusterTransport:
         return self._at(key, lambda node: node.read_newest(key, last))
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """The groups of all nodes; see :class:`Transport`."""
         return sorted({name for node in self._masters() for name in node.list_groups(key_prefix)})
 
     def list_keys(self, pattern: str) -> set[str]:

@@ -51,7 +51,6 @@ class RedisListener:
         self._wake()
 
     def unsubscribe(self, channel: str) -> None:
-        """Stops listening soon."""
         with self._wanted_lock:
             self._wanted -= {channel}
         self._wake()
@@ -112,8 +111,6 @@ class RedisListener:
 
 
 class _Session:
-    """One connection."""
-
     def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
         self._source = source
         self._connection: Any = NotConnected()

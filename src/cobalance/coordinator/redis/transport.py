@@ -74,8 +74,6 @@ class RedisTransport:
         return f"<RedisTransport to {self._place}>"
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
-        """Runs the script once; see :class:`Transport`."""
-
         def evaluate(connection: Wire) -> Reply:
             try:
                 return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
@@ -122,8 +120,6 @@ class RedisTransport:
         return self._perform(lambda connection: _exchange(connection, *words), doing)
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """Entries after an id; see :class:`Transport`."""
-
         def read(connection: Wire) -> Reply:
             return _exchange(connection, "XRANGE", key, f"({after}", "+", "COUNT", count)
 
@@ -148,7 +144,6 @@ class RedisTransport:
         return self._perform(read, "reading a journal")
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """The groups of this database; see :class:`Transport`."""
         return group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
 
     def list_keys(self, pattern: str) -> set[str]:
