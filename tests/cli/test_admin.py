@@ -29,7 +29,6 @@ def group(redis_url: str) -> str:
 
 @pytest.fixture
 def run(redis_url: str, amqp_url: str) -> Run:
-    """Runs ``cobalance group …``."""
     urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
 
     def run(*arguments: str, **environment: str) -> Outcome:

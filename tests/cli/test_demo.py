@@ -56,8 +56,6 @@ def test_nobody_there_means_no_move() -> None:
 
 
 class Book:
-    """Writes a journal."""
-
     def __init__(self, *entries: JournalEntry) -> None:
         self.entries = list(entries)
 

@@ -44,7 +44,6 @@ class Place:
         return f"{group_keys(self.group)[0].removesuffix('state')}{name}"
 
     def state(self) -> dict[str, str]:
-        """Its totals."""
         found = self.coordinator.state()
         return {name: found[name] for name in ("classes", "total", "owned", "free", "members")}
 

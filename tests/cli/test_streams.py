@@ -37,7 +37,6 @@ class Shop:
 
     @property
     def stream(self) -> str:
-        """The only stream."""
         return self.topic.queue_names[0]
 
     @property
@@ -52,11 +51,9 @@ class Shop:
             assert publisher.flush()
 
     def run(self, *arguments: str) -> Outcome:
-        """Runs a command."""
         return cobalance(*arguments, environment=self.environment)
 
     def reset(self, *options: str) -> Outcome:
-        """Runs ``reset-offsets``."""
         return self.run("group", "reset-offsets", self.coordinator.group, *options)
 
     def consume(self, until: str, *options: str) -> list[int]:
@@ -68,7 +65,6 @@ class Shop:
         return [int(line.split()[1]) for line in outcome.out.splitlines()]
 
     def consumer(self, *options: str) -> AbstractContextManager[Running]:
-        """A member."""
         command = ("consume", self.topic.name, "--group", self.coordinator.group, "--handler", "shop:show", *options)
         return running(*command, folder=self.folder, environment=self.environment)
 

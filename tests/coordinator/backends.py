@@ -35,13 +35,11 @@ class Backend(Protocol):
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         """Entries of a stream; see Transport."""
 
-    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        """See Transport."""
+    def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]: ...
 
     def close(self) -> None: ...
 
-    def dump(self) -> State:
-        """All data."""
+    def dump(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
 

@@ -159,7 +159,6 @@ class Group:
             self._highest_tokens[name] = resource.token
 
     def records(self) -> Records:
-        """The stored records."""
         if self._records is None:
             self._records = Records.read(self.backend.dump(), group_keys("g"))
         return self._records
@@ -315,7 +314,6 @@ class Member:
         return it
 
     def heartbeat(self, *progress: tuple[str, int, bool], lose_reply: bool = False) -> CoordinatorReply:
-        """One heartbeat."""
         return self.ask(Heartbeat(progress), lose_reply=lose_reply)
 
     def hear(self) -> None:
@@ -359,7 +357,6 @@ class Member:
         return len(pending) + len(aborted)
 
     def commit(self, name: str, offset: int, token: int | None = None) -> str:
-        """Commits one offset."""
         token = self.holds[name].token if token is None else token
         reply = self.ask(Commit((CommitItem(name, token, offset),)))
         if reply.status != "OK":
@@ -369,7 +366,6 @@ class Member:
         return reply.results[0]
 
     def leave(self, *, remain: bool = False) -> str:
-        """Requests to leave."""
         reply = self.ask(Leave(remain))
         return reply.results[0] if reply.results else reply.status
 

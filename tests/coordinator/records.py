@@ -60,7 +60,6 @@ class MemberRecord:
 
     @property
     def is_live(self) -> bool:
-        """Has a session."""
         return self.status in ("active", "leaving")
 
     @property
@@ -91,7 +90,6 @@ class Records:
 
     @classmethod
     def read(cls, state: State, keys: tuple[str, ...]) -> Records:
-        """From a dump."""
         contents = {key.key.decode(): key.contents for key in state}
         assert set(contents) <= set(keys), f"unknown keys: {set(contents) - set(keys)}"
         part = {key.rsplit(":", 1)[1]: contents.get(key, ()) for key in keys}

@@ -70,7 +70,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(index=any_member)
     def leave(self, index: int) -> None:
-        """A process starts leaving."""
         self.pick(index).leave()
 
     @rule(index=any_member)
@@ -109,7 +108,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(index=any_member, lose_reply=st.booleans())
     def heartbeat(self, index: int, *, lose_reply: bool) -> None:
-        """A single heartbeat."""
         self.pick(index).heartbeat(lose_reply=lose_reply)
 
     @rule(index=any_member)
@@ -165,7 +163,6 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def offsets_never_fall(self) -> None:
-        """Committed offsets stay committed."""
         offsets = self.group.records().offsets
         for name, offset in self.offsets.items():
             assert offsets.get(name, -1) >= offset
@@ -298,7 +295,6 @@ class Losses(Histories):
 
     @rule()
     def come_back_all(self) -> None:
-        """All members notice."""
         for member in tuple(self.group.members.values()):
             self.come_back(member)
 

@@ -42,7 +42,6 @@ class ClaimMonitor:
         self._changed = threading.Condition()
 
     def claim(self, resource: str, member: str) -> None:
-        """A member begins."""
         with self._changed:
             other = self.claims.get(resource)
             if other is not None:
@@ -52,7 +51,6 @@ class ClaimMonitor:
             self._changed.notify_all()
 
     def release(self, resource: str, member: str) -> None:
-        """A member has ended."""
         with self._changed:
             if self.claims.get(resource) != member:
                 self.violations.append(f"{member} ends {resource}, which {self.claims.get(resource)} works on")
@@ -119,7 +117,6 @@ class Churn:
         return work
 
     def stop(self, name: str | None = None) -> None:
-        """A member leaves gracefully."""
         name = name or self.random.choice(sorted(self.members))
         self.members.pop(name).__exit__(None, None, None)
 

@@ -139,7 +139,6 @@ class Frozen:
         return read_diary("frozen", self.diary)[0]
 
     def events(self) -> list[Event]:
-        """Its other events."""
         return read_diary("frozen", self.diary)[1]
 
 

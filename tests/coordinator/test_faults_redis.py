@@ -267,7 +267,6 @@ def test_malformed_urls(url: str, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """A cluster."""
     with cluster() as started:
         yield started
 

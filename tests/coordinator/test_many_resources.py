@@ -65,7 +65,6 @@ class Member:
         return self._trace
 
     def answer(self, *changes: Change, status: Status = "OK") -> Payload:
-        """Answers the outstanding request."""
         request = self.requests.pop()
         assert self.requests == []
         reply = CoordinatorReply(
@@ -87,7 +86,6 @@ class Member:
                 return []
 
     def sample(self, busy_since: int | None) -> None:
-        """Samples all handlers."""
         self.handle(ev.Progressed(tuple(ev.Sample(name, self.token(name), busy_since) for name in self.names)))
 
     def drain(self, names: list[str], *, offset: int | None = None) -> None:
@@ -179,7 +177,6 @@ def is_stopped_at_the_deadline(member: Member) -> None:
 
 
 def commits_all(member: Member) -> None:
-    """One offset each."""
     for ticket, name in enumerate(member.names):
         member.handle(ev.CommitAsked(ticket + 1, name, member.token(name), 3))
     member.answer_all()

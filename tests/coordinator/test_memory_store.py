@@ -132,7 +132,6 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
 
 
 def run(store: MemoryStore, source: str, *args: str | int | bytes, keys: tuple[str, ...] = KEYS) -> Any:
-    """Runs a script's text."""
     return store.run(Script.of("test", source), keys, args)
 
 

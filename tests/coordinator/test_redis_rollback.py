@@ -36,7 +36,6 @@ def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
 
 
 def join(coordinator: Coordinator, member: str, **how: Any) -> CoordinatorReply:
-    """A member's first request."""
     return coordinator.execute(Request(Header(member, 1), Join(settings=SETTINGS, **how)))
 
 

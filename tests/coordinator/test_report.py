@@ -9,7 +9,6 @@ from cobalance.coordinator.requests import Header, Report, Request
 
 
 def told(group: Group) -> dict[str, InFlightReport | None]:
-    """By member."""
     return {row.id: row.in_flight for row in group.coordinator.members()}
 
 

@@ -54,7 +54,6 @@ class BesideTheWire:
 
     @property
     def place(self) -> str:
-        """The Sentinels' place."""
         return self.sentinels.place
 
     def locate(self, timeout_ms: int) -> RedisAddress:

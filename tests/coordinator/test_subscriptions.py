@@ -23,7 +23,6 @@ def member(group: Group, id_: str, wanted: Iterable[str], **join: object) -> Mem
 
 
 def held(*members: Member) -> list[set[str]]:
-    """What each member holds."""
     return [set(it.holds) for it in members]
 
 

@@ -51,7 +51,6 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def transport(url: str) -> Iterator[Transport]:
-    """A transport to it."""
     with closing(open_transport(url)) as opened:
         yield opened
 

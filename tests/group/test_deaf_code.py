@@ -40,7 +40,6 @@ class Sleeper:
         self._swallows, self.began, self.refused = swallows, anyio.Event(), 0
 
     async def sleep(self, _: object) -> None:
-        """Sleeps forever."""
         self.began.set()
         while True:
             try:
@@ -50,7 +49,6 @@ class Sleeper:
 
 
 def cancellation() -> Sleeper:
-    """`asyncio.CancelledError` or `trio.Cancelled`."""
     return Sleeper(anyio.get_cancelled_exc_class())
 
 

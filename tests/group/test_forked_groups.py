@@ -54,7 +54,6 @@ def in_child(call: Callable[[], object]) -> str:
 
 
 def lead(group: BlockingGroup) -> None:
-    """Takes a role."""
     with group.leadership("r"):
         pass
 

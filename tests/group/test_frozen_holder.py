@@ -41,8 +41,6 @@ def anyio_backend() -> str:
 
 
 class Holder:
-    """The process to freeze."""
-
     def __init__(self, *arguments: str, instance_id: str | None = None) -> None:
         environment = {"COBALANCE_INSTANCE_ID": instance_id} if instance_id else {}
         self._process = subprocess.Popen(
@@ -62,7 +60,6 @@ class Holder:
         return words[1:]
 
     def freeze(self) -> None:
-        """Sends SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:

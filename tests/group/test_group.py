@@ -111,7 +111,6 @@ class Diary:
         self.note("ends", [tenure])
 
     def options(self) -> dict[str, Any]:
-        """Options for a group."""
         return {
             "work": self.work,
             "on_assigned": self.assigned,

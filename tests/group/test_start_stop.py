@@ -321,7 +321,6 @@ class Seen:
             self._changed.notify_all()
 
     def wait(self, count: int) -> None:
-        """Waits for this many."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.bodies) >= count, WITHIN_S), self.bodies
 
@@ -448,7 +447,6 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    """The group's log."""
     it, log = Heard(), logging.getLogger("cobalance")
     log.addHandler(it)
     yield it

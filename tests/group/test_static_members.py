@@ -77,7 +77,6 @@ class Record:
         return {row.name: instances.get(row.owner or "", "") for row in coordinator.resources()}
 
     def entries(self) -> list[JournalEntry]:
-        """The journal."""
         return list(Journal(self._transport, self.group).entries())
 
     def close(self) -> None:
@@ -86,7 +85,6 @@ class Record:
 
 @pytest.fixture
 def record(redis_url: str) -> Iterator[Record]:
-    """Of a new group."""
     name = unique("static")
     create_group(redis_url, name, SETTINGS)
     found = Record(redis_url, name)

@@ -69,8 +69,6 @@ class Diary:
         return sum(kind == what for kind, _ in self.entries)
 
     def options(self) -> dict[str, Any]:
-        """Options for a group."""
-
         def work(tenure: BlockingTenure) -> None:
             self.note("begins", tenure)
             tenure.wait_draining()

@@ -33,7 +33,6 @@ def untyped(tenure):  # type: ignore[no-untyped-def]
 
 
 def returning(tenure: Tenure) -> Any:
-    """Returns a coroutine."""
     return asynchronous(tenure)
 
 
@@ -48,7 +47,6 @@ async def async_generator(tenure: Tenure) -> Any:
 
 @functools.wraps(asynchronous)
 def wrapper(tenure: Tenure) -> Any:
-    """Plain by itself."""
     return asynchronous(tenure)
 
 

@@ -213,7 +213,6 @@ class LateEvents(RuleBasedStateMachine):
         return [it for it in self.world.alive() if isinstance(it, Threaded)]
 
     def process(self, index: int) -> Threaded:
-        """Any live process."""
         running = [it for it in self.alive if it.running]
         assume(running)
         return running[index % len(running)]
@@ -259,7 +258,6 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule(index=any_of, reason=st.sampled_from(["failed", "cancelled", "unconnected"]))
     def fail(self, index: int, reason: str) -> None:
-        """Code fails."""
         process, job = self.job(index)
         if job.touches:
             process.fail(job, reason)
@@ -311,7 +309,6 @@ class LateEvents(RuleBasedStateMachine):
 
     @rule()
     def lose_data(self) -> None:
-        """Redis loses all data."""
         self.world.empty_redis()
 
     @rule(index=any_of)

@@ -146,7 +146,6 @@ def test_one_consumer_at_a_time(connect: Open, queue: str) -> None:
 
 
 def queue_is_classic(channel: BlockingChannel, queue: str) -> bool:
-    """According to a declaration."""
     probe = channel.connection.channel()
     try:
         probe.queue_declare(queue, durable=True, arguments=KINDS["classic"])
@@ -290,7 +289,6 @@ def test_the_drop_in_takes_it(cobalance_broker: Broker) -> None:
 
 
 def call(url: str, do: Callable[[BlockingChannel], Any]) -> None:
-    """With a pika channel."""
     connection = pika.BlockingConnection(pika.URLParameters(single_urls(url)[0]))
     try:
         do(connection.channel())
