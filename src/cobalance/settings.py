@@ -101,10 +101,10 @@ class GroupSettings:
 
     idle_expiry_ms: int = attrs.field(default=0, validator=_never_or_long)
     """How long Redis keeps a group without members, with its committed offsets and its journal: at least an hour; 0,
-    the default, keeps it forever. An offset may be all that a quarterly job leaves behind, and an idle group is small
-    and does not grow. Set a time where groups are created by the hundred, such as one per test or per customer. A group
+    the default, keeps it forever. An offset may be all that a quarterly job leaves behind, and an idle group is small and
+    does not grow. Set a time where groups are created by the hundred, such as one per test or per customer. A group
     with members does not expire, even if Redis is down or its members are cut off for up to six days. If all members
-    died without leaving, it is kept at most a week longer than this.
+    died without leaving, it is kept for a week longer than this.
     """
 
     @mode.validator

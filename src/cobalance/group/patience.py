@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Callable[[Exception], bool]) -> T:
-    """Repeats the attempt until it succeeds or the time is up, and returns or raises its last result. Blocks; needs no
-    event loop.
+    """Repeats the attempt until it succeeds, the server cannot be expected to come up, or the time is up. Returns or
+    raises the last result. Blocks; needs no event loop.
     """
     until, delay_s = time.monotonic() + timeout_s, FIRST_S
     while True:
