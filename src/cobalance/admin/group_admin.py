@@ -45,9 +45,9 @@ class GroupAdmin:
     Args:
         redis_url: as for :class:`cobalance.Group`.
         amqp_url: where the groups' queues are; used by :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets` and
-        :meth:`delete` only.
+            :meth:`delete` only.
         management_url: RabbitMQ's management API, as for :class:`cobalance.ConsumerGroup`. It is asked for messages in
-        flight if no member answers.
+            flight if no member answers.
         key_prefix: the groups' key prefix.
         transport: used instead of ``redis_url``.
 
@@ -107,8 +107,8 @@ class GroupAdmin:
 
         Args:
             force: delete it even if it has members. To them it is a loss of data: they keep working what they hold,
-            rejoin at once and recreate the group from that, with the settings and offsets they know. No resource is
-            worked twice, but those held by nobody lose their offsets. To get rid of the group, stop its members.
+                rejoin at once and recreate the group from that, with the settings and offsets they know. No resource is
+                worked twice, but those held by nobody lose their offsets. To get rid of the group, stop its members.
             on_waiting: called once, if sessions have to be awaited.
 
         Raises:
@@ -154,7 +154,7 @@ class GroupAdmin:
         Args:
             description: of the group.
             on_unknown: called with an explanation if something is unknown for some queues: no member answers for them,
-            and the management API cannot be queried.
+                and the management API cannot be queried.
 
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
@@ -240,7 +240,7 @@ class GroupAdmin:
         Args:
             group: its name.
             offsets: the result of :meth:`plan_offsets`; or resource → the offset of the last processed message, -1
-            before the first.
+                before the first.
             on_waiting: called once, if sessions have to be awaited.
 
         Raises:

@@ -195,8 +195,8 @@ class Coordinator:
 
         Args:
             force: delete it even if it has members. To them it is a loss of data: each rejoins with what it holds and
-            the offsets of that, and the group recovers. So no resource is worked twice, but those held by nobody lose
-            their offsets.
+                the offsets of that, and the group recovers. So no resource is worked twice, but those held by nobody
+                lose their offsets.
 
         Raises:
             UnknownGroup: there is no such group.

@@ -30,7 +30,7 @@ def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
 
     Args:
         url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or ``memory://NAME``
-        (shared by all users of NAME in this process).
+            (shared by all users of NAME in this process).
         call_timeout_ms: timeout of one call.
 
     Raises:

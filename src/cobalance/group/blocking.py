@@ -104,9 +104,9 @@ class BlockingMembership:
 
         Raises:
             UsageError: called by work or a callback, for which it would wait; or in a fork of the process that called
-            :meth:`start`.
+                :meth:`start`.
             Exception: the membership was ended by this exception of the program's own code, or by a
-            :class:`GroupFailed`.
+                :class:`GroupFailed`.
         """
         if self._started:
             self._group.check_process()

@@ -110,22 +110,22 @@ class Group(Pausing, StartStop):
     Args:
         name: the group's name.
         resources: what this member can work; it is assigned nothing else. Members may name different resources at the
-        same time, for instance during a rolling update: every resource that a present member names is worked by one
-        that names it. ``None`` if another member declares the list.
+            same time, for instance during a rolling update: every resource that a present member names is worked by one
+            that names it. ``None`` if another member declares the list.
         redis_url: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``, or
-        ``memory://NAME`` within one process.
+            ``memory://NAME`` within one process.
         settings: stored by the first member of a new group. Later members adopt the stored settings, with a warning if
-        these differ. ``group.settings`` has those in force.
+            these differ. ``group.settings`` has those in force.
         member: this process's own settings. If they have no instance id, the environment variable
-        ``COBALANCE_INSTANCE_ID`` is used.
+            ``COBALANCE_INSTANCE_ID`` is used.
         resources_version: for generated lists: all members with a version use the list with the highest one, whatever
-        they named themselves. Raise it with every change of the list; :meth:`declare` changes it later.
+            they named themselves. Raise it with every change of the list; :meth:`declare` changes it later.
         transport: used instead of ``redis_url``.
         log_exceptions: whether to log message and traceback of the program's exceptions, or only their type.
         key_prefix: prefix of the group's keys and channels in Redis. Groups with different prefixes are unrelated even
-        if they share a name; use this for several environments on one Redis.
+            if they share a name; use this for several environments on one Redis.
         connect_timeout_s: how long entering waits for servers that cannot be reached yet, for instance when everything
-        starts at once. By default it does not wait.
+            starts at once. By default it does not wait.
 
     Raises:
         CobalanceError: on entering, if a server cannot be used; the message says what to do.
@@ -427,7 +427,7 @@ class Group(Pausing, StartStop):
 
         Args:
             remain: with an instance id, keep what is held for the rejoin grace period (the default); ``False`` gives it
-            up at once, for scaling in.
+                up at once, for scaling in.
 
         Raises:
             UsageError: awaited by work or a callback, for which it would wait.

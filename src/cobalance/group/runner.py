@@ -36,9 +36,9 @@ def run(group: Group, *, backend: str = "asyncio") -> None:
 
     Raises:
         UsageError: the group is not one for event loops; the backend does not exist; this is not the main thread, the
-        only one that gets signals; or an event loop is running in it. The message says what to do.
+            only one that gets signals; or an event loop is running in it. The message says what to do.
         DrainTimedOut: some work was not finished within ``drain_timeout_ms``, or the group's ``revocation_timeout_ms``
-        if that passed first, and was given up.
+            if that passed first, and was given up.
         CobalanceError: see :class:`Group`.
     """
     _check_group(group)

@@ -103,9 +103,9 @@ class StartStop(AbstractAsyncContextManager[Any]):
 
         Raises:
             UsageError: the group was entered by ``async with``; :meth:`start` was awaited in another event loop; or
-            work or a callback calls this, for which it would wait.
+                work or a callback calls this, for which it would wait.
             Exception: the membership was ended by this exception of the program's own code, or by a
-            :class:`GroupFailed`.
+                :class:`GroupFailed`.
         """
         if self._stay is not None:
             self._own_code.refuse_leaving()

@@ -95,7 +95,7 @@ async def outcome(call: Awaitable[T]) -> T:
 
     Raises:
         UsageError: it let the cancellation of something it awaited escape. That is its own failure, and not the end of
-        the task that called it.
+            the task that called it.
     """
     try:
         return await call
