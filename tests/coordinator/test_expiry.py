@@ -133,7 +133,7 @@ def test_the_setting_can_be_changed_at_any_time(memory: MemoryBackend) -> None:
 
 
 def test_a_setting_that_died_half_way_ends_nothing(memory: MemoryBackend) -> None:
-    """Whichever of its writes was the last: no key of a group that is kept for good expires."""
+    """Whichever of its writes was the last: no key of a group that is kept forever expires."""
     group = Group(memory, SETTINGS)
     a = group.join("a")
     group.set_resources(a, names(2))

@@ -22,7 +22,7 @@ from cobalance.coordinator.transport import Script
 from cobalance.errors import ScriptFailed, UsageError
 
 ANSWERS = {"EXISTS", "WAIT"}
-"""Of our scripts, which Redis has as commands."""
+"""Answers of our scripts that are also names of Redis commands."""
 
 # Hypothesis runs one command at a time through this script, so that real Redis treats it as a script's command.
 GENERIC = Script.of("generic", "return redis.call(ARGV[1], (table.unpack or unpack)(ARGV, 2))")
@@ -52,7 +52,7 @@ ids = st.one_of(
 limits = st.one_of(st.just(()), st.tuples(st.just("LIMIT"), counts, counts))
 with_scores = st.sampled_from([(), ("WITHSCORES",)])
 counted = st.one_of(st.just(()), st.tuples(st.just("COUNT"), counts))
-# Redis trims whole nodes, ours whole hundreds: so few entries none of them drops.
+# Redis trims whole nodes, ours whole hundreds: with so few entries, neither drops any.
 lengths = st.sampled_from(["-1", "1", "3", "x"])
 trims = st.one_of(st.just(()), st.tuples(*map(st.just, ("MAXLEN", "~")), lengths, st.just("LIMIT"), counts))
 
@@ -381,7 +381,7 @@ def test_keys_expire_by_the_injected_clock(store: MemoryStore) -> None:
 
 
 def entries(store: MemoryStore) -> int:
-    """How many the stream has."""
+    """Length of the stream."""
     return len(run(store, "return redis.call('XRANGE', KEYS[5], '-', '+')"))
 
 

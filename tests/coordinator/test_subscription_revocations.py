@@ -74,7 +74,7 @@ def test_a_group_that_moves_one_a_call_comes_to_rest(backend: Backend) -> None:
 
 
 def test_one_change_of_many_calls_is_not_gathered(backend: Backend) -> None:
-    """What a newcomer is to have moves as fast as it is given back, and not a call's worth a window."""
+    """A new member's share moves as fast as it is released, and not one call's worth per window."""
     group = Group(backend, attrs.evolve(SETTINGS, gather_ms=500, moves_per_call=5))
     a = member(group, "a", names(60))
     group.drain()

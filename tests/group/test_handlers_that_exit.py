@@ -196,7 +196,7 @@ def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: P
 
 
 def test_a_task_of_a_handlers_may_end_the_process(topic: Topic, amqp_url: str, redis_url: str, tmp_path: Path) -> None:
-    """The exception ends the event loop again when that cancels the handler, so that nobody is left to wait for the end of the membership."""
+    """The exception ends the event loop again when the handler is cancelled, so nothing waits for the membership."""
     name = unique("exit")
     with channel(amqp_url) as it:
         it.basic_publish("", topic.queue_names[0], b"1")

@@ -199,7 +199,7 @@ LONG = attrs.evolve(SETTINGS, session_timeout_ms=30_000, heartbeat_interval_ms=1
 
 
 def made_quick(count: int = 2) -> tuple[World, Process, Process]:
-    """Two processes that work under long timeouts. The group has short ones by now, and the second is cut off after a call that arrives."""
+    """Two processes with long timeouts. The group has short ones now; the second is cut off after a call."""
     world = World(LONG)
     a, b = world.start("A", names(count)), world.start("B", names(count))
     world.settle()
@@ -212,14 +212,14 @@ def made_quick(count: int = 2) -> tuple[World, Process, Process]:
 
 
 def test_a_lease_that_runs_is_not_made_shorter_by_a_shorter_session_timeout() -> None:
-    """Who is cut off while the timeouts are lowered believes in the long one, and so does the group."""
+    """A member cut off while the timeouts are lowered relies on the long one, and the group respects that."""
     world, a, b = made_quick()
     world.run_until(lambda: bool(b.aborted))
     world.run_until(lambda: len(a.works()) == 2)
 
 
 def test_a_revocation_is_not_forced_on_a_lease_that_runs() -> None:
-    """Nor by a shorter revocation timeout, where the answer that carried it was lost."""
+    """Nor by a shorter revocation timeout if the answer that carried it was lost."""
     world, _, b = made_quick(8)
     c = world.start("C", names(8))
     world.run_until(lambda: bool(b.aborted))
@@ -227,7 +227,7 @@ def test_a_revocation_is_not_forced_on_a_lease_that_runs() -> None:
 
 
 def test_shorter_timeouts_stop_nobody() -> None:
-    """Who hears of them asks again as soon as they say, not when it had meant to."""
+    """A member that learns of them calls again at the new interval, not at the old one."""
     world = World(LONG)
     a = world.start("A", names(2))
     world.settle()
@@ -237,7 +237,7 @@ def test_shorter_timeouts_stop_nobody() -> None:
 
 
 def test_a_barrier_that_is_old_is_not_forced_on_a_lease_that_runs() -> None:
-    """Redis fails over behind the barrier. Whoever hears of it afterwards, or would have, was a member all the while."""
+    """Redis fails over behind the barrier. Members that learn of it later, or would, were members all the while."""
     world = World(attrs.evolve(SETTINGS, mode="eager", session_timeout_ms=5_000))
     a, b = world.start("A", names(4)), world.start("B", names(4))
     world.settle()

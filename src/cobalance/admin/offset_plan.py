@@ -58,7 +58,7 @@ def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | N
 
 
 def _check(target: object) -> None:
-    """What is misspelt must not lead anywhere: messages would be passed over."""
+    """A misspelt target must not have an effect: messages would be skipped."""
     there_are = "give 'earliest', 'latest', an offset, a datetime, a Shift, or a dictionary of offsets"
     if isinstance(target, bool) or not isinstance(target, str | int | datetime | Shift | Mapping):
         raise UsageError(f"the target is an object of type {type(target).__name__}: {there_are}")

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance")
 
 LAST_S = 1.0
-"""How long a program that ends waits for members that are leaving."""
+"""How long a program that ends waits for members to leave."""
 
 _leaving: weakref.WeakSet[Engine] = weakref.WeakSet()
-"""Those that were told to, and go on if the event loop that would wait for them ends."""
+"""Members that are leaving, and continue if the event loop that would wait for them ends."""
 
 
 class Work(Protocol):
@@ -188,7 +188,7 @@ class Engine:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a thread that ends the session; not so in a fork of the process."""
+        """Whether a thread ends the session; not so in a fork of the process."""
         return self._threads[0].is_alive()
 
     # -- the session's thread ----------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Engine:
 
 @atexit.register
 def _let_leave() -> None:
-    """``sys.exit()`` in a task of a handler's ends the event loop a second time while it cancels what is left, that which leaves included."""
+    """``sys.exit()`` in a handler's task ends the event loop again while it cancels the rest, including the leave."""
     give_up_at = time.monotonic() + LAST_S
     for engine in list(_leaving):
         if engine.runs:

@@ -225,7 +225,7 @@ class Session:
         if not isinstance(payload, Join) or payload.last_page:  # a page of claims does not renew those still to come
             self.lease.renewed(reply.session_timeout_ms)
         self._heartbeat_ms = reply.heartbeat_interval_ms
-        self._heartbeat_at = min(self._heartbeat_at, sent_at + self._heartbeat_ms)  # somebody may have shortened it
+        self._heartbeat_at = min(self._heartbeat_at, sent_at + self._heartbeat_ms)  # the interval may be shorter now
         self._is_coordinator, self._is_head = reply.coordinator, reply.head
         self._due_at = sent_at + reply.due_ms - reply.now_ms
         if self.phase is Phase.CUT and not self.lease.over(self._now):
