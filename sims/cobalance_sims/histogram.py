@@ -1,7 +1,8 @@
 """Log histograms: a map bin → count whose percentiles are right within 1 %, and which merge by adding counts.
 
-Bin 0 holds the zeros (immediate handovers are many, and no logarithm has a place for them), bin 1 what is at most 1 ms, and
-bin n > 1 the values in (BASE^(n-2), BASE^(n-1)] ms, which are told as the middle of their bin. A century is bin 1,455.
+Bin 0 holds the zeros (immediate handovers are common, and no logarithm has a place for them), bin 1 values up to 1 ms,
+and bin n > 1 the values in (BASE^(n-2), BASE^(n-1)] ms, which are reported as the middle of their bin. A century is bin
+1,455.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 BASE = 1.02
-"""How far the edges of a bin lie apart: its middle is less than 1 % from either."""
+"""Ratio of the edges of a bin: its middle is less than 1 % from either."""
 
 ZERO = 0
 """The bin of the zeros."""
 
 WORST_ERROR = 0.01
-"""Relative, of any percentile against the exact one of the same rank."""
+"""Relative error of any percentile against the exact one of the same rank."""
 
 _LOG_BASE = math.log(BASE)
 
@@ -26,10 +27,10 @@ Histogram = dict[int, int]
 
 
 def bin_of(value: float) -> int:
-    """Where a value (≥ 0, ms) is counted. What lies between 0 and 1 is counted as 1.
+    """Returns the bin of a value (≥ 0, ms). Values between 0 and 1 count as 1.
 
     Raises:
-        ValueError: it is negative.
+        ValueError: the value is negative.
     """
     if value < 0:
         raise ValueError(f"{value!r} is negative: durations are not")
@@ -37,19 +38,20 @@ def bin_of(value: float) -> int:
 
 
 def value_of(bin_: int) -> float:
-    """The value that stands for a bin, ms: the harmonic middle of its edges, as far from one as from the other, relatively."""
+    """Returns the value that stands for a bin, ms: the harmonic middle of its edges, relatively as far from one as from
+    the other.
+    """
     if bin_ == ZERO:
         return 0.0
     return BASE ** (bin_ - 1) * 2 / (1 + BASE) if bin_ > 1 else 1.0
 
 
 def histogram(values: Iterable[float]) -> Histogram:
-    """Of these values."""
     return dict(Counter(map(bin_of, values)))
 
 
 def merge(histograms: Iterable[Mapping[int, int]]) -> Histogram:
-    """The histogram of all their values together."""
+    """Returns the histogram of all their values together."""
     total: Counter[int] = Counter()
     for it in histograms:
         total.update(it)
@@ -57,7 +59,7 @@ def merge(histograms: Iterable[Mapping[int, int]]) -> Histogram:
 
 
 def percentile(counts: Mapping[int, int], share: float) -> float | None:
-    """The value that this share (0 to 1) of all does not exceed; ``None`` when there is none."""
+    """Returns the value that this share (0 to 1) of all values does not exceed; ``None`` if there are no values."""
     rank, seen = math.ceil(share * sum(counts.values())), 0
     for bin_ in sorted(counts):
         seen += counts[bin_]
@@ -67,17 +69,16 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
 
 
 def percentiles(counts: Mapping[int, int], shares: Iterable[float]) -> list[float | None]:
-    """Several."""
     return [percentile(counts, share) for share in shares]
 
 
 def mean(counts: Mapping[int, int]) -> float | None:
-    """Within 1 % too."""
+    """The mean, right within 1 %; ``None`` if there are no values."""
     total = sum(counts.values())
     return sum(value_of(bin_) * count for bin_, count in counts.items()) / total if total else None
 
 
 def sql(column: str) -> str:
-    """The bin of a column of whole ms, as an expression of Spark SQL: the same as :func:`bin_of`."""
+    """Returns the bin of a column of whole ms as a Spark SQL expression: the same as :func:`bin_of`."""
     log = f"ceil(ln(greatest({column}, 1)) / {_LOG_BASE!r} - 1e-9)"
     return f"CASE WHEN {column} > 0 THEN CAST(1 + {log} AS INT) ELSE {ZERO} END"

@@ -1,8 +1,9 @@
-"""The one schema of events, handovers and outcomes, simulated or real: as data, from which Spark's, Arrow's and SQL's are made.
+"""The one schema of events, handovers and outcomes, simulated or real: as data, from which those of Spark, Arrow and
+SQL are made.
 
-Every row of these three is built in the order of its columns, since Spark binds the columns of an Arrow batch by position.
-Times named ``_at_ms`` or ``at_ms`` are on the group's clock (ms since 1970; a simulated group's began in 2027); all other
-``_ms`` are durations. A null is "not known", never zero.
+Every row of these three is built in the order of its columns, since Spark binds the columns of an Arrow batch by
+position. Times named ``_at_ms`` or ``at_ms`` are on the group's clock (ms since 1970; a simulated group's began in
+2027); all other ``_ms`` are durations. A null means "not known", never zero.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import attrs
 
 Type = Literal["string", "long", "double", "boolean", "map<int,long>", "array<long>"]
-"""In Spark's words. ``map<int,long>`` is a histogram (histogram.py): bin → count."""
+"""Spark's type names. ``map<int,long>`` is a histogram (histogram.py): bin → count."""
 
 SIM, JOURNAL = "sim", "journal"
 """Where rows come from: the column ``source``."""
@@ -23,8 +24,6 @@ OK, FAILED = "ok", "failed"
 
 @attrs.frozen
 class Column:
-    """One column."""
-
     name: str
     type: Type
     nullable: bool
@@ -33,21 +32,20 @@ class Column:
 
 @attrs.frozen
 class Record:
-    """One kind of rows."""
+    """The columns of one kind of row."""
 
     name: str
     columns: tuple[Column, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its columns, in order."""
         return tuple(column.name for column in self.columns)
 
     def row(self, values: dict[str, Any]) -> tuple[Any, ...]:
-        """The values in the order of the columns; what is not given is null.
+        """Returns the values in the order of the columns; missing values are null.
 
         Raises:
-            ValueError: a value has no column, or a column that must be known has no value.
+            ValueError: a value has no column, or a required column has no value.
         """
         strange = values.keys() - set(self.names)
         missing = [it.name for it in self.columns if not it.nullable and values.get(it.name) is None]
@@ -83,7 +81,7 @@ HELD = (
         "how much longer than a heartbeat interval nothing was heard of the holder, at most since its last report",
     ),
 )
-"""What a holder reports with the end of a tenure. The journal says it of released and abandoned."""
+"""What a holder reports at the end of a tenure. The journal has it for released and abandoned."""
 
 EVENT = Record(
     "event",
@@ -229,4 +227,4 @@ OUTCOME = Record(
 )  # fmt: skip
 
 RECORDS: tuple[Record, ...] = (EVENT, HANDOVER, OUTCOME)
-"""All of them."""
+"""All kinds of rows."""

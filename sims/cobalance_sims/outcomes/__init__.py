@@ -1,8 +1,8 @@
-"""Outcomes: the events of one run, simulated or real, folded into a row for each handover and one for the run.
+"""Outcomes: folds the events of one run, simulated or real, into one row for each handover and one row for the run.
 
-:func:`fold` reads the events once, in order of ``seq``, at a cost that does not depend on how long they reach back. It takes a
-journal as it finds it: one that begins in the middle knows owners from what they do, and after a gap only what is seen again
-counts. What nobody can know is null.
+:func:`fold` reads the events once, in order of ``seq``; the cost does not depend on how far back they reach. It accepts
+an incomplete journal: one that begins in the middle reveals owners by what they do, and after a gap only what is seen
+again counts. A value that cannot be known is null.
 """
 
 from __future__ import annotations

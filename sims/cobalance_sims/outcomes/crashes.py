@@ -1,4 +1,6 @@
-"""Members that fell silent: which of them had crashed, which came back, and how long it took until others had what they held."""
+"""Members that fell silent: which of them crashed, which came back, and how long it took until others had their
+resources.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +14,30 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Expiry:
-    """A session that ended by silence."""
+    """A session that expired."""
 
     member: str
     since_ms: int
-    """Healing counts from here: the crash where it is known (simulated), else the expiry."""
+    """Start of healing: the crash where it is known (simulated), else the expiry."""
     is_false: bool
     waiting: set[str]
-    """Of what it had, what nobody has again."""
+    """Resources of the member that have no new owner yet."""
     had_any: bool
     is_sure: bool
-    """Whether that it lived, or did not, is known from the beginning (simulated)."""
+    """Whether it is known from the start (simulated) if the member was alive."""
     healed_at: int | None = None
 
 
 @attrs.define(eq=False)
 class Crashes:
-    """All of one run."""
+    """All expiries of one run."""
 
     expiries: list[Expiry] = attrs.Factory(list)
     _by_member: dict[str, Expiry] = attrs.Factory(dict)
     _by_resource: dict[str, Expiry] = attrs.Factory(dict)
 
     def expired(self, event: Event, resources: set[str]) -> None:
-        """A session ended. In the simulator it is known whether the process lived; a journal tells later, if at all."""
+        """A session expired. The simulator knows whether the process was alive; a journal shows it later, if at all."""
         is_false = bool(event.alive)
         since = event.silent_since_ms if event.alive is False and event.silent_since_ms is not None else event.at_ms
         it = Expiry(event.member or "", since, is_false, set(resources), bool(resources), event.alive is not None)
@@ -45,18 +47,20 @@ class Crashes:
             self._by_resource[resource] = it
 
     def came_back(self, member: str) -> None:
-        """It lived: a journal shows so when it joins again, or is refused something."""
+        """The member was alive: a journal shows this when it joins again, or when a request of it is refused."""
         it = self._by_member.get(member)
         if it is not None and not it.is_sure:
             it.is_false = True
 
     def was_false(self, member: str | None) -> bool | None:
-        """Whether that member's session ended although it lived; ``None`` if it did not end, or nobody knows."""
+        """Whether the member's session expired although it was alive; ``None`` if it did not expire, or if this is not
+        known.
+        """
         it = self._by_member.get(member or "")
         return it.is_false if it is not None and (it.is_sure or it.is_false) else None
 
     def owned_again(self, resource: str, at_ms: int) -> None:
-        """Somebody has it, or nobody is to have it any more."""
+        """The resource has an owner again, or should no longer have one."""
         it = self._by_resource.pop(resource, None)
         if it is not None:
             it.waiting.discard(resource)
@@ -65,15 +69,15 @@ class Crashes:
 
     @property
     def false(self) -> int:
-        """How many lived."""
+        """Number of false expiries: the member was alive."""
         return sum(it.is_false for it in self.expiries)
 
     @property
     def heal_ms(self) -> list[int]:
-        """Of each crash of a member that had anything, in order."""
+        """Healing times, in order, of crashed members that owned resources."""
         return [it.healed_at - it.since_ms for it in self.expiries if not it.is_false and it.healed_at is not None]
 
     @property
     def unhealed(self) -> int:
-        """Crashes of which something is left."""
+        """Number of crashes of which some resource has no new owner yet."""
         return sum(it.had_any and not it.is_false and it.healed_at is None for it in self.expiries)

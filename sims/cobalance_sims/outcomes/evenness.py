@@ -1,14 +1,16 @@
-"""How far from even resources are shared, as time goes by; and the fewest moves with which members can come and go.
+"""How far from even resources are shared over time, and the fewest moves with which members can come and go.
 
-Unevenness is the share of all resources that would have to move for every member to have the floor or the ceil of its exact
-share (equal, or in proportion to capacity). Fairness is one minus its time-weighted mean.
+Unevenness is the share of all resources that would have to move for every member to have the floor or the ceil of its
+exact share (equal, or in proportion to capacity). Fairness is one minus its time-weighted mean.
 """
 
 from __future__ import annotations
 
 
 class Evenness:
-    """Counts what members hold. All of it is O(1) an event, but for a change of members or of the list, which is O(members)."""
+    """Counts what members hold. Every event costs O(1), except a change of members or of the list, which costs
+    O(members).
+    """
 
     def __init__(self) -> None:
         self.total = 0
@@ -22,28 +24,28 @@ class Evenness:
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def join(self, member: str, capacity: int) -> None:
-        """A member has a share from now on."""
+        """Gives the member a share from now on."""
         self._weights[member] = capacity
         self._is_stale = True
 
     def suspend(self, member: str) -> None:
-        """It is on its way out: whatever it holds has to move."""
+        """The member is leaving: everything it holds has to move."""
         if member in self._weights:
             self._weights[member] = 0
             self._is_stale = True
 
     def drop(self, member: str) -> None:
-        """It is gone; what is still on record for it is nobody's."""
+        """The member is gone; resources still recorded for it count as free."""
         if self._weights.pop(member, None) is not None:
             self._is_stale = True
 
     def count(self, delta: int) -> None:
-        """More, or fewer, resources."""
+        """Adds to the number of resources."""
         self.total += delta
         self._is_stale = True
 
     def hold(self, member: str, delta: int) -> None:
-        """A member has one more, or one fewer."""
+        """Adds to the number of resources a member holds."""
         before = self._held.get(member, 0)
         after = before + delta
         if after:
@@ -59,17 +61,16 @@ class Evenness:
     # -- what follows --------------------------------------------------------------------------------------------------
 
     def held_by(self, member: str) -> int:
-        """How many it has."""
         return self._held.get(member, 0)
 
     def share_of(self, member: str) -> int:
-        """The fewest resources that evenness demands it to have, of those somebody has now."""
+        """The fewest of the currently held resources that the member must have for an even share."""
         capacity = sum(self._weights.values())
         return min(self.total * self._weights[member] // capacity, self._owned) if capacity else 0
 
     @property
     def unevenness(self) -> float:
-        """Now; 0 is even within one, 1 says that everything would have to move."""
+        """Current unevenness: 0 is even within one, 1 means that everything would have to move."""
         if self._is_stale:
             self._count_anew()
         if self.total <= 0 or not self._bounds:

@@ -1,4 +1,4 @@
-"""The fold itself: one pass over the events of one run."""
+"""The fold: one pass over the events of one run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cobalance_sims.outcomes.tenures import Seat
 from cobalance_sims.records import HANDOVER, OUTCOME
 
 NOBODY = frozenset({None, "", "-"})
-"""How a journal writes that there is no such member."""
+"""How a journal writes "no member"."""
 
 UNDONE = "undone"
-"""Instead of the kind of an event that a repair took back."""
+"""Replaces the kind of an event that a repair took back."""
 
 
 @attrs.frozen
@@ -30,35 +30,36 @@ class Known:
     """What is known of a run besides its events."""
 
     begun_at_ms: int | None = None
-    """When the observation began and ended, on the group's clock; by default with the first and last event."""
+    """Start and end of the observation, on the group's clock; by default the times of the first and last event."""
     ended_at_ms: int | None = None
     header: Mapping[str, Any] = attrs.Factory(dict)
-    """Columns of the outcome that no event tells: settings, churn, seed, status, cpu_s … They win over what is counted."""
+    """Columns of the outcome that no event shows: settings, churn, seed, status, cpu_s … They override what is counted.
+    """
 
 
 @attrs.frozen
 class Folded:
-    """What came of it: rows in the order of their columns."""
+    """The result: rows in the order of their columns."""
 
     handovers: list[tuple[Any, ...]]
     outcome: tuple[Any, ...]
 
     def outcome_dict(self) -> dict[str, Any]:
-        """Column → value, for people and for tests."""
+        """The outcome as column → value, for people and for tests."""
         return dict(zip(OUTCOME.names, self.outcome, strict=True))
 
     def handover_dicts(self) -> list[dict[str, Any]]:
-        """The same of the handovers."""
+        """The handovers as column → value."""
         return [dict(zip(HANDOVER.names, row, strict=True)) for row in self.handovers]
 
 
 def fold(events: Iterable[Event], run: str, source: str, known: Known | None = None) -> Folded:
-    """Handovers, in the order in which they were complete, and the outcome of one run.
+    """Returns the handovers of one run, in the order in which they were completed, and its outcome.
 
     Args:
-        events: of one run, in order of ``seq``; rows of ``EVENT`` will do as :class:`Event`.
+        events: of one run, in order of ``seq``; rows of ``EVENT`` also work as :class:`Event`.
         run: written into every row, as is ``source``.
-        known: what the events do not tell.
+        known: what the events do not show.
     """
     known, events = known or Known(), list(events)
     it, gone = Fold(known.begun_at_ms), undone(events)
@@ -71,7 +72,7 @@ def fold(events: Iterable[Event], run: str, source: str, known: Known | None = N
 
 
 class Fold:
-    """State between two events."""
+    """The state between two events."""
 
     def __init__(self, begun_at_ms: int | None = None) -> None:
         self._now = self._begun_at = begun_at_ms
@@ -89,7 +90,9 @@ class Fold:
     # -- one event -----------------------------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """The next one. A row of kind gap (the journal's reader) says what the seq behind it says as well."""
+        """Processes the next event. A row of kind gap (from the journal's reader) is redundant: the next seq shows the
+        gap, too.
+        """
         if event.kind == "gap":
             return
         self._pass_time(event.at_ms)
@@ -122,7 +125,7 @@ class Fold:
             self._forget()
 
     def _forget(self) -> None:
-        """Some events are missing: only what is seen again counts from here."""
+        """Events are missing: from here, only what is seen again counts."""
         for seat in self._seats.values():
             self._close_handover(seat)
             seat.revoking_at = seat.held_at = seat.free_since_ms = None
@@ -177,7 +180,7 @@ class Fold:
         self._even.drop(member)
 
     def _meet(self, member: str) -> None:
-        """Somebody of whom no join was seen: the journal began later."""
+        """Adds a member whose join was not seen because the journal began later."""
         if member not in self._members:
             self._members[member] = "active"
             self._even.join(member, 1)
@@ -217,7 +220,7 @@ class Fold:
         if seat.is_removing:
             seat.is_removing = False
             self._even.count(1)
-        if seat.owner and event.member in NOBODY:  # Redis has forgotten that it was held
+        if seat.owner and event.member in NOBODY:  # Redis forgot that it was held
             self._vacate(event.resource or "", seat)
 
     def _removing(self, event: Event) -> None:
@@ -239,7 +242,7 @@ class Fold:
         self._crashes.owned_again(name, event.at_ms)
 
     def _owned(self, event: Event) -> None:
-        """Granted or claimed."""
+        """The resource was granted or claimed."""
         name, member = event.resource or "", event.member or ""
         seat = self._seat(event)
         self._vacate(name, seat)
@@ -270,7 +273,7 @@ class Fold:
         seat.revoking_at = None
 
     def _ended(self, event: Event) -> None:
-        """Released, abandoned, forced, expired, inherited or withdrawn."""
+        """The tenure was released, abandoned, forced, expired, inherited or withdrawn."""
         seat = self._reseat(event)
         self._close_handover(seat)
         row = seat.open = tenures.ended(event, seat)
@@ -297,7 +300,9 @@ class Fold:
             self._even.count(1)
 
     def _repaired(self, event: Event) -> None:
-        """So it is on record; what a script told and did not come to is not among the events. A journal that began later learns from it."""
+        """A repair shows the recorded state. Events that a script reported but did not carry out are not among the
+        events. A journal that began later learns from it.
+        """
         status = (event.reason or "").split(" ")[0]
         if event.resource is not None and status in ("granted", "held", "pending"):
             self._reseat(event)
@@ -310,13 +315,13 @@ class Fold:
     # -- one seat --------------------------------------------------------------------------------------------------------
 
     def _reseat(self, event: Event) -> Seat:
-        """The seat as this event says it is: a journal that began later, or lost something, knows no better."""
+        """The seat as this event shows it: a journal that began later, or lost something, knows no better."""
         seat = self._seat(event)
         member, token = event.member or "", event.token or 0
         if (seat.owner, seat.token) != (member, token):
             self._vacate(event.resource or "", seat)
             self._count_unowned(seat)
-            if event.kind not in ("expired", "repaired"):  # that member is gone by now, or may be
+            if event.kind not in ("expired", "repaired"):  # the member is gone by now, or may be
                 self._meet(member)
             seat.owner, seat.token, seat.held_at, seat.revoking_at = member, token, None, None
             if seat.first_owned_at is None:
@@ -343,7 +348,7 @@ class Fold:
             self._tally.resource_ms += self._now - seat.first_owned_at
 
     def _close_handover(self, seat: Seat) -> None:
-        """Nobody took it while we looked."""
+        """Closes a handover that nobody took within the observation."""
         if seat.open is not None:
             self._rows.append(seat.open)
             seat.open = None
@@ -351,7 +356,7 @@ class Fold:
     # -- the end -----------------------------------------------------------------------------------------------------------
 
     def close(self, known: Known) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Rows of the handovers, and the outcome's columns."""
+        """Returns the rows of the handovers and the columns of the outcome."""
         if known.ended_at_ms is not None:
             self._pass_time(known.ended_at_ms)
         for seat in self._seats.values():
@@ -366,7 +371,8 @@ class Fold:
         observed = (self._now or 0) - (self._begun_at or 0)
         return self._rows, self._tally.outcome({**self._settings, **known.header}, self._crashes, observed)
 
-    # -- which event is whose ----------------------------------------------------------------------------------------------
+    # -- handlers by kind of event
+    # --------------------------------------------------------------------------------------------
 
     _HANDLERS: ClassVar[dict[str, Callable[[Fold, Event], None]]] = {
         "joined": _joined,

@@ -1,8 +1,9 @@
-"""Lines of the journal that a repair took back: a script wrote them and died before it came to the records.
+"""Journal lines that a repair took back: a script wrote them and died before it wrote the records.
 
-The repair's last line names the last one before that script's (``torn after 41``), and those before it say how each resource and
-member that the script spoke of really is. Records of members are written one by one, as their lines are; the one of a resource at the
-end, so that all that a script told of it happened, or nothing; the group's own ones last of all, so that none of that did.
+The last line of a repair names the last line before that script's (``torn after 41``); the lines before it give the
+true state of each resource and member that the script mentioned. Records of members are written one by one, like their
+lines. The record of a resource is written at the end, so either everything the script reported about it happened, or
+nothing did. The group's own records are written last of all, so nothing that was reported about them happened.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from itertools import takewhile
 from cobalance_sims.outcomes.event import Event
 
 AFTER = r"\bafter (\d+)\b"
-"""What a repair's last line says."""
+"""Text of a repair's last line."""
 
 _STAGES = {"gone": 0, "active": 1, "leaving": 2, "graced": 3}
 _CAME_TO = {"joined": 1, "leaving": 2, "graced": 3, "left": 4, "expired_member": 4}
 _OVER = 4
-"""How far a member has come: there is no way back."""
+"""How far a member has come; it never goes back."""
 
 _OWNED = frozenset({"granted", "held", "pending"})
 
 
 def undone(events: Sequence[Event]) -> frozenset[int]:
-    """The ``seq`` of each line that a repair took back, of the events of one run in order."""
+    """Returns the ``seq`` of each line that a repair took back, given the events of one run in order."""
     found: set[int] = set()
     for at, event in enumerate(events):
         after = since(event)
@@ -35,18 +36,20 @@ def undone(events: Sequence[Event]) -> frozenset[int]:
 
 
 def _behind(events: Sequence[Event], at: int, after: int) -> list[Event]:
-    """The newest first."""
+    """The lines after ``after``, newest first."""
     return list(takewhile(lambda it: it.seq > after, (events[number] for number in range(at - 1, -1, -1))))
 
 
 def since(event: Event) -> int | None:
-    """Of a repair's last line: behind which one those of the script come that died. None of any other, and where it wrote none."""
+    """Returns the ``after`` of a repair's last line: the dead script's lines follow it. ``None`` for any other line,
+    and where the script had written none.
+    """
     said = re.search(AFTER, event.reason or "") if event.kind == "repaired" else None
     return int(said.group(1)) if said else None
 
 
 def _taken_back(newest_first: list[Event]) -> Iterator[int]:
-    """Repairs may have died as well, and what the last one says counts."""
+    """A repair may have died as well; the last one counts."""
     said: dict[str, Event] = {}
     torn: dict[str, list[Event]] = {}
     for event in newest_first:
@@ -59,7 +62,7 @@ def _taken_back(newest_first: list[Event]) -> Iterator[int]:
 
 
 def _about(event: Event) -> str:
-    return event.resource or f"={event.member or ''}"  # no name of a resource has that
+    return event.resource or f"={event.member or ''}"  # no name of a resource looks like this
 
 
 def _not_on_record(newest_first: list[Event], record: Event | None) -> list[Event]:
@@ -74,7 +77,7 @@ def _not_on_record(newest_first: list[Event], record: Event | None) -> list[Even
 
 
 def _is_on_record(line: Event, record: Event) -> bool:
-    """The last one that was told of a resource."""
+    """Whether the last line reported for a resource matches its record."""
     status, _, rest = (record.reason or "").partition(" ")
     return {
         "granted": (line.member, line.token) == (record.member, record.token),

@@ -1,4 +1,4 @@
-"""What a fold counts, and the outcome row it ends in."""
+"""What a fold counts, and the outcome row that it produces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {
 """Kind of event → the column that counts it."""
 
 UNMOVED = frozenset({"inherited", "withdrawn"})
-"""Nobody else got it, or nobody had begun: no move."""
+"""These are no moves: nobody else got the resource, or nobody had started."""
 
 UNCLEAN = CUT_SHORT | {"expired"}
 """Ends of a tenure that leave messages unacknowledged."""
@@ -49,16 +49,16 @@ class Tally:
     resource_ms: int = 0
     uneven_ms: float = 0.0
     shared_ms: int = 0
-    """How long there was something to share, and somebody to share it."""
+    """How long there was something to share and a member to share it."""
 
     def saw(self, kind: str) -> None:
-        """An event of this kind."""
+        """Counts an event of this kind."""
         name = _KINDS.get(kind)
         if name is not None:
             self.counts[name] += 1
 
     def ended(self, row: dict[str, Any]) -> None:
-        """A tenure."""
+        """Counts the end of a tenure."""
         _count(self.drains, row["drain_ms"])
         _count(self.lates, row["late_ms"])
         self.counts["draining_resource_ms"] += row["drain_ms"] or 0
@@ -68,13 +68,13 @@ class Tally:
             self.duplicates = (self.duplicates or 0) + row["duplicates_at_risk"]
 
     def taken(self, row: dict[str, Any]) -> None:
-        """A handover is complete."""
+        """Counts a completed handover."""
         self.counts["handovers"] += 1
         self.counts["moves"] += row["how"] not in UNMOVED and row["taker"] != row["giver"]
         _count(self.gaps, row["gap_ms"])
 
     def outcome(self, header: Mapping[str, Any], crashes: Crashes, observed_ms: int) -> dict[str, Any]:
-        """The columns of :data:`OUTCOME`; what the header gives wins."""
+        """Returns the columns of :data:`OUTCOME`; values in ``header`` override the counted ones."""
         heal_ms = crashes.heal_ms
         silent = header.get("silent_resource_ms")
         values: dict[str, Any] = {
@@ -101,5 +101,5 @@ class Tally:
 
 def _count(counts: Histogram, ms: int | None) -> None:
     if ms is not None:
-        bin_ = bin_of(max(0, ms))  # a clock may have been set back
+        bin_ = bin_of(max(0, ms))  # the clock may have been set back
         counts[bin_] = counts.get(bin_, 0) + 1

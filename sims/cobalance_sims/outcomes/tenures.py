@@ -1,4 +1,4 @@
-"""Resources as the events show them: who has which, what is being handed over, and for how long nobody had it."""
+"""Resources as the events show them: who owns which, what is being handed over, and for how long it had no owner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seat:
     held_at: int | None = None
     revoking_at: int | None = None
     open: dict[str, Any] | None = None
-    """The handover that waits for its taker."""
+    """The handover that waits for a new owner."""
     first_owned_at: int | None = None
     free_since_ms: int | None = None
     """Since when it has had no owner, in time with members; ``None`` while it has one, or before its first one."""
@@ -28,7 +28,7 @@ class Seat:
 
 
 def ended(event: Event, seat: Seat) -> dict[str, Any]:
-    """The handover that begins with the end of a tenure. What the seat does not know, the event may."""
+    """Begins a handover at the end of a tenure. The event may know what the seat does not."""
     is_known = seat.owner == event.member and seat.token == (event.token or 0)
     revoking_at = seat.revoking_at if is_known else None
     if revoking_at is None and event.drain_ms:
@@ -57,14 +57,14 @@ def ended(event: Event, seat: Seat) -> dict[str, Any]:
 
 
 def cancelled(event: Event, seat: Seat) -> dict[str, Any]:
-    """A revocation that was called off: the resource stayed where it was."""
+    """A cancelled revocation: the resource stayed where it was."""
     row = ended(event, seat)
     row["taker"], row["false_expiry"] = event.member, None
     return row
 
 
 def taken(row: dict[str, Any], taker: str | None, at_ms: int) -> dict[str, Any]:
-    """The handover, complete."""
+    """Completes the handover."""
     row["taker"], row["granted_at_ms"] = taker, at_ms
     row["gap_ms"] = max(0, at_ms - row["ended_at_ms"])
     return row

@@ -1,1 +1,1 @@
-"""Groups in virtual time: members, a coordinator and a broker that are driven, what goes wrong with them, and what is checked."""
+"""Groups in virtual time: simulated members, coordinator and broker, their faults, and the checks."""

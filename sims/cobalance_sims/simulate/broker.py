@@ -1,5 +1,5 @@
-"""RabbitMQ as measured: ordered queues, prefetch, requeue at the head in order, exclusive consumers, and
-a connection that a frozen client keeps for two to three heartbeats.
+"""RabbitMQ as measured: ordered queues, prefetch, requeue at the head in order, exclusive consumers, and a connection
+that outlives a frozen client by two to three heartbeats.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.world import World
 
 BREATHS = (2, 3)
-"""Heartbeats that a client may miss before the broker gives its connection up: it looks once a heartbeat, and gives up at the second
-look without a new byte."""
+"""Heartbeats that a client may miss before the broker closes its connection: it checks once a heartbeat, and closes at
+the second check without a new byte.
+"""
 
 Taken = float | tuple[float, ...]
-"""How long something takes, ms: always so long, or as long as one of these samples."""
+"""A duration in ms: constant, or drawn from these samples."""
 
 
 @attrs.frozen(kw_only=True)
 class Ways:
-    """How long it takes between a client and the broker, ms. Fractions are kept on average: time here passes in whole ones."""
+    """Latencies between a client and the broker, ms. Fractions are kept on average, since time passes in whole ms."""
 
     way_ms: int = 1
-    """One way. TCP keeps the order of what travels, so it is constant."""
+    """One way. Constant, because TCP keeps the order of what it carries."""
     open_ms: Taken = 2
-    """From a grant to the subscription: channel, proof of the guard, consumer."""
+    """From a grant to the subscription: channel, guard, consumer."""
     close_ms: Taken = 3
-    """From the end of the last handler until CloseOk is known."""
+    """From the end of the last handler until CloseOk is received."""
     ask_ms: Taken = 0
     """From the answer that asks for an idle partition until its event loop has stopped work on it."""
     tell_ms: Taken = 0
@@ -42,7 +43,7 @@ class Ways:
 
 
 def whole(ms: Taken, random: Random) -> int:
-    """Whole milliseconds, rounded up as often as the fraction says; of samples, one at random."""
+    """Rounds to whole milliseconds, up as often as the fraction says; of samples, picks one at random."""
     if isinstance(ms, tuple):
         ms = random.choice(ms)
     down = int(ms)
@@ -51,17 +52,17 @@ def whole(ms: Taken, random: Random) -> int:
 
 @attrs.frozen
 class Delivery:
-    """One message on its way to a consumer. ``redelivered`` says that somebody may have seen it before."""
+    """One message on its way to a consumer. ``redelivered`` means that a consumer may have seen it before."""
 
     seq: int
     redelivered: bool
     handle_ms: int | None = None
-    """How long it takes a handler, where the message says so; else that is a matter of the handler's habits."""
+    """How long its handler takes, if the message says so; else the handler's habits decide."""
 
 
 @attrs.define(eq=False)
 class Queue:
-    """Messages are numbered in the order in which they were published."""
+    """Messages are numbered in the order of publication."""
 
     name: str
     ready: deque[Delivery] = attrs.Factory(deque)
@@ -69,34 +70,34 @@ class Queue:
     consumer: Lane | None = None
     published: int = 0
     acked: int = 0
-    """All messages up to this one are done with."""
+    """All messages up to this one are acknowledged."""
 
 
 class Broker:
-    """The queues, and who consumes them."""
+    """The queues and their consumers."""
 
     def __init__(self, world: World, ways: Ways | None = None) -> None:
         self._world = world
         self.ways = ways or Ways()
         self.heartbeat_ms = 1_000 * max(1, round(world.settings.session_timeout_ms / 3_000))
-        """As a ConsumerGroup asks for."""
+        """The value a ConsumerGroup asks for."""
         self.queues: dict[str, Queue] = {}
 
     def queue(self, name: str) -> Queue:
-        """It is made when first named, and durable."""
+        """Returns the durable queue, which is created on first use."""
         if name not in self.queues:
             self.queues[name] = Queue(name)
         return self.queues[name]
 
     def publish(self, name: str, handle_ms: int | None = None) -> None:
-        """One more message."""
+        """Publishes one more message."""
         queue = self.queue(name)
         queue.published += 1
         queue.ready.append(Delivery(queue.published, redelivered=False, handle_ms=handle_ms))
         self._push(queue)
 
     def consume(self, lane: Lane) -> bool:
-        """An exclusive consumer. False when another one is there: 403, the channel is dead."""
+        """Adds an exclusive consumer. False if there is one already: 403, and the channel is closed."""
         queue = self.queue(lane.resource)
         if queue.consumer is not None:
             self._world.reached.count("refused by the broker")
@@ -106,7 +107,9 @@ class Broker:
         return True
 
     def ack(self, lane: Lane, seq: int) -> None:
-        """Up to this message, ``multiple=True``. Tags belong to a channel: from a closed one they mean nothing."""
+        """Acknowledges up to this message (``multiple=True``). Tags belong to a channel: once it is closed they mean
+        nothing.
+        """
         queue = self.queue(lane.resource)
         if queue.consumer is not lane:
             return
@@ -116,7 +119,7 @@ class Broker:
         self._push(queue)
 
     def close(self, lane: Lane) -> None:
-        """A bare Channel.Close, or the end of its connection: what is unacked goes back to the head, in order."""
+        """Handles a bare Channel.Close or the end of the connection: unacked messages return to the head, in order."""
         queue = self.queue(lane.resource)
         if queue.consumer is not lane:
             return
@@ -134,7 +137,7 @@ class Broker:
     # -- connections: one a process ----------------------------------------------------------------------------------------
 
     def frozen(self, work: BrokerWork, freeze: int) -> None:
-        """A client stopped answering: its connection ends in two to three heartbeats, unless it goes on before."""
+        """A client stopped answering: its connection ends in two to three heartbeats unless it resumes before."""
         breaths = self._world.random.uniform(*BREATHS)
         self._world.clock.after(round(breaths * self.heartbeat_ms), self._give_up, (work, freeze))
 
@@ -150,5 +153,5 @@ class Broker:
 
     @property
     def waiting(self) -> int:
-        """Messages not done with."""
+        """Number of messages not yet acknowledged."""
         return sum(queue.published - queue.acked for queue in self.queues.values())

@@ -1,7 +1,9 @@
-"""Churn as parameters: how big a group is, how its processes come, go, crash, freeze and get cut off, and how long its work takes.
+"""Churn as parameters: how big a group is, how its processes come, go, crash, freeze and get cut off, and how long its
+work takes.
 
-A :class:`Churn` is plain data: a name of :data:`CHURNS`, or a table as TOML and JSON have them, made from a production journal by
-``cobalance sims calibrate`` or by hand. :meth:`Churn.scenario` makes it a story that :class:`cobalance_sims.simulate.run.Run` tells.
+A :class:`Churn` is plain data: a name in :data:`CHURNS`, or a table as in TOML and JSON, made from a production journal
+by ``cobalance sims calibrate`` or by hand. :meth:`Churn.scenario` turns it into a scenario for
+:class:`cobalance_sims.simulate.run.Run`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from cobalance_sims.simulate.scenario import Messages, Randomly, Regularly, Scen
 MOST_MEMBERS, MOST_RESOURCES = 5_000, 100_000
 LONGEST_MS = 30 * 86_400_000
 NEARLY_ALWAYS = 0.999_999
-"""The share of durations that is still reckoned with."""
+"""The share of durations that is taken into account."""
 
 
 class BadChurn(UsageError):
-    """The parameters make no churn; the message names the one and says what would do."""
+    """The parameters are invalid; the message names the one at fault and says what is accepted."""
 
 
 def _number(low: float, high: float = float("inf"), *, whole: bool = False) -> Any:
@@ -47,7 +49,7 @@ def _rate() -> Any:
     return attrs.field(default=0.0, validator=_number(0, 100_000))
 
 
-# What cannot be converted stays as it is: the validators below know the parameter's name, and refuse it.
+# Values that cannot be converted are left alone: the validators below know the parameter's name, and reject them.
 
 
 def _parsed(given: str | float | Distribution) -> Distribution:
@@ -97,37 +99,38 @@ def _flag(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class Churn:
-    """One kind of life of a group. Rates are averages; distributions are of ms, in the text form of distributions.py.
+    """How a group lives. Rates are averages; distributions are in ms, in the text form of distributions.py.
 
     Raises:
         BadChurn: a value is out of range, or two of them contradict each other.
-        BadDistribution: a distribution is none.
+        BadDistribution: a distribution is invalid.
     """
 
     name: str = attrs.field(default="custom", validator=_text)
     summary: str = attrs.field(default="", validator=_text)
     members: int = _whole(4, 1, MOST_MEMBERS)
-    """Processes at first."""
+    """Number of processes at first."""
     resources: int = _whole(12, 1, MOST_RESOURCES)
     instances: bool = attrs.field(default=False, validator=_flag)
-    """Whether processes have instance ids, so that what they held waits for their return."""
+    """Whether processes have instance ids, so that their resources wait for their return."""
     capacities: tuple[int, ...] = attrs.field(default=(1,), converter=_in_turn)
-    """Of the processes, in turn."""
+    """Capacities of the processes, in turn."""
     length_ms: int = _whole(600_000, 1_000, LONGEST_MS)
-    """How long it is observed."""
+    """Length of the observation."""
 
     deploy: f.DeployShape = "none"
     deploy_every_ms: int = _whole(600_000, 1_000, LONGEST_MS)
-    """From the beginning of one deployment to the next; the first begins somewhere in the first such interval."""
+    """From the beginning of one deployment to the next; the first begins at a random time in the first such interval.
+    """
     deploy_pause_ms: int = _whole(5_000, 0, 3_600_000)
     """Between the start of a new process and the turn of the next old one."""
     startup_ms: Distribution = attrs.field(default=LogNormal(3000, 0.4), converter=_parsed, validator=_distribution)
     """From the end of an old process (or the order for a new one) to the join."""
 
     joins_per_hour: float = _rate()
-    """Of the group: an autoscaler adds a process."""
+    """Rate, for the group, at which an autoscaler adds a process."""
     leaves_per_hour: float = _rate()
-    """Of the group: an autoscaler takes one away."""
+    """Rate, for the group, at which an autoscaler removes a process."""
     least_members: int = _whole(1, 1, MOST_MEMBERS)
     most_members: int = _whole(MOST_MEMBERS, 1, MOST_MEMBERS)
 
@@ -135,28 +138,28 @@ class Churn:
     restart_ms: Distribution = attrs.field(default=LogNormal(5000, 0.5), converter=_parsed, validator=_distribution)
     """From a crash to the join of the successor."""
     replacements_per_member_hour: float = _rate()
-    """Asked to leave and replaced after ``startup_ms``: a drained node, a reclaimed spot instance."""
+    """Rate of graceful replacements after ``startup_ms``: a drained node, a reclaimed spot instance."""
     pauses_per_member_hour: float = _rate()
-    """A process stands still: a garbage collector, a migrating machine."""
+    """Rate at which a process freezes: a garbage collector, a migrating machine."""
     pause_ms: Distribution = attrs.field(default=LogNormal(1000, 1.0), converter=_parsed, validator=_distribution)
     cuts_per_member_hour: float = _rate()
-    """A process cannot reach Redis."""
+    """Rate at which a process loses its connection to Redis."""
     cut_ms: Distribution = attrs.field(default=LogNormal(3000, 1.0), converter=_parsed, validator=_distribution)
     latency_ms: Distribution = attrs.field(default=Uniform(1, 3), converter=_parsed, validator=_distribution)
-    """One way between a process and Redis."""
+    """One-way latency between a process and Redis."""
     hint_lost: float = attrs.field(default=0.0, validator=_number(0, 1))
     """Share of the wake-ups that get lost, so that only the next heartbeat brings the news."""
 
     drain_ms: Distribution = attrs.field(default=LogNormal(200, 1.0), converter=_parsed, validator=_distribution)
-    """From being asked back until the work is finished and committed."""
+    """From being asked for a resource back until the work is finished and committed."""
     drain_ms_of: Mapping[str, Distribution] = attrs.field(
         factory=dict, converter=_parsed_each, validator=_distributions
     )
-    """The same of single resources (r0, r1 …), where they have one of their own."""
+    """The same for single resources (r0, r1 …) that have a distribution of their own."""
     handle_ms: Distribution = attrs.field(default=LogNormal(20, 1.0), converter=_parsed, validator=_distribution)
-    """One message."""
+    """Time to handle one message."""
     messages_per_s: float = attrs.field(default=1.0, validator=_number(0, 1_000_000))
-    """That come for each resource."""
+    """Arrival rate of messages, per resource."""
     prefetch: int = _whole(10, 1, 65_535)
 
     def __attrs_post_init__(self) -> None:
@@ -178,10 +181,11 @@ class Churn:
 
     @classmethod
     def of(cls, source: str | Mapping[str, Any] | Churn) -> Churn:
-        """By name, or from a table as :meth:`table` gives it; ``base`` in a table names a churn whose values it changes.
+        """Creates a churn from a name, or from a table as :meth:`table` returns it; ``base`` in a table names a churn
+        whose values it changes.
 
         Raises:
-            BadChurn: there is no such churn, or no such parameter, or a value is bad.
+            BadChurn: there is no such churn or parameter, or a value is invalid.
         """
         if isinstance(source, Churn):
             return source
@@ -196,7 +200,7 @@ class Churn:
         return base.changed(**changes)
 
     def changed(self, **changes: Any) -> Churn:
-        """With some values changed.
+        """Returns a copy with some values changed.
 
         Raises:
             BadChurn: see :meth:`of`.
@@ -207,7 +211,7 @@ class Churn:
         return attrs.evolve(self, **changes) if changes else self
 
     def table(self) -> dict[str, Any]:
-        """As TOML and JSON have it."""
+        """The parameters as TOML and JSON have them."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
@@ -221,7 +225,9 @@ class Churn:
     # -- as a story ------------------------------------------------------------------------------------------------------
 
     def scenario(self, settings: GroupSettings) -> Scenario:
-        """A story of it under these settings. Idle time is left out unless the network itself may cost a session."""
+        """Returns a scenario of this churn under these settings. Idle time is left out unless the network itself may
+        cost a session.
+        """
         return Scenario(
             name=self.name,
             summary=self.summary,
@@ -363,4 +369,4 @@ _ALL = (
 )
 
 CHURNS: dict[str, Churn] = {churn.name: churn for churn in _ALL}
-"""By name."""
+"""All named churns, by name."""

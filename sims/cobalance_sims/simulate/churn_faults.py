@@ -1,5 +1,5 @@
-"""What happens to the processes of a calibrated or named churn. All of it is part of the story: idle time is never skipped past
-any of it.
+"""What happens to the processes of a calibrated or named churn. All of it is planned: skipping idle time never passes
+over any of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DeployShape = Literal["none", "rolling", "surge", "all_at_once"]
 POLL_MS = 100
-"""How often a deployment looks whether a process is gone."""
+"""How often a deployment checks whether a process is gone."""
 
 
 def _start_like(process: Process) -> None:
@@ -26,12 +26,11 @@ def _start_like(process: Process) -> None:
 
 @attrs.frozen
 class Die:
-    """A process is killed, and its successor is there some time later."""
+    """A process is killed (SIGKILL), and its successor starts some time later."""
 
     down: Distribution
 
     def strike(self, world: World) -> None:
-        """SIGKILL."""
         process = world.pick()
         if process is not None:
             process.kill()
@@ -40,12 +39,13 @@ class Die:
 
 @attrs.frozen
 class Replace:
-    """A process is asked to leave, as before its node is drained or its spot instance reclaimed, and another one starts."""
+    """A process is asked to leave (SIGTERM), as before its node is drained or its spot instance reclaimed, and another
+    one starts.
+    """
 
     startup: Distribution
 
     def strike(self, world: World) -> None:
-        """SIGTERM."""
         process = world.pick()
         if process is not None:
             process.stop(remain=process.member_settings.instance_id is not None)
@@ -62,12 +62,11 @@ def _await_gone(process: Process, startup: Distribution) -> None:
 
 @attrs.frozen
 class Freeze:
-    """A process stands still for a while: a garbage collector, a busy or migrating machine, SIGSTOP."""
+    """A process executes nothing for a while: a garbage collector, a busy or migrating machine, SIGSTOP."""
 
     length: Distribution
 
     def strike(self, world: World) -> None:
-        """It executes nothing."""
         process = world.pick()
         if process is not None:
             process.pause()
@@ -81,7 +80,6 @@ class Cut:
     length: Distribution
 
     def strike(self, world: World) -> None:
-        """It is alone."""
         process = world.pick()
         if process is not None and process.reaches_redis:
             ms = self.length.sample(world.random)
@@ -96,14 +94,14 @@ class Cut:
 
 @attrs.frozen
 class ScaleOut:
-    """An autoscaler adds a process, unless there are enough."""
+    """An autoscaler adds a process, unless the maximum is reached."""
 
     most: int
     capacities: tuple[int, ...] = (1,)
     instances: bool = False
 
     def strike(self, world: World) -> None:
-        """It starts, under the lowest instance id that is free, as a StatefulSet would have it."""
+        """It takes the lowest free instance id, as a StatefulSet does."""
         if len(world.living) >= self.most:
             return
         taken = {it.member_settings.instance_id for it in world.living.values()}
@@ -115,12 +113,11 @@ class ScaleOut:
 
 @attrs.frozen
 class ScaleIn:
-    """An autoscaler takes a process away, unless there are few."""
+    """An autoscaler removes a process for good, unless the minimum is reached."""
 
     least: int
 
     def strike(self, world: World) -> None:
-        """It leaves for good."""
         process = world.pick()
         staying = sum(not it.leaving for it in world.living.values())
         if process is not None and staying > self.least:
@@ -129,8 +126,8 @@ class ScaleIn:
 
 @attrs.frozen
 class Deploy:
-    """Every process is replaced: one after the other (``rolling``), the new one before the old one (``surge``), or all of them
-    stop before the first new one starts (``all_at_once``).
+    """Every process is replaced: one after the other (``rolling``), the new one before the old one (``surge``), or all
+    of them stop before the first new one starts (``all_at_once``).
     """
 
     shape: DeployShape
@@ -138,7 +135,6 @@ class Deploy:
     startup: Distribution
 
     def strike(self, world: World) -> None:
-        """The first goes now."""
         waiting = [it for it in world.living.values() if not it.leaving]
         if self.shape == "all_at_once":
             for process in waiting:

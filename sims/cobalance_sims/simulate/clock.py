@@ -1,4 +1,4 @@
-"""Virtual time: one queue of what is going to happen, ordered by time and then by the order of scheduling."""
+"""Virtual time: one queue of future events, ordered by time and then by the order of scheduling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_STEPS_AT_ONCE = 50_000
 
 
 class TimeStandsStill(AssertionError):
-    """Things keep happening without any time passing: somebody turns in circles."""
+    """Events keep happening without time passing: a loop."""
 
 
 class Clock:
@@ -24,15 +24,15 @@ class Clock:
         self._at_once = 0
         self._end = 0
         self.skipped = 0
-        """Idle time that was left out so far, ms."""
+        """Idle time left out so far, ms."""
 
     @property
     def story(self) -> int:
-        """Milliseconds since the story began, with what was left out."""
+        """Milliseconds since the story began, including the time left out."""
         return self.now + self.skipped
 
     def plan(self, ms: int, do: Callable[[Any], None], argument: Any = None) -> None:
-        """Schedules something of the story itself, as :meth:`after` does: time is never skipped past it."""
+        """Schedules an event of the story itself, as :meth:`after` does: time is never skipped past it."""
         self.after(ms, self._tell, (do, argument))
 
     @staticmethod
@@ -40,14 +40,14 @@ class Clock:
         what[0](what[1])
 
     def forget_plan(self) -> None:
-        """What the story had still in store does not happen."""
+        """Cancels all remaining events of the story."""
         self._queue[:] = [entry for entry in self._queue if entry[2] is not self._tell]
         heapq.heapify(self._queue)
 
     def skip_idle(self, period_ms: int) -> None:
-        """Leaves out the time until the next entry of the story, or until the end of this run: everything else in the queue
-        keeps its distance from now. Whoever calls knows that nothing would change, and that what happens meanwhile happens
-        again after each such period, only whole ones of which are left out.
+        """Leaves out the time until the next entry of the story, or until the end of this run: everything else in the
+        queue keeps its distance from now. The caller knows that nothing would change, and that events in between recur
+        in each such period; only whole periods are left out.
         """
         tell = self._tell
         planned = [entry[0] for entry in self._queue if entry[2] is tell]
@@ -60,17 +60,18 @@ class Clock:
             self.skipped += ms
 
     def at(self, when: int, do: Callable[[Any], None], argument: Any = None) -> None:
-        """Schedules ``do(argument)``; what lies in the past happens now."""
+        """Schedules ``do(argument)``; a time in the past means now."""
         self._scheduled += 1
         heapq.heappush(self._queue, (max(when, self.now), self._scheduled, do, argument))
 
     def after(self, ms: int, do: Callable[[Any], None], argument: Any = None) -> None:
-        """The same, counted from now."""
+        """Schedules ``do(argument)`` in ``ms`` from now."""
         self._scheduled += 1
         heapq.heappush(self._queue, (self.now + ms, self._scheduled, do, argument))
 
     def run(self, ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Lets time pass; whether ``until``, which is asked after each step, came true before the time was up.
+        """Lets time pass; returns whether ``until``, which is checked after each step, came true before the time was
+        up.
 
         Raises:
             TimeStandsStill: too much happens at one moment.

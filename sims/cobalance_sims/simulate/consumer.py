@@ -1,7 +1,7 @@
 """A process's work where resources are partitions: one channel each, handlers, acks, and the release.
 
-Finish the running handler, and what was prefetched while half of the time to the deadline lasts; flush acks, a bare Channel.Close,
-await CloseOk, then report Drained.
+To release a partition: finish the running handler, and what was prefetched while half of the time to the deadline
+lasts; flush acks, send a bare Channel.Close, await CloseOk, then report Drained.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Lane(Tenure):
-    """One partition of one process: its channel, its buffer and its handler."""
+    """One partition of one process: its channel, buffer and handler."""
 
     def __init__(self, process: Process, broker: Broker, resource: str, token: int) -> None:
         super().__init__(resource, token, since=process.world.clock.story)
         self.process, self.broker = process, broker
         self.prefetch = process.habits.prefetch
         self.cut = False
-        """The broker gave the connection up; the process may not know yet."""
+        """The broker closed the connection; the process may not know yet."""
         self.is_active = self.was_active = self.closed = False
         self.handling: Delivery | None = None
         self._handling_since = self._taken = self._finished = self._busy_ms = 0
@@ -55,7 +55,7 @@ class Lane(Tenure):
         self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))
 
     def set_active(self, *, active: bool) -> None:
-        """Whether a handler may run."""
+        """Sets whether a handler may run."""
         if active != self.is_active:
             self.is_active = active
             world = self.process.world
@@ -64,7 +64,7 @@ class Lane(Tenure):
     # -- messages --------------------------------------------------------------------------------------------------------
 
     def delivered(self, delivery: Delivery) -> None:
-        """A message has come down the socket."""
+        """A message has arrived at the client."""
         self.process.run_code(self._take, delivery)
 
     def _take(self, delivery: Delivery) -> None:
@@ -76,7 +76,7 @@ class Lane(Tenure):
         self.dispatch()
 
     def dispatch(self) -> None:
-        """Begins the next message, unless delivery has stopped."""
+        """Starts the next message, unless delivery has stopped."""
         if self.handling is not None or not self._buffer or self.closed:
             return
         if self.state != "working" and not self._may_finish:
@@ -94,7 +94,7 @@ class Lane(Tenure):
         process.later(ms, self._handled, self.handling)
 
     def sample(self, now: int, hung_ms: int) -> ev.Sample | None:
-        """How its handler is getting on, where the session does not know yet."""
+        """A sample of its handler's progress, if it is new to the session."""
         since = None if self.handling is None else self._handling_since
         is_hung = since is not None and now - since >= hung_ms
         if self.closed or ((since is not None) == self._told_busy and not is_hung):
@@ -114,12 +114,13 @@ class Lane(Tenure):
         if self.state == "draining" and self.handling is None:
             self._close_for_good()
 
-    # -- acks: each of everything up to a message, in ticks that go on while something is unfinished -----------------------
+    # -- acks: multiple, up to a message, in ticks that go on while anything is unfinished
+    # -----------------------------------
 
     def _settle(self, seq: int) -> None:
         self._done, self._unacked = seq, self._unacked + 1
         if self.state != "working":
-            return  # flushed with the close: each ack would bring a message that only goes back again
+            return  # the close flushes: each ack would bring a message that would only go back again
         habits, now = self.process.habits, self.process.world.now
         if self._unacked >= min(habits.ack_every, self.prefetch):
             self._flush()
@@ -145,11 +146,11 @@ class Lane(Tenure):
 
     @property
     def _may_finish(self) -> bool:
-        """Whether what was prefetched goes on to be worked, although the partition is asked back."""
+        """Whether prefetched messages are still worked although the partition is asked back."""
         return self.state == "draining" and self._to_finish > 0 and self.process.world.now < self._finish_by
 
     def drain(self, within_ms: int = 0) -> None:
-        """Stops delivery, and goes on when the handler is through, and what was prefetched."""
+        """Stops delivery, and continues when the handler and the prefetched messages are done."""
         self._flush()
         self.state = "draining"
         self._finish_by, self._to_finish = self.process.world.now + within_ms // 2, len(self._buffer)
@@ -193,7 +194,7 @@ class Lane(Tenure):
             self.dispatch()
 
     def abort(self, reason: AbortReason) -> None:
-        """The handler is cancelled, or never ends; the channel is closed in any case."""
+        """Cancels the handler, which may never end; the channel is closed in any case."""
         self.process.world.watch.ended(self.process, self, reason)
         self.state, self.abandoned = "stopping", reason
         if not self.closed:
@@ -218,14 +219,14 @@ class Lane(Tenure):
             self.process.report(ev.Abandoned(self.resource, self.token, "connection", self._effort()))
 
     def hurry(self) -> None:
-        """Its handler returns at last."""
+        """Lets its handler return at last."""
         if self.state == "stopping":
             self.process.later(1, self._stopped, None)
         elif self.handling is not None:
             self.process.later(1, self._handled, self.handling)
 
     def forget(self) -> bool:
-        """Whether it was still there."""
+        """Forgets the partition; returns whether it was still there."""
         tenures = self.process.work.tenures
         self.set_active(active=False)
         if tenures.get(self.resource) is not self:
@@ -249,7 +250,7 @@ class BrokerWork:
         process.later(self._sample_ms, self._sample, None)
 
     def _sample(self, _: object) -> None:
-        """Who is idle, heartbeats tell; who is hung, the session ends."""
+        """Heartbeats report which partitions are idle; a hung handler ends the session."""
         process = self._process
         process.later(self._sample_ms, self._sample, None)
         samples = [lane.sample(process.world.now, self._hung_ms) for lane in self._lanes()]
@@ -265,36 +266,32 @@ class BrokerWork:
         return it if isinstance(it, Lane) and it.token == token else None
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
-        """Consumes, as soon as the broker lets it. What outlives a tenure is the broker's to remember, not ``committed``."""
+        """Consumes as soon as the broker allows it. The broker, not ``committed``, remembers what outlives a tenure."""
         del committed
         self.tenures[resource] = Lane(self._process, self._broker, resource, token)
 
     def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
-        """See :class:`Lane`, as for the next two."""
         if lane := self._lane(resource, token):
             lane.drain(within_ms)
 
     def resume(self, resource: str, token: int) -> None:
-        """Goes on."""
         if lane := self._lane(resource, token):
             lane.resume()
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
-        """Stops at once."""
         if lane := self._lane(resource, token):
             lane.abort(reason)
 
     def hurry(self) -> None:
-        """See :class:`Lane`."""
         for lane in self._lanes():
             lane.hurry()
 
     def active(self) -> list[Lane]:
-        """Those that consume."""
+        """The partitions that are being consumed."""
         return [lane for lane in self._lanes() if lane.is_active]
 
     def freeze(self) -> None:
-        """The broker notices only by the heartbeats that do not come."""
+        """The broker notices only by missing heartbeats."""
         self._freezes += 1
         for lane in self.active():
             self._process.world.became_idle(self._process, lane)
@@ -307,7 +304,7 @@ class BrokerWork:
         return [lane for lane in self._lanes() if not lane.cut] if frozen else []
 
     def thaw_connection(self) -> None:
-        """A socket that the broker has closed is found out first."""
+        """A socket that the broker has closed is noticed first."""
         lanes = self._lanes()
         for lane in lanes:
             lane.is_active, lane.was_active = False, lane.is_active
@@ -316,7 +313,6 @@ class BrokerWork:
                 lane.lose_channel()
 
     def thaw(self) -> None:
-        """What is left is worked again."""
         for lane in self._lanes():
             if lane.was_active and not lane.closed:
                 lane.set_active(active=True)

@@ -21,25 +21,24 @@ _NORMAL = NormalDist()
 
 
 class BadDistribution(UsageError):
-    """The text or the numbers give no distribution; the message says what would."""
+    """The text or the numbers are not a valid distribution; the message says what is accepted."""
 
 
 class Distribution(Protocol):
-    """Of a duration."""
+    """A distribution of durations."""
 
     def sample(self, random: Random) -> int:
-        """One duration, whole ms."""
+        """Draws one duration, whole ms."""
 
     def quantile(self, share: float) -> float:
-        """The duration, ms, that this share of all does not exceed; ``share`` lies between 0 and 1."""
+        """Returns the duration, ms, that this share (0 to 1) of all durations does not exceed."""
 
     @property
-    def mean_ms(self) -> float:
-        """The mean."""
+    def mean_ms(self) -> float: ...
 
     @property
     def text(self) -> str:
-        """What :func:`parse` makes it from."""
+        """The text form, from which :func:`parse` makes it."""
 
 
 def _number(value: float) -> str:
@@ -57,7 +56,7 @@ def _check(low: float, value: float, what: str) -> None:
 
 @attrs.frozen
 class Constant:
-    """Always the same."""
+    """Always the same duration."""
 
     ms: float
 
@@ -65,16 +64,13 @@ class Constant:
         _check(0, self.ms, "the duration of constant")
 
     def sample(self, _: Random) -> int:
-        """See :class:`Distribution`, as for the others."""
         return _whole(self.ms)
 
     def quantile(self, _: float) -> float:
-        """The same for every share."""
         return self.ms
 
     @property
     def mean_ms(self) -> float:
-        """Itself."""
         return self.ms
 
     @property
@@ -85,7 +81,7 @@ class Constant:
 
 @attrs.frozen
 class Uniform:
-    """Anything between two durations is as likely."""
+    """Every duration between two bounds is equally likely."""
 
     low_ms: float
     high_ms: float
@@ -95,16 +91,13 @@ class Uniform:
         _check(self.low_ms, self.high_ms, "the upper end of uniform")
 
     def sample(self, random: Random) -> int:
-        """See :class:`Distribution`."""
         return _whole(self.low_ms + random.random() * (self.high_ms - self.low_ms))
 
     def quantile(self, share: float) -> float:
-        """See :class:`Distribution`."""
         return self.low_ms + share * (self.high_ms - self.low_ms)
 
     @property
     def mean_ms(self) -> float:
-        """The middle."""
         return (self.low_ms + self.high_ms) / 2
 
     @property
@@ -115,7 +108,7 @@ class Uniform:
 
 @attrs.frozen
 class Exponential:
-    """What ends at any moment with the same chance."""
+    """Durations of something that ends at any moment with the same chance."""
 
     mean: float
 
@@ -123,16 +116,13 @@ class Exponential:
         _check(0, self.mean, "the mean of exponential")
 
     def sample(self, random: Random) -> int:
-        """See :class:`Distribution`."""
         return _whole(self.quantile(random.random()))
 
     def quantile(self, share: float) -> float:
-        """See :class:`Distribution`."""
         return -self.mean * math.log1p(-share) if share < 1 else LONGEST_MS
 
     @property
     def mean_ms(self) -> float:
-        """Its only parameter."""
         return self.mean
 
     @property
@@ -143,7 +133,7 @@ class Exponential:
 
 @attrs.frozen
 class LogNormal:
-    """What is a product of many things, as handling and draining times tend to be: a median, and a long tail of sigma."""
+    """A product of many factors, as handling and draining times tend to be: a median, and a long tail of sigma."""
 
     median_ms: float
     sigma: float
@@ -154,11 +144,9 @@ class LogNormal:
         _check(0, self.sigma, "the sigma of lognormal")
 
     def sample(self, random: Random) -> int:
-        """See :class:`Distribution`."""
         return _whole(self.median_ms * math.exp(min(random.gauss(0.0, self.sigma), 60.0)))
 
     def quantile(self, share: float) -> float:
-        """See :class:`Distribution`."""
         if share <= 0:
             return 0.0
         return self.median_ms * math.exp(self.sigma * _NORMAL.inv_cdf(share)) if share < 1 else LONGEST_MS
@@ -176,8 +164,8 @@ class LogNormal:
 
 @attrs.frozen
 class Empirical:
-    """As it was observed: quantiles at equal steps, from the least (share 0) to the greatest (1), with straight lines between
-    them.
+    """An observed distribution: quantiles at equal steps, from the least (share 0) to the greatest (1), with straight
+    lines between them.
     """
 
     quantiles: tuple[float, ...]
@@ -189,11 +177,9 @@ class Empirical:
             _check(low, high, "a quantile of empirical, which must rise,")
 
     def sample(self, random: Random) -> int:
-        """See :class:`Distribution`."""
         return _whole(self.quantile(random.random()))
 
     def quantile(self, share: float) -> float:
-        """See :class:`Distribution`."""
         at = min(max(share, 0.0), 1.0) * (len(self.quantiles) - 1)
         step = min(int(at), len(self.quantiles) - 2)
         low, high = self.quantiles[step : step + 2]
@@ -201,7 +187,7 @@ class Empirical:
 
     @property
     def mean_ms(self) -> float:
-        """Of the straight lines."""
+        """The mean of the straight lines."""
         inner = sum(self.quantiles) - (self.quantiles[0] + self.quantiles[-1]) / 2
         return inner / (len(self.quantiles) - 1)
 
@@ -222,10 +208,10 @@ FORMS = "constant:MS, uniform:LOW:HIGH, exponential:MEAN, lognormal:MEDIAN:SIGMA
 
 
 def parse(text: str | float | Distribution) -> Distribution:
-    """From its text form; a bare number is a constant, and what is a distribution already stays one.
+    """Parses the text form; a bare number is a constant, and a distribution is returned as it is.
 
     Raises:
-        BadDistribution: it is none.
+        BadDistribution: the text is invalid.
     """
     if not isinstance(text, str):
         return Constant(text) if isinstance(text, int | float) else text
@@ -243,10 +229,10 @@ def parse(text: str | float | Distribution) -> Distribution:
 
 
 def empirical(samples: list[float], steps: int = 100) -> Empirical:
-    """What was observed, as ``steps`` + 1 quantiles.
+    """Returns the distribution of observed samples as ``steps`` + 1 quantiles.
 
     Raises:
-        BadDistribution: there is nothing to go by.
+        BadDistribution: there are no samples.
     """
     if not samples:
         raise BadDistribution("no duration was observed, so there is no distribution")

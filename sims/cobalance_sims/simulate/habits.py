@@ -14,7 +14,7 @@ Span = Times | None
 
 
 def draw(span: Times, random: Random) -> int:
-    """One time of a range, or of a distribution."""
+    """Draws one time from a range or a distribution."""
     if not isinstance(span, tuple):
         return span.sample(random)
     low, high = span
@@ -23,27 +23,27 @@ def draw(span: Times, random: Random) -> int:
 
 @attrs.frozen(kw_only=True)
 class Habits:
-    """Of one process's handlers."""
+    """Habits of one process's handlers."""
 
     handle_ms: Times = (5, 40)
-    """One message, where there are messages."""
+    """Time for one message, where there are messages."""
     drain_ms: Span = (5, 60)
     """From being asked until ``on_revoked`` runs, where there are no messages."""
     drain_ms_of: Mapping[str, Span] = attrs.field(factory=dict, eq=False)
-    """The same, where a resource has one of its own."""
+    """The same, for resources that have a distribution of their own."""
     fails_ms_of: Mapping[str, Times] = attrs.field(factory=dict, eq=False)
     """Resources that cannot be worked: from their start until they are given up, where there are no messages."""
     fails_as: Mapping[str, str] = attrs.field(factory=dict, eq=False)
-    """The word that some of them are given up with."""
+    """The reason with which some of them are given up."""
     close_ms: Times = (1, 3)
-    """``on_revoked`` itself."""
+    """Time for ``on_revoked`` itself."""
     stop_ms: Span = (0, 2)
     """From an abort until the work has really stopped. Never: a blocking call that cannot be cancelled."""
     prefetch: int = 10
     ack_every: int = 50
-    """Acks leave when so many messages are finished (or all that were prefetched), …"""
+    """Acks are sent when this many messages are finished (or all that were prefetched), …"""
     ack_interval_ms: int = 50
-    """… or at the next tick, whichever comes first: as ConsumerGroup does."""
+    """… or at the next tick, whichever comes first, as ConsumerGroup does."""
 
 
 QUICK = Habits()

@@ -1,9 +1,11 @@
-"""Leaves out the time in which nothing would happen, so that a run costs what happens in it and not how long it is.
+"""Leaves out the time in which nothing would happen, so that the cost of a run depends on what happens in it and not on
+its length.
 
-When a group has been quiet for a while, heartbeats come and go, every one of them answered in time, and change nothing but when
-the next is due. So whole heartbeat intervals may be left out before the next happening, which then finds everybody at the same
-point of that interval. The clock remembers how much was left out (``Clock.skipped``), and everything that is told of the run carries the full time. Only
-tombstones and forgotten offsets would notice the difference, which are kept for minutes or days; nothing reads them so late.
+When a group has been quiet for a while, every heartbeat is answered in time and changes nothing but when the next one
+is due. So whole heartbeat intervals may be left out before the next event, which then finds every process at the same
+point of that interval. The clock remembers how much was left out (``Clock.skipped``), and everything reported about the
+run includes it. Only tombstones and forgotten offsets would notice the difference; they are kept for minutes or days,
+and nothing reads them that late.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.world import World
 
 AVOIDED_SESSIONS = 3
-"""Session timeouts for which the coordinator avoids whoever gave something up (release.lua)."""
+"""Session timeouts for which the coordinator avoids a member that gave a resource up (release.lua)."""
 
 
 class Idle(Check):
-    """No promise: it looks once a second whether the time can be shortened."""
+    """Not a promise: checks once a second whether time can be left out."""
 
     promise = ""
 
@@ -36,7 +38,9 @@ class Idle(Check):
         self._burst = self._calm_at = self._gathered_at = self._avoiding_until = 0
 
     def journal(self, entry: JournalEntry) -> None:
-        """What the coordinator remembers for a while: changes that it gathers (80_settle.lua), and who gave something up."""
+        """Notes what the coordinator remembers for a while: changes that it gathers (80_settle.lua), and members that
+        gave resources up.
+        """
         now = self.world.now
         if entry.kind == "revoking" and self._gather_ms and now != self._gathered_at:
             self._burst = self._burst + 1 if now < self._calm_at else 0
@@ -46,7 +50,7 @@ class Idle(Check):
             self._avoiding_until = now + AVOIDED_SESSIONS * self._session_ms + 1_000
 
     def second(self) -> None:
-        """Skips, if nothing would happen."""
+        """Skips ahead if nothing would happen."""
         world = self.world
         now = world.now
         if now < max(world.changed_at + self._settling_ms, self._calm_at, self._avoiding_until):

@@ -1,7 +1,8 @@
-"""One row of a sweep: parameters in, events, handovers and an outcome out. Pure Python, decided by the seed, without Spark.
+"""One row of a sweep: parameters in, events, handovers and an outcome out. Pure Python, determined by the seed, without
+Spark.
 
-What runs is what users run: the coordinator's own Lua files and the production session, in virtual time. ``run_row`` raises for
-parameters that are no run at all; a promise broken on the way is an outcome whose status is ``failed``.
+It runs what users run, the coordinator's own Lua files and the production session, in virtual time. ``run_row`` raises
+for invalid parameters; a broken promise is an outcome whose status is ``failed``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from cobalance_sims.simulate.scenario import Scenario
 from cobalance_sims.simulate.server import START_MS
 
 VERSION = "3"
-"""Of the kernel: another one may give other events for the same parameters, so sweeps do not mix them."""
+"""Version of the kernel: another one may give other events for the same parameters, so sweeps do not mix versions."""
 
 CHECKS: dict[str, tuple[type[Check], ...]] = {"none": (), "cheap": (S1, S3, S5, L1, L2, L3), "all": ALL}
-"""What a run proves on the way. A broken promise tells the run's seed and command; ``cobalance sims run`` checks all."""
+"""What a run checks. A broken promise reports the run's seed and command; ``cobalance sims run`` checks everything."""
 
 _EXAMPLE = '{"churn": "rolling_deploy", "seed": 1}'
 _OWN = ("run", "churn", "seed", "checks", "lua")
@@ -38,12 +39,12 @@ _SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
 
 
 class BadParameters(UsageError):
-    """They make no run; the message names the one and says what would do."""
+    """The parameters are invalid; the message names the one at fault and says what is accepted."""
 
 
 @attrs.frozen
 class Result:
-    """What came of a run. Rows are tuples in the order of the columns of records.py."""
+    """The result of a run. Rows are tuples in the order of the columns in records.py."""
 
     events: list[Event]
     handovers: list[tuple[Any, ...]]
@@ -52,7 +53,7 @@ class Result:
 
 @attrs.frozen
 class Row:
-    """Parameters, understood."""
+    """Parsed parameters."""
 
     params: dict[str, Any]
     name: str
@@ -63,12 +64,12 @@ class Row:
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Row:
-        """From a flat mapping (JSON has the same): ``churn`` (a name of CHURNS, or a table), ``seed``, ``checks`` (none, cheap or
-        all), ``lua``; any setting of a group; any parameter of a churn. What is not given is as the churn, or
-        :class:`GroupSettings`, has it. ``run`` may name the run.
+        """Reads a flat mapping (JSON has the same): ``churn`` (a name in CHURNS, or a table), ``seed``, ``checks`` (none,
+        cheap or all), ``lua``; any setting of a group; any parameter of a churn. Missing values default to those of the
+        churn, or :class:`GroupSettings`. ``run`` may name the run.
 
         Raises:
-            BadParameters, BadChurn, InvalidSettings: they make no run.
+            BadParameters, BadChurn, InvalidSettings: the parameters are invalid.
         """
         given = {name: value for name, value in params.items() if value is not None}
         seed, checks, lua = given.get("seed", 0), given.get("checks", "cheap"), given.get("lua")
@@ -83,10 +84,10 @@ class Row:
 
     @classmethod
     def parse(cls, text: str, **changes: Any) -> Row:
-        """From JSON, with changes that are not ``None``.
+        """Parses JSON and applies changes that are not ``None``.
 
         Raises:
-            BadParameters, BadChurn, InvalidSettings: it makes no run.
+            BadParameters, BadChurn, InvalidSettings: the parameters are invalid.
         """
         try:
             params = json.loads(text)
@@ -104,11 +105,11 @@ class Row:
 
     @property
     def replay(self) -> str:
-        """The command that tells it again, with all that happens in it."""
+        """The command that replays the run and shows all that happens in it."""
         return f"cobalance sims run --params {shlex.quote(self.text)}"
 
     def run(self, *, verbose: bool = False, checks: str | None = None, store: MemoryStore | None = None) -> Run:
-        """The story, not yet told."""
+        """Prepares the run without starting it."""
         checkers = CHECKS[checks or self.checks]
         return Run(
             self.scenario,
@@ -129,16 +130,16 @@ def _scenario(given: dict[str, Any]) -> Scenario:
 
 
 def run_row(params: Mapping[str, Any]) -> Result:
-    """Runs one row; see :meth:`Row.read` for what it takes.
+    """Runs one row; see :meth:`Row.read` for the parameters.
 
     Raises:
-        BadParameters, BadChurn, InvalidSettings: the parameters make no run.
+        BadParameters, BadChurn, InvalidSettings: the parameters are invalid.
     """
     return result_of(Row.read(params))
 
 
 def result_of(row: Row) -> Result:
-    """Runs it, and tells what came of it in the columns of records.py."""
+    """Runs it; returns the result in the columns of records.py."""
     store = _take_store(row.lua)
     run = row.run(store=store)
     recorder = Recorder(run.world, row.name)
@@ -153,11 +154,11 @@ def result_of(row: Row) -> Result:
 
 
 _STORES: dict[str, list[MemoryStore]] = {}
-"""Used ones by engine: to compile the scripts anew would take longer than most runs."""
+"""Used stores, by engine: compiling the scripts again would take longer than most runs."""
 
 
 def _take_store(lua: str | None) -> MemoryStore:
-    """One that no other thread uses."""
+    """A store that no other thread uses."""
     for engine in [lua] if lua else ENGINES:
         try:
             return _STORES[engine].pop()

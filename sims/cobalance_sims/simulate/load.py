@@ -1,8 +1,9 @@
-"""The messages of resources that have no broker here: how many a tenure handled, and how many were on their way when it ended.
+"""The messages of resources without a broker: how many a tenure handled, and how many were in flight when it ended.
 
-It is a queue a resource: messages arrive at random at a rate, are handled one after the other, and wait while nobody has the
-resource. Between two looks it is a fluid; what is in the prefetch buffer at one moment is drawn from a queue played out over
-the last messages before it. A sweep cannot play out every message: that would be most of its time.
+Each resource has a queue: messages arrive at random at a rate, are handled one after the other, and wait while the
+resource has no owner. Between two observations it is modelled as a fluid; the content of the prefetch buffer at one
+moment is drawn from a queue played out over the last messages before it. A sweep cannot play out every message: that
+would take most of its time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import attrs
 from cobalance_sims.simulate.distributions import Distribution
 
 PLAYED_OUT = 50
-"""Messages: a queue that is not overloaded has forgotten by then how it began."""
+"""Messages to play out: a queue that is not overloaded has forgotten its start by then."""
 
 
 @attrs.define(eq=False)
 class Load:
-    """Of all resources of a world."""
+    """Load of all resources of a world."""
 
     per_s: float
     """Messages a second and resource."""
@@ -30,7 +31,7 @@ class Load:
     """Resource → messages that waited, and when."""
 
     def effort(self, resource: str, since: int, now: int) -> tuple[int, int]:
-        """What a tenure has done that ends now: messages handled, and ms for which its handler was busy."""
+        """Returns what a tenure that ends now has done: messages handled, and ms for which its handler was busy."""
         waited, at = self._waiting.get(resource, (0.0, since))
         mean_ms = max(self.handle.mean_ms, 0.001)
         offered = waited + self.per_s / 1000 * max(0, now - at)
@@ -40,14 +41,14 @@ class Load:
         return whole, int(min(whole * mean_ms, now - since) + 0.5)
 
     def unacked(self, resource: str, since: int, now: int) -> int:
-        """Messages that its consumer has and has not acknowledged at this moment."""
+        """Returns the number of messages that its consumer has and has not acknowledged at this moment."""
         waited, at = self._waiting.get(resource, (0.0, since))
         offered = waited + self.per_s / 1000 * max(0, now - at)
         backlog = offered - (now - since) / max(self.handle.mean_ms, 0.001)
         return min(self.prefetch, max(int(backlog), self._in_queue(now - since)))
 
     def _in_queue(self, most_ms: int) -> int:
-        """Of a queue that began empty a while ago: how many have come and are not through."""
+        """The length of a queue that was empty some time ago."""
         if self.per_s <= 0:
             return 0
         gap_ms, random, left = 1000 / self.per_s, self.random, []

@@ -1,4 +1,4 @@
-"""What lies between a process and Redis: latencies, and what gets lost."""
+"""The network between a process and Redis: latencies and losses."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ import attrs
 from cobalance_sims.simulate.distributions import Distribution
 
 Fate = Literal["ok", "lost", "no_reply", "late"]
-"""Of one attempt of a call: it never arrives; it runs and its reply is lost; it runs after everybody has given it up."""
+"""Of one attempt of a call: it never arrives; it runs and its reply is lost; it runs after the caller has given it up.
+"""
 
 
 @attrs.frozen(kw_only=True)
 class Network:
-    """The ways of one process's packets. Probabilities are of one call, or of one hint."""
+    """The network of one process. Probabilities apply to one call, or to one hint."""
 
     latency_ms: tuple[int, int] = (1, 4)
     """One way, uniformly between the two."""
     slow: float = 0.01
-    """How many of the ways take ten times as long."""
+    """Share of packets that take ten times as long."""
     one_way: Distribution | None = None
-    """Instead of these two, a distribution."""
+    """A distribution that replaces these two."""
     lost: float = 0.0
     no_reply: float = 0.0
     late: float = 0.0
     hint_lost: float = 0.0
     hint_late: float = 0.0
-    """How many of the hints take a second longer."""
+    """Share of hints that take a second longer."""
 
     trouble: float = attrs.field(init=False)
-    """How many of the calls are not answered in time."""
+    """Share of calls that are not answered in time."""
 
     @trouble.default
     def _sum(self) -> float:
         return self.lost + self.no_reply + self.late
 
     def latency(self, random: Random) -> int:
-        """Of one way, ms."""
+        """Draws a one-way latency, ms."""
         if self.one_way is not None:
             return self.one_way.sample(random)
         low, high = self.latency_ms
@@ -46,11 +47,11 @@ class Network:
         return ms * 10 if random.random() < self.slow else ms
 
     def hint_latency(self, random: Random) -> int:
-        """Of a hint, from the script that sent it to the session that hears it, ms."""
+        """Draws the latency of a hint, from the script that sends it to the session that receives it, ms."""
         return self.latency(random)
 
     def fate(self, random: Random) -> Fate:
-        """Of the next attempt."""
+        """Draws the fate of the next attempt."""
         if not self.trouble:
             return "ok"
         roll = random.random()

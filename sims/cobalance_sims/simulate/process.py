@@ -1,4 +1,4 @@
-"""One process of the world: a production session, its line to Redis, its clock, and its work."""
+"""One process of the world: a production session, its connection to Redis, its clock, and its work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVERYBODY = hint_channel(GROUP, EVERYBODY)
 
 
 class Process:
-    """What happens to it is called by the world; what it does comes out of its session, as in the engine."""
+    """The world calls what happens to it; what it does comes out of its session, as in the engine."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Process:
     ) -> None:
         self.world, self.name, self.member_settings, self.habits = world, name, member, world.habits
         self.wants = wants
-        """The list of its own that its code names; None leaves it to the group's own list."""
+        """The list of its own that its code names; None means the group's own list."""
         self.session = Session(name, f"host/{name}", settings, member)
         self.offset_ms = world.random.randrange(1_000_000)
         self.network: Network = world.network
@@ -75,23 +75,23 @@ class Process:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it declares."""
+        """The resources it declares."""
         return self.world.resources if self.wants is None else self.wants
 
     @property
     def subscription(self) -> str:
-        """What it has in common with those that declare the same."""
+        """A key shared by processes that declare the same list."""
         return GROUPS_OWN if self.wants is None else digest(self.wants)
 
     @property
     def leaving(self) -> bool:
-        """Whether it was asked to go."""
+        """Whether it was asked to leave."""
         return self.session.phase.value in ("leaving", "left")
 
     # -- what happens to it --------------------------------------------------------------------------------------------
 
     def deliver(self, event: ev.Event) -> None:
-        """Hands its session an event, or keeps it while the process is frozen."""
+        """Passes an event to its session, or keeps it while the process is frozen."""
         if self.paused:
             self._inbox.append(event)
         elif self.alive:
@@ -104,21 +104,21 @@ class Process:
                     self._carry_out(action)
 
     def later(self, ms: int, do: Callable[[Any], None], argument: Any) -> None:
-        """Something of its own code, which a frozen process does when it goes on, and a dead one never."""
+        """Schedules its own code: a frozen process runs it when it resumes, a dead one never."""
         self._clock.after(ms, self._due, (do, argument))
 
     def _due(self, what: tuple[Callable[[Any], None], Any]) -> None:
         self.run_code(*what)
 
     def run_code(self, do: Callable[[Any], None], argument: Any) -> None:
-        """The same, now."""
+        """Runs its own code now, under the same rule."""
         if self.paused:
             self._deferred.append((do, argument))
         elif self.alive:
             do(argument)
 
     def kill(self) -> None:
-        """SIGKILL. What it has sent is on its way all the same."""
+        """SIGKILL. Packets it has sent are on their way all the same."""
         self.world.log(self, "is killed")
         self.world.died(self)
         self.work.die()
@@ -134,7 +134,7 @@ class Process:
         self.paused, self.silent_since = True, self._clock.now
 
     def resume(self) -> None:
-        """SIGCONT: its own clock is looked at first, then what has piled up."""
+        """SIGCONT: its own clock is checked first, then the backlog is handled."""
         if not (self.alive and self.paused):
             return
         self.world.log(self, "goes on")
@@ -151,7 +151,7 @@ class Process:
             self._due(what)
 
     def stop(self, *, remain: bool) -> None:
-        """SIGTERM: asked to leave gracefully."""
+        """SIGTERM: asks it to leave gracefully."""
         self.world.log(self, "is asked to leave" + (" and come back" if remain else ""))
         self.deliver(ev.StopAsked(remain))
 
@@ -164,7 +164,7 @@ class Process:
         self.deliver(ev.CommitAsked(self._tickets, resource, tenure.token, offset))
 
     def report(self, event: ev.Drained | ev.Abandoned) -> None:
-        """The end of a tenure, with what the engine adds to it."""
+        """Reports the end of a tenure, with what the engine adds to it."""
         self.deliver(self._lateness.noted_in(event))
 
     # -- what its session wants ------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Process:
     # -- its timer -----------------------------------------------------------------------------------------------------
 
     def _wait(self, until: int) -> None:
-        """One queue entry at a time, and none where the end of an attempt comes first: that brings another Wait."""
+        """Keeps one queue entry at a time, and none if the end of an attempt comes first: that brings another Wait."""
         self._wake_at = until
         if self._in_flight and self._ends_by <= until:
             return
@@ -236,7 +236,8 @@ class Process:
         else:
             self.deliver(ev.TimerFired())
 
-    # -- its line to Redis: one attempt at a time, each given up after the engine's own timeout ---------------------------
+    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout
+    # --------------------------
 
     def _call(self, request: Request) -> None:
         if self._in_flight:
@@ -262,7 +263,7 @@ class Process:
             self._clock.after(self.network.latency(world.random) + late, self._arrive_unanswered, sent)
 
     def _arrive(self, sent: tuple[int, Request, int]) -> None:
-        """What arrives is answered, or the connection is found dead."""
+        """Answers what arrives, or finds the connection dead."""
         thaws_at = self.world.redis.thaws_at
         if thaws_at > self._clock.now:
             self._clock.at(thaws_at, self._arrive, sent)

@@ -1,4 +1,4 @@
-"""Takes down the events of a simulated run, with what only a simulator knows of them."""
+"""Records the events of a simulated run, with what only a simulator knows about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CUT_SHORT = ENDINGS - {"released", "withdrawn"}
 
 
 class Recorder(Check):
-    """No promise: it only looks. After :meth:`stop` it looks no more."""
+    """Not a promise: it only observes, until :meth:`stop`."""
 
     promise = ""
 
@@ -33,7 +33,7 @@ class Recorder(Check):
         self._is_over = False
 
     def stop(self) -> None:
-        """The story has been told; what its proof takes is none of it."""
+        """Stops recording: the story is over, and what its proof takes is not part of it."""
         if not self._is_over:
             self._is_over = True
             self.observed_ms = self.world.clock.story
@@ -43,7 +43,6 @@ class Recorder(Check):
     # -- events ----------------------------------------------------------------------------------------------------------
 
     def journal(self, entry: JournalEntry) -> None:
-        """One more."""
         if self._is_over:
             return
         event = of_entry(entry, self._run, SIM, shift_ms=self.world.clock.skipped)
@@ -77,9 +76,9 @@ class Recorder(Check):
     # -- messages --------------------------------------------------------------------------------------------------------
 
     def ended(self, process: Process, tenure: Tenure, why: str) -> None:
-        """How many messages its consumer has at this moment."""
+        """Counts the messages its consumer has at this moment."""
         if why == "frozen":
-            return  # it may go on; if it does not, the moment does not matter much
+            return  # it may resume; if it does not, the moment hardly matters
         self._unacked[tenure.resource, tenure.token] = self._count(process, tenure)
 
     def _unacked_of(self, process: Process, resource: str, token: int) -> int | None:
@@ -96,24 +95,22 @@ class Recorder(Check):
             return len(queue.unacked) if queue.consumer is tenure else 0
         if world.load is None:
             return 0
-        least = int(tenure.state == "draining")  # what its handler is at, and has been asked to finish
+        least = int(tenure.state == "draining")  # the message its handler is working on, and was asked to finish
         silent_ms = 0 if process.silent_since is None else world.now - process.silent_since
         return max(least, world.load.unacked(tenure.resource, tenure.since, world.clock.story - silent_ms))
 
     # -- processes -------------------------------------------------------------------------------------------------------
 
     def died(self, process: Process) -> None:
-        """Killed."""
         del process
         self.crashes += not self._is_over
 
     def frozen(self, process: Process) -> None:
-        """Stands still."""
         del process
         self.pauses += not self._is_over
 
     def thawed(self, process: Process) -> None:
-        """It was frozen; what it still owns nobody worked meanwhile."""
+        """The process was frozen; nobody worked what it still owns meanwhile."""
         if not self._is_over:
             self._count_silence(process)
 

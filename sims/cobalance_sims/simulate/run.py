@@ -1,4 +1,4 @@
-"""Tells one story: builds its world, lets its plan happen, then calm, and says how it ended."""
+"""Runs one scenario: builds its world, carries out its plan, then lets it calm down, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HOUR_MS = 3_600_000
 
 @attrs.frozen
 class Outcome:
-    """How a story ended."""
+    """How a run ended."""
 
     scenario: str
     seed: int
     engine: str
     digest: str
     failure: str
-    """Empty when every promise was kept."""
+    """Empty if every promise was kept."""
     virtual_ms: int
     converged_ms: int
     steps: int
@@ -41,11 +41,11 @@ class Outcome:
     reached: Reached = attrs.field(repr=False)
     lines: list[str] = attrs.field(repr=False)
     replay: str = ""
-    """The command that tells it again."""
+    """The command that replays it."""
 
     @property
     def verdict(self) -> str:
-        """The last lines of a story."""
+        """The last lines of the report."""
         seconds = f"{self.virtual_ms / 1000:.0f} s in {self.cpu_s:.2f} s of CPU on {self.engine}"
         lines = [f"hash {self.digest}   {self.scenario} seed {self.seed}: {seconds}"]
         if self.failure:
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class Run:
-    """One story with one seed."""
+    """One scenario with one seed."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Run:
             self.world.watch.add(Idle(self.world))
 
     def tell(self) -> Outcome:
-        """From the beginning to the end; a broken promise ends it early."""
+        """Runs from the beginning to the end; a broken promise ends it early."""
         begun = time.process_time()
         converged, failure = -1, ""
         try:
@@ -111,14 +111,14 @@ class Run:
         )  # fmt: skip
 
     def on_calm(self) -> None:
-        """The story is over; what follows is its proof. Replace this to hear of it."""
+        """The story is over; what follows is its proof. Replace this method to be notified."""
 
     def _fold_state(self) -> None:
         for key in self.world.redis.store.dump():
             self.world.trace.fold(repr((key.key, key.kind, key.contents)))
 
     def begin(self) -> None:
-        """Who is there at first."""
+        """Starts the first processes."""
         world, scenario = self.world, self.scenario
         if scenario.created:
             world.redis.create()
@@ -159,7 +159,9 @@ class Run:
         self._strike(step.fault)
 
     def _await_chance(self, step: Randomly) -> None:
-        """At twice the present rate, since more processes may be alive by then; half of them, or so, are let pass."""
+        """Draws at twice the present rate, since more processes may be alive by then; about half of the draws are
+        dropped.
+        """
         most = 2 * len(self.world.living) + 1 if step.per_member else 1
         ms = self.world.random.expovariate(step.per_hour * most / HOUR_MS)
         self.world.clock.plan(min(int(ms), 100 * HOUR_MS), self._take_chance, (step, most))
@@ -179,7 +181,7 @@ class Run:
     # -- calm ------------------------------------------------------------------------------------------------------------
 
     def calm(self) -> int:
-        """Every trouble ends, and the group must converge; how long that took, ms."""
+        """Ends every fault and lets the group converge; returns how long that took, ms."""
         world = self.world
         self._calm = True
         if self.scenario.skips_idle:
@@ -191,9 +193,9 @@ class Run:
             self._heal()  # what was scheduled to end only now, and successors that had still to start
         for process in list(world.living.values()):
             if process.session.phase is Phase.JOINING and self._is_double(process):
-                process.kill()  # it wants the instance id of another
+                process.kill()  # it wants the instance id of another process
         if all(process.leaving for process in world.living.values()):
-            world.start()  # of a group that nobody calls, nobody can tell who has died
+            world.start()  # if nobody calls the group, nobody can tell who has died
         took = self._l1.converge()
         self._let_queues_run_empty()
         self._l1.stay((3 if self._traced else 1) * self.scenario.settings.heartbeat_interval_ms)

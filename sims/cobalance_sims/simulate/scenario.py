@@ -1,4 +1,4 @@
-"""A story as data: who is there, and what happens when."""
+"""A scenario as data: who is there, and what happens when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fault(Protocol):
 
 @attrs.frozen
 class At:
-    """Something happens once, ``ms`` after the beginning, give or take ``jitter_ms``."""
+    """Happens once, at ``ms`` after the beginning, give or take ``jitter_ms``."""
 
     ms: int
     fault: Fault
@@ -43,7 +43,7 @@ class At:
 
 @attrs.frozen
 class Every:
-    """Something happens again and again, each time after ``ms`` give or take ``jitter_ms``."""
+    """Happens repeatedly, each time after ``ms`` give or take ``jitter_ms``."""
 
     ms: int
     fault: Fault
@@ -53,8 +53,8 @@ class Every:
 
 @attrs.frozen
 class Randomly:
-    """Something happens at any moment with the same chance, so many times an hour on average; ``per_member`` multiplies that by
-    the number of processes alive.
+    """Happens at random, this many times an hour on average; ``per_member`` multiplies that by the number of processes
+    alive.
     """
 
     per_hour: float
@@ -64,7 +64,7 @@ class Randomly:
 
 @attrs.frozen
 class Regularly:
-    """Something happens again and again at equal intervals, for the first time at any moment of the first of them."""
+    """Happens repeatedly at equal intervals, for the first time at a random moment of the first interval."""
 
     every_ms: int
     fault: Fault
@@ -75,7 +75,7 @@ Step = At | Every | Randomly | Regularly
 
 @attrs.frozen
 class Messages:
-    """What resources without a broker have to handle."""
+    """The messages that resources without a broker have to handle."""
 
     per_s: float
     handle: Distribution
@@ -83,7 +83,7 @@ class Messages:
 
 @attrs.frozen(kw_only=True)
 class Scenario:
-    """One story. After ``length_ms`` every trouble ends, and the group must converge."""
+    """One scenario. After ``length_ms`` every fault ends, and the group must converge."""
 
     name: str
     summary: str
@@ -92,10 +92,10 @@ class Scenario:
     instances: bool = False
     """Whether the first members have instance ids (i0, i1 …)."""
     capacities: tuple[int, ...] = (1,)
-    """Of the first members, in turn."""
+    """Capacities of the first members, in turn."""
     resources: int = 12
     wants: tuple[str, ...] | None = None
-    """What the first members name; None leaves it to the group's own list, of all resources."""
+    """The resources that the first members name; None means the group's own list, of all resources."""
     length_ms: int = 90_000
     settings: GroupSettings = QUICKENED
     network: Network = SOUND

@@ -1,4 +1,6 @@
-"""The Redis of the world: the production scripts on an in-memory store, with a clock, an identity and a memory that may fail."""
+"""The Redis of the world: the production scripts on an in-memory store, with a clock, an identity and a memory that may
+fail.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,14 @@ START_MS = 1_800_000_000_000
 GROUP = "g"
 PAGE = 1_000
 LISTENERS_MS = 30_000
-"""For so long at least, or three sessions, those are waited for who listen for a group that Redis has forgotten, and do not call."""
+"""How long, at least, a recovery waits for members that listen for a forgotten group but do not call; or three session
+timeouts.
+"""
 
 
 @attrs.frozen
 class Silence:
-    """Nobody was heard for more than half a session timeout, as its clock counted it; in world time."""
+    """Nobody was heard for more than half a session timeout by its clock; in world time."""
 
     began: int
     ended: int
@@ -39,7 +43,7 @@ class Silence:
 
 @attrs.frozen
 class Memory:
-    """What a stale replica, or yesterday's backup, remembers."""
+    """The data of a stale replica, or of yesterday's backup."""
 
     at: int
     store: Snapshot
@@ -48,11 +52,11 @@ class Memory:
 
 
 class RedisServer:
-    """Runs requests, and reads after each what its scripts wrote into the journal."""
+    """Runs requests, and after each reads what its scripts wrote into the journal."""
 
     unnoticed_until = -1
-    """Until when a rollback that no identity shows may go unnoticed: by then each member's next call has contradicted the data, or its
-    lease is over. Two may work one resource until then.
+    """Until when a rollback that no identity reveals may go unnoticed: by then each member's next call has contradicted
+    the data, or its lease is over. Until then, two members may work one resource.
     """
     _recovery_ms = LISTENERS_MS
     """How long a recovery may last."""
@@ -72,18 +76,18 @@ class RedisServer:
         """How far its clock is set off."""
         self.up = True
         self.thaws_at = 0
-        """Until when it stands still."""
+        """Until when it is frozen."""
         self.lost_data = 0
-        """How many times it forgot something."""
+        """How many times it lost data."""
         self.disturbed_at = 0
-        """When it last was unreachable, forgot something, had its clock set, or was asked nothing for long."""
+        """When it last was unreachable, lost data, had its clock set, or received no request for long."""
         self.silences: deque[Silence] = deque(maxlen=64)
         self.heard_of: dict[str, int] = {}
         """Member id → when its session was last renewed."""
         self.recovers_by = 0
-        """When a recovery that its last loss of data calls for must have ended."""
+        """When a recovery after its last loss of data must have ended."""
         self.stood_still_ms = 0
-        """For how long the group's clock may have stood still altogether: a step back hides the time since the last call."""
+        """How long the group's clock may have stood still: a step back hides the time since the last call."""
         self.ledger = Ownership()
         self.memory: Memory | None = None
         self.store = store or MemoryStore(lua=lua)
@@ -107,15 +111,14 @@ class RedisServer:
         return START_MS + self.clock.now + self.skew_ms
 
     def create(self) -> None:
-        """Makes the group, known to be new."""
+        """Creates the group, known to be new."""
         self.coordinator.create(self.settings)
         self.read_journal()
         self.ledger.recovering = self._is_unaware = False  # a created group has nothing to recover
 
     def execute(self, request: Request) -> CoordinatorReply:
-        """Runs a request."""
         reply = self.coordinator.execute(request)
-        self._note_call()  # one whose script dies settles nothing
+        self._note_call()  # a request whose script dies settles nothing
         if reply.status == "OK":
             self.heard_of[request.header.member] = self.clock.now
         if reply.version != self._version:
@@ -133,7 +136,7 @@ class RedisServer:
         self.heard_at, self._ahead_ms, self._is_unaware = now, 0, False
 
     def read_journal(self) -> None:
-        """Takes in what was written since the last time."""
+        """Reads the entries written since the last time."""
         while True:
             page = self.transport.read_stream(journal_key(GROUP), self._read_to, PAGE)
             for id_, fields in page:
@@ -142,39 +145,38 @@ class RedisServer:
             if len(page) < PAGE:
                 return
 
-    # -- what may happen to it -----------------------------------------------------------------------------------------
+    # -- faults
+    # ----------------------------------------------------------------------------------------------------------
 
     def disturbed(self) -> None:
-        """Something bad happens to it now."""
+        """Notes that a fault happens now."""
         self.disturbed_at = self.clock.now
 
     def set_up(self, *, up: bool) -> None:
-        """Reachable, or not."""
+        """Makes it reachable, or unreachable."""
         self.up = up
         self.disturbed()
 
     def freeze(self, ms: int) -> None:
-        """It stands still from now on."""
         self.thaws_at = max(self.thaws_at, self.clock.now + ms)
 
     def step_clock(self, ms: int) -> None:
-        """Somebody sets its clock."""
         self.skew_ms += ms
         self._ahead_ms += max(ms, 0)
         self.stood_still_ms += min(max(-ms, 0), self.clock.now - self.heard_at)
         self.disturbed()
 
     def remember(self) -> None:
-        """Makes the snapshot that may come back later."""
+        """Takes the snapshot that may be restored later."""
         self.memory = Memory(self.clock.now, self.store.snapshot(), self.ledger.copy(), self._read_to)
 
     def empty(self) -> None:
-        """Everything is forgotten."""
+        """Forgets everything."""
         self.store.flush()
         self._forget_all()
 
     def delete(self, *, by_force: bool) -> bool:
-        """An administrator wants the group forgotten; whether it is."""
+        """Deletes the group as an administrator does; returns whether it was deleted."""
         if not self.up or self.clock.now < self.thaws_at:
             return False
         try:
@@ -194,7 +196,7 @@ class RedisServer:
         self._forgot()
 
     def restore(self) -> None:
-        """The snapshot comes back. Without one, nothing happens."""
+        """Restores the snapshot. Without one, nothing happens."""
         if self.memory is None:
             return
         self.store.restore(self.memory.store)
@@ -215,7 +217,7 @@ class RedisServer:
 
     @property
     def may_be_unnoticed(self) -> bool:
-        """Whether data may be older than anybody has noticed."""
+        """Whether the data may be older than anyone has noticed."""
         return self.clock.now < self.unnoticed_until
 
     def _forgot(self) -> None:

@@ -21,7 +21,7 @@ class Trace:
         self._verbose = verbose
 
     def add(self, now: int, who: str, text: str) -> None:
-        """One line."""
+        """Adds one line."""
         line = f"{now:>9}  {who:<6} {text}"
         if self._verbose:
             self.lines.append(line)
@@ -29,7 +29,7 @@ class Trace:
         self._hash.update(b"\n")
 
     def fold(self, content: str) -> None:
-        """Lets something enter the hash without a line: a final state, for instance."""
+        """Adds something to the hash without a line: a final state, for instance."""
         self._hash.update(content.encode())
 
     def tag(self, token: int | None) -> str:
@@ -51,13 +51,10 @@ class Trace:
 class Untold(Trace):
     """For sweeps: nothing is kept, and nothing hashed."""
 
-    def add(self, now: int, who: str, text: str) -> None:
-        """Goes unsaid."""
+    def add(self, now: int, who: str, text: str) -> None: ...
 
-    def fold(self, content: str) -> None:
-        """Goes unsaid."""
+    def fold(self, content: str) -> None: ...
 
     def tag(self, token: int | None) -> str:
-        """Nobody reads it."""
         del token
         return "-"

@@ -1,4 +1,4 @@
-"""Passes on what happens to those checkers that want to know it."""
+"""Passes on what happens to those checkers that override the method for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """The checkers of one world."""
+    """The checkers of one world; see :class:`Check` for the methods."""
 
     def __init__(self, world: World, checks: Iterable[Check]) -> None:
         self._world = world
@@ -32,7 +32,6 @@ class Watch:
         world.clock.after(1_000, self._second)
 
     def add(self, check: Check) -> None:
-        """One more."""
         self.checks.append(check)
         for name in vars(Check):
             if name.startswith("_") or getattr(type(check), name) is getattr(Check, name):
@@ -48,16 +47,14 @@ class Watch:
         self._tell("second")
 
     def journal(self, entry: JournalEntry) -> None:
-        """See :class:`Check`, as for all of these."""
         self._tell("journal", entry)
 
     def after_journal(self, entry: JournalEntry) -> None:
-        """With the ledger brought up to date."""
         self._tell("after_journal", entry)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """First executions of what was served. Heartbeats are the bulk of all calls and decide nothing; a repeat is answered
-        as the first time, whatever has happened since.
+        """Passes on first executions only. Heartbeats are the bulk of all calls and decide nothing; a repeated request
+        gets the same answer as the first time, whatever has happened since.
         """
         if request.payload.verb == "heartbeat" or reply.status != "OK":
             return
@@ -69,61 +66,46 @@ class Watch:
         self._tell("executed", process, request, reply)
 
     def started(self, process: Process, action: act.Start) -> None:
-        """A tenure begins."""
         self._tell("started", process, action)
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
-        """A drain begins."""
         self._tell("asked_back", process, action)
 
     def active(self, process: Process, tenure: Tenure) -> None:
-        """User code may touch it."""
         self._tell("active", process, tenure)
 
     def idle(self, process: Process, tenure: Tenure) -> None:
-        """No more."""
         self._tell("idle", process, tenure)
 
     def ended(self, process: Process, tenure: Tenure, why: str) -> None:
-        """Its work was cut short."""
         self._tell("ended", process, tenure, why)
 
     def frozen(self, process: Process) -> None:
-        """A process stands still."""
         self._tell("frozen", process)
 
     def thawed(self, process: Process) -> None:
-        """A frozen process is about to go on."""
         self._tell("thawed", process)
 
     def drained(self, process: Process, tenure: Tenure) -> None:
-        """Its work ends."""
         self._tell("drained", process, tenure)
 
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
-        """A user's commit was answered."""
         self._tell("committed", process, asked, outcome)
 
     def joined(self, process: Process) -> None:
-        """A member is there."""
         self._tell("joined", process)
 
     def died(self, process: Process) -> None:
-        """A process is gone."""
         self._tell("died", process)
 
     def data_lost(self, known_from: int) -> None:
-        """Redis forgot."""
         self._tell("data_lost", known_from)
 
     def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
-        """A handler begins."""
         self._tell("handled", process, queue, token, seq)
 
     def acked(self, queue: str, seq: int) -> None:
-        """The broker forgets messages."""
         self._tell("acked", queue, seq)
 
     def settled(self) -> None:
-        """The end."""
         self._tell("settled")

@@ -1,4 +1,4 @@
-"""What a process does with a resource, when there is no broker: it has it, and takes a while to let go of it."""
+"""What a process does with a resource where there is no broker: it holds it, and takes a while to let go of it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Tenure:
     resource: str
     token: int
     done: int = 0
-    """How far it has come: the offset it would commit."""
+    """Progress: the offset it would commit."""
     state: Literal["working", "draining", "closing", "stopping"] = "working"
     turn: int = 0
-    """Rises whenever what was scheduled for it is void."""
+    """Rises when everything scheduled for it becomes void."""
     abandoned: str = ""
     since: int = 0
     """Story time at which it began (Clock.story)."""
@@ -38,8 +38,7 @@ class Work(Protocol):
 
     tenures: dict[str, Tenure]
 
-    def begin(self, resource: str, token: int, committed: int | None) -> None:
-        """Begin."""
+    def begin(self, resource: str, token: int, committed: int | None) -> None: ...
 
     def drain(self, resource: str, token: int, within_ms: int) -> None:
         """Finish: report DrainBegun, then Drained."""
@@ -57,16 +56,16 @@ class Work(Protocol):
         """The process executes nothing any more."""
 
     def thaw_connection(self) -> None:
-        """It goes on: what its sockets say is seen first, before any clock."""
+        """The process resumes: its sockets are read first, before any clock is checked."""
 
     def thaw(self) -> None:
-        """The session has looked at its clocks: what it left is worked again."""
+        """The session has checked its clocks: work it did not end continues."""
 
     def hurry(self) -> None:
-        """The trouble is over: what hangs comes to its end."""
+        """The fault is over: what hangs comes to its end."""
 
     def active(self) -> Iterable[Tenure]:
-        """What it may be touching."""
+        """The resources it may be touching."""
 
 
 class PlainWork:
@@ -78,7 +77,6 @@ class PlainWork:
         self.tenures: dict[str, Tenure] = {}
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
-        """It is worked from now on."""
         tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
         self._world.became_active(self._process, tenure)
         span = self._process.habits.fails_ms_of.get(resource)
@@ -93,11 +91,13 @@ class PlainWork:
             self._stopped(it)
 
     def active(self) -> list[Tenure]:
-        """An aborted one counts as stopped: its deadline has an allowance, and a call that cannot be cancelled is exempt."""
+        """An aborted tenure counts as stopped: its deadline has an allowance, and a call that cannot be cancelled is
+        exempt.
+        """
         return [it for it in self.tenures.values() if it.state != "stopping"]
 
     def find(self, resource: str, token: int) -> Tenure | None:
-        """The tenure, if it is still here."""
+        """Returns the tenure, if it is still here."""
         it = self.tenures.get(resource)
         return it if it is not None and it.token == token else None
 
@@ -137,7 +137,7 @@ class PlainWork:
         return None if load is None else Effort(*load.effort(it.resource, it.since, self._world.clock.story))
 
     def resume(self, resource: str, token: int) -> None:
-        """The drain is off, if it has not got too far."""
+        """Cancels the drain, unless it has got too far."""
         it = self.find(resource, token)
         if it is not None and it.state == "draining":
             it.turn += 1
@@ -183,16 +183,14 @@ class PlainWork:
             self._world.became_idle(self._process, it)
             self._world.watch.ended(self._process, it, "frozen")
 
-    def thaw_connection(self) -> None:
-        """It has none."""
+    def thaw_connection(self) -> None: ...
 
     def thaw(self) -> None:
-        """What its session did not take away at once is worked again."""
+        """Work that its session did not take away at once continues."""
         for it in self.active():
             self._world.became_active(self._process, it)
 
     def die(self) -> None:
-        """Nothing is worked any more."""
         for it in self.active() if self._process.running else ():
             self._world.became_idle(self._process, it)
             self._world.watch.ended(self._process, it, "died")

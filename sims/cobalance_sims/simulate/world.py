@@ -1,4 +1,4 @@
-"""The world: processes, a Redis, perhaps a broker, one clock, one source of chance, and those who watch."""
+"""The world: processes, a Redis, perhaps a broker, one clock, one source of randomness, and the observers."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.work import Tenure
 
 HUNG_AFTER_SESSIONS = 6
-"""A handler that runs for so many session timeouts is hung."""
+"""A handler that runs for this many session timeouts is hung."""
 
 NOISE = frozenset({"added", "granted"})
-"""Entries of the journal that are not worth a line: the members' own lines say the same."""
+"""Journal entries not worth a line: the members' own lines say the same."""
 
 
 class World:
-    """Everything of one run. What processes do is reported to the methods below, which tell the trace and the checkers.
+    """Everything of one run. Processes report what they do to the methods below, which pass it to the trace and the
+    checkers.
 
     Args:
         seed: decides everything that is left to chance.
         lua: the engine; None takes the fastest.
-        ways: to the broker, where there are partitions.
+        ways: latencies to the broker, where there are partitions.
         verbose: False keeps no lines, for runs that are too large to read.
         traced: False does not even hash what happens.
-        store: a used one, which forgets what it holds: its scripts are compiled already.
+        store: a used one, which is cleared: its scripts are compiled already.
     """
 
     def __init__(
@@ -83,14 +84,13 @@ class World:
         self.list_version = 1
         self.resources: tuple[str, ...] = ()
         self.lists: dict[int, tuple[str, ...]] = {}
-        """What the group's own list was before, by version."""
-        """The group's own list."""
+        """Earlier versions of the group's own list, by version."""
         self.deployed: tuple[str, ...] | None = None
-        """What the code that is deployed now names; None leaves it to the group's own list."""
+        """The resources that the currently deployed code names; None means the group's own list."""
         self.has_lists = False
         """Whether any process ever named a list of its own."""
         self.changed_at = 0
-        """When the journal last grew, or something happened to somebody."""
+        """When the journal last grew, or a process was affected by anything."""
         self._born = 0
         self._traced = traced
         self.watch = Watch(self, checks)
@@ -111,8 +111,8 @@ class World:
         settings: GroupSettings | None = None,
         wants: tuple[str, ...] | None = None,
     ) -> Process:
-        """A new process joins, declaring what it names, by default what is deployed now; with the group's settings, or what it takes
-        them to be.
+        """Starts a process that joins and declares ``wants``, by default what is deployed now; ``settings`` are those
+        it assumes for the group, by default the group's own.
         """
         self._born += 1
         drain = self.settings.revocation_timeout_ms if drain_timeout_ms is None else drain_timeout_ms
@@ -134,7 +134,7 @@ class World:
         return process
 
     def declare(self, names: Iterable[str]) -> None:
-        """The group's own list changes; every process without another declares it, within a second or so."""
+        """Changes the group's own list; every process without another declares it, within a second or so."""
         self.lists[self.list_version] = self.resources
         self.list_version += 1
         self.resources = tuple(sorted(names))
@@ -145,32 +145,30 @@ class World:
                 self.clock.after(self.random.randrange(1_000), process.deliver, event)
 
     def wanted(self) -> tuple[str, ...]:
-        """What those who live name."""
+        """The resources that living processes name."""
         if not self.has_lists:
             return self.resources
         return tuple(sorted({name for process in self.living.values() for name in process.names}))
 
     def of_member(self, member: str) -> Process | None:
-        """Whose member id it is."""
+        """The process with this member id."""
         return self.processes.get(member.rpartition(".")[0])
 
     def running(self) -> list[Process]:
-        """Those that execute."""
         return [process for process in self.living.values() if not process.paused]
 
     def pick(self) -> Process | None:
-        """Any of them that is not on its way out."""
+        """Picks a random process that is not leaving."""
         choice = [process for process in self.living.values() if not process.paused and not process.leaving]
         return choice[int(self.random.random() * len(choice))] if choice else None
 
     # -- what processes report -------------------------------------------------------------------------------------------
 
     def log(self, process: Process | None, text: str) -> None:
-        """One line."""
         self.trace.add(self.clock.story, process.name if process else "-", text)
 
     def died(self, process: Process) -> None:
-        """Killed."""
+        """The process was killed."""
         self.watch.died(process)
         self.living.pop(process.name, None)
 
@@ -187,7 +185,7 @@ class World:
         self.watch.joined(process)
 
     def problem(self, process: Process, code: str) -> None:
-        """Its user is told of trouble."""
+        """Its user is told of a problem."""
         self.reached.count(code)
         self.log(process, f"has a problem: {code}")
 
@@ -212,11 +210,11 @@ class World:
         self.log(process, f"aborts {action.resource} {self.trace.tag(action.token)}: {action.reason}")
 
     def became_active(self, process: Process, tenure: Tenure) -> None:
-        """User code may touch it from now on."""
+        """User code may touch the resource from now on."""
         self.watch.active(process, tenure)
 
     def became_idle(self, process: Process, tenure: Tenure) -> None:
-        """It touches it no more."""
+        """User code no longer touches the resource."""
         self.watch.idle(process, tenure)
 
     def committed(self, process: Process, resource: str, token: int, offset: int, outcome: ev.CommitOutcome) -> None:

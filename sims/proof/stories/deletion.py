@@ -1,4 +1,4 @@
-"""An administrator has Redis forget a group, of which members know nothing."""
+"""An administrator deletes a group from Redis while members, which know nothing of it, are alive."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Delete:
-    """The group is deleted by force: to its members a loss of data. Gently, it has to be refused, since somebody always lives."""
+    """Deletes the group. By force, this is a loss of data to its members; otherwise it has to be refused, since a
+    member is always alive.
+    """
 
     by_force: bool = True
 
     def strike(self, world: World) -> None:
-        """Its keys are gone; other groups, and the server, are as they were.
+        """Deletes the group's keys; other groups, and the server, are unaffected.
 
         Raises:
-            Violation: the group went although nobody said that it must.
+            Violation: the group was deleted although force was not asked for.
         """
         is_gone = world.redis.delete(by_force=self.by_force)
         world.log(None, f"the group is {'' if is_gone else 'not '}deleted{' by force' if self.by_force else ''}")

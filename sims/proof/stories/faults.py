@@ -1,4 +1,4 @@
-"""What may go wrong, or just happen, as data. Whom it strikes is left to the world's chance."""
+"""What may go wrong, or just happen, as data. The world picks its victims at random."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Join:
-    """New processes start, at once."""
+    """New processes start."""
 
     count: int = 1
     instances: tuple[str, ...] = ()
-    """Instance ids for them, one each; a living one that has it already is not asked."""
+    """Instance ids for them, one each; an id that a living process has already is skipped."""
     capacity: int = 1
     settings: GroupSettings | None = None
-    """What they take the group's settings to be; by default they know them."""
+    """The settings they assume for the group; by default the group's own."""
     wants: tuple[str, ...] | None = None
-    """What their code names; by default what is deployed now."""
+    """The resources their code names; by default those deployed now."""
 
     def strike(self, world: World) -> None:
-        """They start."""
         for number in range(self.count):
             instance = self.instances[number % len(self.instances)] if self.instances else None
             world.start(instance=instance, capacity=self.capacity, settings=self.settings, wants=self.wants)
@@ -40,12 +39,11 @@ class Join:
 
 @attrs.frozen
 class Crash:
-    """Processes are killed (SIGKILL)."""
+    """Processes are killed (SIGKILL); one always survives."""
 
     count: int = 1
 
     def strike(self, world: World) -> None:
-        """They die; one is always left."""
         for _ in range(self.count):
             process = world.pick()
             if process is not None and len(world.living) > 1:
@@ -54,12 +52,11 @@ class Crash:
 
 @attrs.frozen
 class Restart:
-    """A process is killed and comes back, under its instance id if it has one."""
+    """A process is killed and its successor starts, under its instance id if it has one."""
 
     down_ms: int = 500
 
     def strike(self, world: World) -> None:
-        """It dies, and its successor starts."""
         process = world.pick()
         if process is not None:
             process.kill()
@@ -68,16 +65,19 @@ class Restart:
 
 @attrs.frozen
 class Redeploy:
-    """A process leaves gracefully and its successor starts when it is gone, as a rolling deploy does one after the other."""
+    """Each process leaves gracefully and its successor starts when it is gone, one after the other, as in a rolling
+    deploy.
+    """
 
     remain: bool = False
     every_ms: int = 2_000
-    """All of those that live now, one each so often."""
+    """Interval between processes; all that live now are replaced."""
     wants: tuple[str, ...] | None = None
-    """What the new code names, and all that start from now on; by default what the old one does."""
+    """The resources that the new code names, and all processes that start from now on; by default those of the old
+    code.
+    """
 
     def strike(self, world: World) -> None:
-        """The first goes now."""
         if self.wants is not None:
             world.deployed = self.wants
             world.log(None, f"code that names {len(self.wants)} resources is deployed")
@@ -97,21 +97,20 @@ class Redeploy:
 
 
 def _start_successor(process: Process, wants: tuple[str, ...] | None = None) -> None:
-    """Of the same code, if nothing else is said."""
+    """It runs the same code unless ``wants`` says otherwise."""
     it = process.member_settings
     process.world.start(instance=it.instance_id, capacity=it.capacity, wants=wants or process.wants)
 
 
 @attrs.frozen
 class Leave:
-    """Processes are asked to leave gracefully."""
+    """Processes are asked to leave gracefully; one always stays."""
 
     count: int = 1
     remain: bool = False
     drain_timeout_ms: int | None = None
 
     def strike(self, world: World) -> None:
-        """They begin to; one always stays."""
         for _ in range(self.count):
             process = world.pick()
             staying = sum(not it.leaving for it in world.living.values())
@@ -121,12 +120,11 @@ class Leave:
 
 @attrs.frozen
 class Pause:
-    """A process is frozen (SIGSTOP) and goes on later (SIGCONT)."""
+    """A process is frozen (SIGSTOP) and resumed later (SIGCONT)."""
 
     ms: int = 5_000
 
     def strike(self, world: World) -> None:
-        """It stands still."""
         process = world.pick()
         if process is not None:
             process.pause()
@@ -135,7 +133,7 @@ class Pause:
 
 @attrs.frozen
 class Stall:
-    """The machine is busy, or suspended: processes stand still at the same time, each for a while of its own."""
+    """The machine is busy, or suspended: processes freeze at the same time, each for a while of its own."""
 
     shortest_ms: int
     longest_ms: int
@@ -143,7 +141,6 @@ class Stall:
     """How many of them at most."""
 
     def strike(self, world: World) -> None:
-        """They stand still."""
         for process in world.running()[: self.count]:
             process.pause()
             ms = world.random.randint(self.shortest_ms, self.longest_ms)
@@ -159,7 +156,6 @@ class Behave:
     count: int = 1
 
     def strike(self, world: World) -> None:
-        """They change."""
         for _ in range(self.count):
             process = world.pick()
             if process is not None:
@@ -173,12 +169,11 @@ class Behave:
 
 @attrs.frozen
 class Commit:
-    """Somebody's user commits a few offsets, now and then a lower one by mistake."""
+    """A user commits a few offsets, now and then a lower one by mistake."""
 
     count: int = 1
 
     def strike(self, world: World) -> None:
-        """Whatever it works on."""
         for _ in range(self.count):
             process = world.pick()
             if process is not None and process.work.tenures:
@@ -193,13 +188,12 @@ class Commit:
 
 @attrs.frozen
 class Disturb:
-    """Everybody's network is another for a while."""
+    """The network of all processes changes for a while."""
 
     network: Network = BAD
     ms: int = 10_000
 
     def strike(self, world: World) -> None:
-        """It gets worse."""
         for process in world.living.values():
             process.network = self.network
         world.clock.after(self.ms, self._end, world)
@@ -218,7 +212,6 @@ class CutOff:
     count: int = 1
 
     def strike(self, world: World) -> None:
-        """They are alone."""
         for _ in range(self.count):
             process = world.pick()
             if process is not None:
@@ -233,14 +226,13 @@ class CutOff:
 
 @attrs.frozen
 class Fade:
-    """A process's line to Redis becomes slow, and then it is cut off, or freezes."""
+    """A process's connection to Redis becomes slow; then the process is cut off, or freezes."""
 
     slow_ms: int = 4_000
     ms: int = 9_000
     freezes: bool = False
 
     def strike(self, world: World) -> None:
-        """It becomes slow."""
         process = world.pick()
         if process is not None:
             world.log(process, "has a slow line")
@@ -268,12 +260,11 @@ class Fade:
 
 @attrs.frozen
 class Outage:
-    """Nobody can reach Redis for a while."""
+    """No process can reach Redis for a while."""
 
     ms: int = 5_000
 
     def strike(self, world: World) -> None:
-        """It is gone."""
         world.log(None, f"Redis is unreachable for {self.ms} ms")
         world.redis.set_up(up=False)
         world.clock.after(self.ms, self._end, world)
@@ -286,12 +277,11 @@ class Outage:
 
 @attrs.frozen
 class Freeze:
-    """Redis stands still for a while (SIGSTOP, a slow fork): what arrives meanwhile is served when it goes on."""
+    """Redis freezes for a while (SIGSTOP, a slow fork): what arrives meanwhile is served when it resumes."""
 
     ms: int = 3_000
 
     def strike(self, world: World) -> None:
-        """It stands still."""
         world.log(None, f"Redis stands still for {self.ms} ms")
         world.redis.freeze(self.ms)
 
@@ -303,7 +293,6 @@ class Empty:
     restarted: bool = True
 
     def strike(self, world: World) -> None:
-        """It is empty."""
         world.log(None, "Redis loses its data")
         world.redis.empty()
         world.watch.data_lost(-1)
@@ -316,26 +305,26 @@ class Die:
     """A script dies between its writes, as when the user's permission for a command is withdrawn."""
 
     most: int = 60
-    """At one of the next so many writes."""
+    """It dies at one of the next so many writes."""
 
     def strike(self, world: World) -> None:
-        """Whoever makes that write gets no answer."""
+        """The caller whose script makes that write gets no answer."""
         world.redis.store.die_at(world.random.randint(1, self.most))
 
 
 @attrs.frozen
 class Remember:
-    """A replica, or a backup, is up to date at this moment."""
+    """A replica, or a backup, is up to date at this moment and lags from then on."""
 
     def strike(self, world: World) -> None:
-        """From here on it lags."""
         world.redis.remember()
 
 
 @attrs.frozen
 class Stale:
-    """The lagging replica takes over: another server, or one that was made a replica and promoted again, so that its run id is
-    another one, or the id of its replication history. Not ``restarted``, the older data was put back in place: nothing shows it.
+    """The lagging replica takes over: another server, or one that was demoted to a replica and promoted again, so that
+    its run id or its replication id differs. Not ``restarted`` means that the older data was put back in place: nothing
+    reveals it.
     """
 
     restarted: bool = True
@@ -354,12 +343,11 @@ class Stale:
 
 @attrs.frozen
 class StepClock:
-    """Somebody sets the clock of Redis's machine."""
+    """The clock of the Redis machine is set."""
 
     ms: int
 
     def strike(self, world: World) -> None:
-        """It jumps."""
         world.log(None, f"the clock of Redis is set by {self.ms} ms")
         world.redis.step_clock(self.ms)
 
@@ -369,24 +357,22 @@ class StepClock:
 
 @attrs.frozen
 class Declare:
-    """The resource list becomes that many names long, longer or shorter."""
+    """The resource list changes to this many names, more or fewer than before."""
 
     count: int
 
     def strike(self, world: World) -> None:
-        """Everybody declares it."""
         world.declare(names(self.count))
 
 
 @attrs.frozen
 class Publish:
-    """Messages for partitions; most of them for the first one if it is ``hot``."""
+    """Publishes messages for partitions; most of them for the first one if it is ``hot``."""
 
     count: int = 1
     hot: bool = False
 
     def strike(self, world: World) -> None:
-        """They are in their queues."""
         wanted = world.wanted()
         if world.broker is None or not wanted:
             return
@@ -399,5 +385,5 @@ DEAFEN = Disturb(DEAF)
 
 
 def names(count: int, first: int = 0) -> tuple[str, ...]:
-    """That many resource names, sorted."""
+    """Returns that many resource names, sorted."""
     return tuple(sorted(f"r{number}" for number in range(first, first + count)))

@@ -1,4 +1,4 @@
-"""What a checker is: told of everything that happens, it raises when a promise is broken."""
+"""The base of all checkers: a checker observes everything that happens and raises when a promise is broken."""
 
 from __future__ import annotations
 
@@ -32,43 +32,44 @@ class Check:
         self.world = world
 
     def broken(self, text: str) -> NoReturn:
-        """Says how the promise was broken."""
+        """Raises a violation that says how the promise was broken."""
         raise Violation(self.promise, text)
 
-    # -- what it may look at -------------------------------------------------------------------------------------------
+    # -- what it may observe
+    # ---------------------------------------------------------------------------------------------
 
     def journal(self, entry: JournalEntry) -> None:
-        """A transition was written; the ledger still shows how it was before."""
+        """A transition was written; the ledger still shows the state before it."""
 
     def after_journal(self, entry: JournalEntry) -> None:
-        """The same, with the ledger brought up to date."""
+        """The same, after the ledger was updated."""
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """Redis served a request other than a heartbeat, and for the first time."""
+        """Redis served a request, other than a heartbeat, for the first time."""
 
     def started(self, process: Process, action: act.Start) -> None:
-        """A member was told that it holds something."""
+        """A member learned that it holds a resource."""
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
-        """A member is asked for something back."""
+        """A member was asked to give a resource back."""
 
     def active(self, process: Process, tenure: Tenure) -> None:
         """User code may touch the resource from now on."""
 
     def idle(self, process: Process, tenure: Tenure) -> None:
-        """It touches it no more."""
+        """User code no longer touches the resource."""
 
     def ended(self, process: Process, tenure: Tenure, why: str) -> None:
-        """Its work is cut short: the process died, froze (it may go on), or aborts it."""
+        """The work was cut short: the process died, froze (it may resume), or aborts it."""
 
     def frozen(self, process: Process) -> None:
-        """A process stands still from now on."""
+        """A process was frozen."""
 
     def thawed(self, process: Process) -> None:
-        """A frozen process is about to go on."""
+        """A frozen process is about to resume."""
 
     def drained(self, process: Process, tenure: Tenure) -> None:
-        """Its work is finished and about to be reported so."""
+        """The work is finished and about to be reported as drained."""
 
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
         """A user's commit (resource, token, offset) was answered."""
@@ -80,10 +81,10 @@ class Check:
         """A process was killed."""
 
     def data_lost(self, known_from: int) -> None:
-        """Redis forgot what happened after this time; -1 is everything."""
+        """Redis forgot everything after this time; -1 means everything."""
 
     def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
-        """A handler begins with a message."""
+        """A handler starts on a message."""
 
     def acked(self, queue: str, seq: int) -> None:
         """The broker took an acknowledgement up to this message."""
@@ -92,4 +93,4 @@ class Check:
         """Another second has passed."""
 
     def settled(self) -> None:
-        """Churn has stopped and the group is said to have converged."""
+        """Churn has stopped and the group reports that it has converged."""

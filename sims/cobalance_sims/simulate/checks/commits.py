@@ -1,4 +1,4 @@
-"""S4, as users see it: what they are told of their commits is true."""
+"""S4 as users see it: what they learn about their commits is true."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Asked = tuple[str, int, int]
 
 
 class S4Told(Check):
-    """A commit reported as stored is stored; one reported as fenced was not; one reported as regressed is behind what is. A tenure
-    is released as finished when its work has finished, and what that ended with is stored then, or when it is kept for the rejoin
-    grace. In the end every commit has been answered. Exempt are two session timeouts after a loss of data, in which what was
-    stored may be gone when its answer comes.
+    """A commit reported as stored is stored; one reported as fenced was not stored; one reported as regressed is below
+    the stored offset. A tenure is released as finished only when its work has finished, and its final offset is stored
+    at that point, or when it is kept for the rejoin grace. In the end every commit has been answered.
+
+    Exempt are two session timeouts after a loss of data, when a stored offset may be lost before the answer arrives.
     """
 
     promise = "S4"
@@ -40,7 +41,6 @@ class S4Told(Check):
         self._unsure_until = 0
 
     def data_lost(self, known_from: int) -> None:
-        """What was stored may be gone."""
         del known_from
         self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
         self._stored.clear()
@@ -48,7 +48,6 @@ class S4Told(Check):
         self._ended_at.clear()
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """What Redis has stored."""
         del process
         if not isinstance(request.payload, Commit | Release):
             return
@@ -59,7 +58,6 @@ class S4Told(Check):
                 self._unheard[resource, token, offset] += isinstance(request.payload, Commit)
 
     def committed(self, process: Process, asked: Asked, outcome: CommitOutcome) -> None:
-        """What the user is told."""
         resource, _, offset = asked
         was_unheard = self._unheard.pop(asked, 0)
         if self.world.now < self._unsure_until:
@@ -68,7 +66,7 @@ class S4Told(Check):
             self.broken(
                 f"{process.name} is told that {offset} is stored for {resource}, but {self._known(resource)} is"
             )
-        unknown = offset if self.world.redis.lost_data else 0  # what a stale Redis still has stored is known to nobody
+        unknown = offset if self.world.redis.lost_data else 0  # nobody knows what a stale Redis still has stored
         if outcome == "REGRESSED" and offset > self._stored.get(resource, unknown):
             self.broken(
                 f"{process.name} is told that {offset} for {resource} is behind what is stored, but {self._known(resource)} is"
@@ -82,19 +80,17 @@ class S4Told(Check):
         return self._stored.get(resource)
 
     def started(self, process: Process, action: act.Start) -> None:
-        """Work begins."""
         del process
         self._begun.add((action.resource, action.token))
 
     def drained(self, process: Process, tenure: Tenure) -> None:
-        """It has finished, and ends where it says."""
         del process
         self._begun.discard((tenure.resource, tenure.token))
         if self.world.now >= self._unsure_until:
             self._ended_at[tenure.resource, tenure.token] = tenure.done
 
     def journal(self, entry: JournalEntry) -> None:
-        """What claims bring back; a tenure that ends well, or a member whose tenures are kept."""
+        """Claims restore offsets; a tenure may end well, or its member be kept for the grace."""
         if entry.kind == "claimed" and entry.resource in self._stored and entry.committed is not None:
             self._stored[entry.resource] = max(entry.committed, self._stored[entry.resource])
         if entry.kind == "released" and (entry.resource, entry.token) in self._begun:
@@ -112,7 +108,6 @@ class S4Told(Check):
         return self._ended_at.get((resource, token), 0)
 
     def settled(self) -> None:
-        """Nobody waits for an answer."""
         for process in self.world.living.values():
             for resource, _, offset in process.tickets.values():
                 self.broken(f"a commit of {offset} for {resource} at {process.name} was never answered")

@@ -1,4 +1,4 @@
-"""How often in a row what nobody can work was given up."""
+"""How often in a row a resource that nobody can work was given up."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
 
 OWN_TROUBLE = frozenset({"fenced", "unconnected", "resigned", "deadline", "left"})
-"""What givers say whose resource is as good as any."""
+"""Reasons that speak about the member that gives up, not about the resource."""
 
 SOMEBODY_ELSES = frozenset({"fenced", "unconnected", "resigned"})
-"""Of these what makes a resource go to another member each time."""
+"""Those of them that make a resource go to another member each time."""
 
 AVOIDED_SESSIONS = 3
-"""Session timeouts for which unfinished work is not given back to whoever gave it up."""
+"""Session timeouts for which unfinished work is not given back to the member that gave it up."""
 
 REMEMBERED_MS = 600_000
-"""How long after that it is remembered (50_moves.lua)."""
+"""How long it is remembered after that (50_moves.lua)."""
 
 
 class InARow:
-    """Counts by resource. What was asked back does not count, nor what was given up with one of these words."""
+    """Counts by resource. Revoked resources do not count, nor those given up for one of these reasons."""
 
     def __init__(self, session_ms: int, uncounted: Collection[str]) -> None:
         self._uncounted = uncounted
@@ -36,11 +36,11 @@ class InARow:
         self._counts.clear()
 
     def count(self, resource: str | None) -> int:
-        """By now."""
+        """The current count."""
         return self._counts.get(resource, (0, 0))[0]
 
     def journal(self, entry: JournalEntry) -> None:
-        """Counts what is given up; what is given back in order, or paused, begins anew."""
+        """Counts what is given up; a resource that is released in order, or paused, starts again at zero."""
         name = entry.resource
         if entry.kind == "repaired":
             self.clear()

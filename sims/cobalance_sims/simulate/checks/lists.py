@@ -1,4 +1,4 @@
-"""S8, and what S5, S6 and L1 mean where members can work different things."""
+"""S8, and what S5, S6 and L1 mean where members can work different resources."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def on_record(world: World) -> list[Process]:
-    """The processes of those that are members, or kept for their return."""
+    """The processes of members, including those kept for their return."""
     found = (world.of_member(member) for member in world.redis.ledger.members)
     return [process for process in found if process is not None]
 
 
 def are_mixed(processes: Iterable[Process]) -> bool:
-    """Whether they name different things."""
+    """Whether they name different resources."""
     return len({process.subscription for process in processes}) > 1
 
 
@@ -34,12 +34,14 @@ def has_said(process: Process) -> bool:
 
 
 def could_work(process: Process, resource: str) -> bool:
-    """Whether it may be given something, as far as its list goes; where nobody has another, lists are the checkers' of lists."""
+    """Whether its list allows the resource; where all lists are the same, the checkers of lists decide that."""
     return not process.world.has_lists or (resource in process.names and has_said(process))
 
 
 def lessens(world: World, resource: str, giver: str, taker: str, more: int = 0) -> bool:
-    """Whether it would lessen the difference between two members, of whom the giver has so many more coming, if this moved."""
+    """Whether moving the resource would lessen the difference between two members, of which the giver expects ``more``
+    others.
+    """
     one, other = world.of_member(giver), world.of_member(taker)
     if one is None or other is None or giver == taker or resource not in other.names:
         return False
@@ -48,7 +50,9 @@ def lessens(world: World, resource: str, giver: str, taker: str, more: int = 0) 
 
 
 def why_not_shared(world: World, living: Iterable[str]) -> str:
-    """What somebody with a share could work and nobody has, or should move; empty when there is nothing."""
+    """Names a resource that a member with a share could work and nobody has, or that should move; empty if there is
+    none.
+    """
     workers = [it for it in living if (process := world.of_member(it)) and process.member_settings.capacity]
     workable = {name for it in workers for name in (world.of_member(it) or world.processes[it]).names}
     free = sorted(world.redis.ledger.free & workable)
@@ -62,12 +66,14 @@ def why_not_shared(world: World, living: Iterable[str]) -> str:
 
 
 class S8(Check):
-    """A member is never granted, nor left, what its present declaration does not name.
+    """A member is never granted, nor left with, a resource that its present declaration does not name.
 
-    What somebody on record names is known, and what nobody names is let go of, two heartbeats and a second after that began; its offset is
-    kept (S4). The group's own list is what was declared of it last, and the newer ones that are on their way; until there is one, all is on it that no other names.
-    Exempt from letting go are a recovery, an eager barrier, and the time until everybody on record has said what it names; all are seen
-    as of the last call.
+    A resource that any recorded member names is known, and one that nobody names is dropped, at the latest two
+    heartbeats and a second after that began; its offset is kept (S4). The group's own list is the last one declared,
+    plus newer ones that are on their way; until there is one, it includes every resource that no other list names.
+
+    Exempt from dropping are a recovery, an eager barrier, and the time until every recorded member has sent its list.
+    Everything is judged as of the last call.
     """
 
     promise = "S8"
@@ -76,23 +82,21 @@ class S8(Check):
         super().__init__(world)
         self._patience_ms = 2 * world.settings.heartbeat_interval_ms + 1_000
         self._known = 0
-        """The version that the group has for certain."""
+        """The version that the group certainly has."""
         self._off: dict[str, int] = {}
-        """What is known and named by nobody, or the other way round: since when."""
+        """Since when a resource is known and named by nobody, or named and not known."""
 
     def data_lost(self, known_from: int) -> None:
-        """Which list the group has is not known."""
+        """It is unknown which list the group has now."""
         del known_from
         self._known = 0
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """The group's own list."""
         it = request.payload
         if isinstance(it, SetResources) and process.wants is None and reply.results[0] == "DONE":
             self._known = max(it.version, self._known)
 
     def journal(self, entry: JournalEntry) -> None:
-        """Who is given what, or left it."""
         if entry.kind not in ("granted", "cancelled"):
             return
         process, resource = self.world.of_member(entry.member or ""), entry.resource or ""
@@ -103,7 +107,7 @@ class S8(Check):
             self.broken(f"{resource} is {entry.kind} to {entry.member}, whose code does not name it")
 
     def after_journal(self, entry: JournalEntry) -> None:
-        """The last that leaves it to the group's own list takes that along."""
+        """When the last member that uses the group's own list goes, the list goes, too."""
         if entry.kind in ("left", "expired_member") and all(it.wants is not None for it in on_record(self.world)):
             self._known = 0
 
@@ -114,7 +118,6 @@ class S8(Check):
         return {name for version, names in lists.items() if version >= self._known for name in names}
 
     def second(self) -> None:
-        """What nobody names any more, and what somebody does."""
         if not self.world.has_lists:
             return
         world, ledger, there = self.world, self.world.redis.ledger, on_record(self.world)
@@ -132,11 +135,12 @@ class S8(Check):
 
 
 class S6Lists(Check):
-    """Where members name different things, one is asked back only if that lessens the difference between its holder and another that
-    names it, or if its holder cannot work it, leaves, or has gone.
+    """Where members name different resources, one is asked back only if that lessens the difference between its holder
+    and another member that names it, or if its holder cannot work it, leaves, or is gone.
 
-    What is on its way to the holder counts as if it had it: what it cannot take from one, it may make room for. Nor does anybody go on
-    draining for a heartbeat and a second what no other would have been better off with. Exempt is eager mode, which stops everything.
+    A resource on its way to the holder counts as held: room may be made for what cannot be taken from another member.
+    Nobody goes on draining for more than a heartbeat and a second if no other member would gain. Exempt is eager mode,
+    which stops everything.
     """
 
     promise = "S6"
@@ -145,10 +149,9 @@ class S6Lists(Check):
         super().__init__(world)
         self._patience_ms = world.settings.heartbeat_interval_ms + 1_000
         self._needless: dict[str, int] = {}
-        """Pending, and of no use: since when."""
+        """Since when a revocation is pending without any use."""
 
     def second(self) -> None:
-        """Whether what is pending still has a use."""
         world, ledger = self.world, self.world.redis.ledger
         if not (ledger.pending and world.has_lists) or world.settings.mode == "eager" or ledger.recovering:
             self._needless.clear()
@@ -170,7 +173,6 @@ class S6Lists(Check):
         return not any(lessens(self.world, name, it.owner, member, 1) for member in active)
 
     def journal(self, entry: JournalEntry) -> None:
-        """What is asked back."""
         world, giver, resource = self.world, entry.member or "", entry.resource or ""
         if (
             entry.kind != "revoking"

@@ -1,4 +1,4 @@
-"""L1 to L3: things end, and in time."""
+"""L1 to L3: everything ends, and in time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 LONGEST_PAUSE_MS = 300_000
-"""Of a resource that is given up again and again (50_moves.lua)."""
+"""Longest pause of a resource that is given up again and again (50_moves.lua)."""
 
 
 def why_unsettled(world: World) -> str:
-    """What is not yet as it should be; empty when the group has converged."""
+    """Says what has not converged yet; empty when the group has."""
     ledger = world.redis.ledger
     living = {process.session.member: process for process in world.living.values()}
     if ledger.recovering:
@@ -70,17 +70,17 @@ def _why_members_disagree(world: World, living: dict[str, Process]) -> str:
 
 
 class L1(Check):
-    """When churn stops the group converges.
+    """When churn stops, the group converges.
 
-    Within the patience of :meth:`bound_ms` everything is held, even within one, nothing is pending, and each holder knows; and
-    from then on nothing changes any more.
+    Within :meth:`bound_ms` everything is held, even within one, nothing is pending, and each holder knows what it
+    holds; from then on nothing changes.
     """
 
     promise = "L1"
 
     def bound_ms(self) -> int:
-        """The longest that timeouts may follow each other: recovery, then grace, then expiry, then a forced drain; twice; and the
-        longest pause of what could not be worked.
+        """The longest possible sequence of timeouts: recovery, then grace, then expiry, then a forced drain; twice; and
+        the longest pause of a resource that could not be worked.
         """
         it = self.world.settings
         return (
@@ -90,7 +90,7 @@ class L1(Check):
         )
 
     def converge(self) -> int:
-        """Lets time pass until the group has converged; how long it took, ms."""
+        """Lets time pass until the group has converged; returns how long it took, ms."""
         world, begun, bound_ms = self.world, self.world.now, self.bound_ms()
         while why := why_unsettled(world):
             if world.now - begun > bound_ms:
@@ -99,7 +99,7 @@ class L1(Check):
         return world.now - begun
 
     def stay(self, ms: int) -> None:
-        """Nothing changes while nothing happens."""
+        """Checks that nothing changes while nothing happens."""
         world = self.world
         before = world.redis.coordinator.state()["version"]
         world.clock.run(ms)
@@ -111,9 +111,9 @@ class L1(Check):
 class L2(Check):
     """A revocation ends by its timeout even if the holder never answers.
 
-    Its holder is told, or has expired, within a session timeout; then it has the revocation timeout; two heartbeats and a second
-    are allowed for. A silence that began before its deadline puts that off by one revocation timeout, once; a recovery, which
-    lasts one session timeout after a loss of data, starts the count again.
+    Its holder learns of it, or expires, within a session timeout; then it has the revocation timeout; two heartbeats
+    and a second are allowed for. A silence that began before the deadline postpones it by one revocation timeout, once.
+    A recovery, which lasts one session timeout after a loss of data, restarts the count.
     """
 
     promise = "L2"
@@ -134,12 +134,13 @@ class L2(Check):
 
 
 class L3(Check):
-    """A crash is healed within session timeout plus a heartbeat, at worst two session timeouts.
+    """A crash is healed within a session timeout plus a heartbeat, at worst two session timeouts.
 
-    One session timeout after it was last heard (and a heartbeat and a second, for the call that notices) nothing is on record for
-    any member of a killed process. The first silence that began in the first half of that time puts it off to half a session timeout
-    after itself; a second silence puts off nothing. The same holds for the end of a rejoin grace, which any silence puts off that began
-    within it. A recovery, which lasts one session timeout after a loss of data, ends first.
+    One session timeout after a killed process was last heard (plus a heartbeat and a second, for the call that notices)
+    nothing is recorded for any of its members. The first silence that began in the first half of that time postpones
+    this to half a session timeout after that silence; a second silence postpones nothing. The same holds for the end of
+    a rejoin grace, which any silence that began within it postpones. A recovery, which lasts one session timeout after
+    a loss of data, ends first.
     """
 
     promise = "L3"
@@ -150,16 +151,15 @@ class L3(Check):
         self._graced: dict[str, int] = {}
 
     def died(self, process: Process) -> None:
-        """A process was killed."""
         self._crashed[process.name] = self.world.now
 
     def data_lost(self, known_from: int) -> None:
-        """Who was kept for a grace may be forgotten, or be a member again."""
+        """A member kept for a grace may be forgotten, or be active again."""
         del known_from
         self._graced.clear()
 
     def second(self) -> None:
-        """Looks at those killed a while ago, and at what was to be kept for a while."""
+        """Looks at processes killed a while ago, and at graces that should be over."""
         world, ledger = self.world, self.world.redis.ledger
         slack_ms = world.settings.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
         noticed_at = world.redis.heard_at - slack_ms
@@ -182,18 +182,18 @@ class L3(Check):
         return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms // 2 for ended in late[-1:])])
 
     def journal(self, entry: JournalEntry) -> None:
-        """Who is kept for the rejoin grace, from when."""
+        """Notes who is kept for the rejoin grace, and since when."""
         if entry.kind == "graced" and entry.member:
             self._graced[entry.member] = self.world.now
         elif entry.kind in ("left", "expired_member") and entry.member:
             self._graced.pop(entry.member, None)
         elif entry.kind == "repaired" and entry.member and entry.resource is None:
-            # Of a member whose join died half-way the session begins now.
+            # The session of a member whose join died half-way begins now.
             self.world.redis.heard_of.setdefault(entry.member, self.world.now)
 
 
 def session_ends_by(world: World, heard_at: int) -> int:
-    """By when a member that was last heard at a time has expired, if it is not heard any more."""
+    """When a member that was last heard at ``heard_at`` expires at the latest, if it stays silent."""
     session_ms = world.settings.session_timeout_ms
     first = next((it for it in world.redis.silences if it.ended > heard_at), None)
     is_excuse = first is not None and 2 * (first.began - heard_at) <= session_ms

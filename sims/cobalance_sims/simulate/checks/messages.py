@@ -1,4 +1,4 @@
-"""M1: what arrives at handlers."""
+"""M1: which messages reach handlers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class M1(Check):
-    """Within a partition no message is skipped or reordered; none is lost.
+    """Within a partition no message is skipped, reordered or lost.
 
-    Within one tenure messages are handled one after the other without a gap. A new tenure may begin with messages that were
-    handled before and never acknowledged, but never behind a message nobody has seen, and never with one the broker has
-    taken an acknowledgement for. When churn has stopped, all that was published is acknowledged.
+    Within one tenure, messages are handled one after the other without a gap. A new tenure may begin with messages that
+    were handled before and never acknowledged, but never after a message nobody has seen, and never with one that was
+    acknowledged at the broker. When churn has stopped, everything published is acknowledged.
     """
 
     promise = "M1"
@@ -28,7 +28,6 @@ class M1(Check):
         self._acked: dict[str, int] = {}
 
     def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
-        """A handler begins."""
         highest = self._highest.get(queue, 0)
         last = self._last.get((queue, token))
         if last is not None and seq != last + 1:
@@ -41,11 +40,9 @@ class M1(Check):
         self._highest[queue] = max(highest, seq)
 
     def acked(self, queue: str, seq: int) -> None:
-        """The broker forgets it."""
         self._acked[queue] = max(seq, self._acked.get(queue, 0))
 
     def settled(self) -> None:
-        """Nothing may be left."""
         broker = self.world.broker
         if broker is None:
             return

@@ -1,4 +1,4 @@
-"""S6 once more: what nobody can work moves nothing else."""
+"""S6 once more: a resource that nobody can work makes no other resource move."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ _CHANGES = frozenset(
         "configured",
     }
 )
-"""What may move resources for a reason of its own."""
+"""What may move resources for reasons of its own."""
 
 MOST_MOVES = 2
-"""A resource that is given up goes to somebody else once, who may have one too many then, and later to nobody."""
+"""A resource that is given up goes to another member once, which may then have one too many, and later to nobody."""
 
 
 class S6Poison(Check):
     """Nothing else is interrupted.
 
-    While nothing else changes, a resource that is given up again and again, for whatever reason, has at most two others revoked, however
-    long that goes on. Given up twice in a row, and not for a trouble of its givers' own, it is paused; the pauses before it is tried again
-    double, from one session timeout to five minutes. Changes of members and of the list move resources themselves, for as long as they may be gathered and drained.
+    While nothing else changes, a resource that is given up again and again, for any reason, has at most two others
+    revoked, however long that goes on. A resource that is given up twice in a row, for reasons other than its givers'
+    own trouble, is paused; the pauses between attempts double from one session timeout up to five minutes. Changes of
+    members and of the list move resources themselves, for as long as they may be gathered and drained.
     """
 
     promise = "S6"
@@ -57,14 +58,14 @@ class S6Poison(Check):
         self._moved: list[str | None] = []
 
     def data_lost(self, known_from: int) -> None:
-        """Everything begins anew."""
+        """All counts start again."""
         del known_from
         self._pauses.clear()
         self._in_a_row.clear()
         self._begin()
 
     def journal(self, entry: JournalEntry) -> None:
-        """Counts what is given up, and what moves."""
+        """Counts what is given up and what moves."""
         self._check_pauses(entry)
         self._check_row(entry)
         if entry.kind in _CHANGES:

@@ -1,4 +1,4 @@
-"""S6 again: what was given up, kept for somebody's return, or listed anew goes where it should."""
+"""S6 again: a resource that was given up, kept for a member's return, or listed again goes where it should."""
 
 from __future__ import annotations
 
@@ -25,11 +25,18 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 class S6Returns(Check):
     """Nothing else is interrupted.
 
-    Whoever leaves begins nothing, has stopped everything first, and hands it over unless it is kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and whoever returns inherits all it kept.
-    What was given up unfinished does not go back to its giver while others could have it, but for the second time in a row, from which on nothing moves for it (a giver without RabbitMQ, or who gave up a role, aside). A lower version of the resource list
-    changes nothing. Nothing is granted to who goes, nor behind an eager barrier before all has stopped, and nothing moves from a
-    loss of data until everybody had the time to claim what it holds; and that begins once a loss. Whoever drains something that it
-    may keep, or has lost something to a better claim, knows of that once it is answered what it asks a session timeout later.
+    A leaving member starts nothing, has stopped everything first, and hands it over unless it is kept for the rejoin
+    grace. A member with an instance id that falls silent is kept for the rejoin grace, and on its return it inherits
+    everything that was kept.
+
+    A resource given up unfinished does not return to the member that gave it up while others could have it. From the
+    second time in a row nothing moves for it (unless that member lacked RabbitMQ, or gave up a role). A lower version
+    of the resource list changes nothing. Nothing is granted to a leaving member, nor behind an eager barrier before
+    everything has stopped. After a loss of data nothing moves until every member had time to claim what it holds; and
+    that begins once per loss.
+
+    A member that drains a resource it may keep, or that lost one to a better claim, knows this as soon as a request it
+    sent a session timeout later is answered.
     """
 
     promise = "S6"
@@ -39,19 +46,20 @@ class S6Returns(Check):
         self._givers: dict[str, tuple[str | None, int]] = {}
         self._in_a_row = InARow(world.settings.session_timeout_ms, SOMEBODY_ELSES)
         self._list_versions: dict[str, tuple[int, str, int]] = {}
-        """By subscription."""
+        """Subscription → version begun, member that sent it, version completed."""
         self._losers: dict[tuple[str, str, int], int] = {}
-        """Process, resource and token of whoever lost it to a better claim: since when."""
+        """Process, resource and token that lost to a better claim → since when."""
         self._is_unaware = self._is_lost = self._is_stopping = False
-        """Whether data was lost and nobody has noticed although it shows; whether it was lost since everybody claimed what it
-        holds; whether an eager barrier stands."""
+        """Whether data was lost and nobody has noticed although it shows; whether it was lost since every member
+        claimed what it holds; whether an eager barrier stands.
+        """
         self._asked: dict[str, Process] = {}
-        """Those who were asked for something back, and may still drain it."""
+        """Processes that were asked for a resource back and may still drain it."""
         self._draining: dict[tuple[str, int], int] = {}
-        """What is drained although it is held again: since when."""
+        """Since when a resource is drained although it is held again."""
 
     def data_lost(self, known_from: int) -> None:
-        """Nobody knows of any of it."""
+        """None of this is known any more."""
         del known_from
         self._givers.clear()
         self._in_a_row.clear()
@@ -60,7 +68,7 @@ class S6Returns(Check):
         self._is_unaware, self._is_stopping, self._is_lost = not self.world.redis.may_be_unnoticed, False, True
 
     def journal(self, entry: JournalEntry) -> None:
-        """Ends of members and of tenures, and what must not happen at certain times."""
+        """Checks ends of members and tenures, and what must not happen at certain times."""
         self._check_time(entry)
         self._in_a_row.journal(entry)
         if entry.kind == "expired_member":
@@ -71,7 +79,7 @@ class S6Returns(Check):
             self._check_inheritance(entry.member or "")
         elif entry.kind == "abandoned" and entry.reason != "fenced":
             self._note_giver(entry)
-        elif entry.kind == "halted":  # paused: it goes to whoever has room afterwards, so that nothing moves for it
+        elif entry.kind == "halted":  # paused: it goes to any member with room afterwards, so nothing moves for it
             self._givers.pop(entry.resource or "", None)
         elif entry.kind in ("removed", "claimed"):
             self._givers.pop(entry.resource or "", None)
@@ -92,7 +100,7 @@ class S6Returns(Check):
             )
 
     def _check_loss(self, entry: JournalEntry) -> None:
-        """Where the clock of Redis was set back, an incarnation from before the loss may have the higher number."""
+        """If the clock of Redis was set back, an incarnation from before the loss may have the higher number."""
         if entry.reason == "recovering" and not self._is_lost and self.world.redis.skew_ms >= 0:
             self.broken("everybody has to claim what it holds once more, although nothing was lost since the last time")
 
@@ -152,7 +160,7 @@ class S6Returns(Check):
                 )
 
     def _note_giver(self, entry: JournalEntry) -> None:
-        if self._in_a_row.count(entry.resource) > 1:  # it goes to whoever has room
+        if self._in_a_row.count(entry.resource) > 1:  # it goes to any member with room
             self._givers.pop(entry.resource or "", None)
             return
         avoided_ms = AVOIDED_SESSIONS * self.world.settings.session_timeout_ms
@@ -168,7 +176,7 @@ class S6Returns(Check):
         )
         if others:
             self.broken(f"{entry.resource} goes back to {giver}, who gave it up, although {others[0]} is there")
-        if giver == entry.member:  # nobody else was there: another tenure, which it may finish in order
+        if giver == entry.member:  # no other member was there: this is another tenure, which it may finish in order
             self._givers.pop(entry.resource or "", None)
 
     def _could_work(self, member: str, resource: str) -> bool:
@@ -181,12 +189,11 @@ class S6Returns(Check):
         return self.world.of_member(member)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """Lists."""
         if isinstance(request.payload, SetResources):
             self._check_version(process, request.header.member, request.payload.version, reply.results[0])
 
     def _check_version(self, process: Process, member: str, version: int, result: str) -> None:
-        """A lower version is taken only if nobody finished the higher one, and who began it has ended."""
+        """A lower version is taken only if no member finished the higher one and the member that began it has ended."""
         begun, by, complete = self._list_versions.get(process.subscription, (0, "", 0))
         is_walked = self.world.redis.ledger.members.get(by) == "active"
         newest = max(begun, complete) if is_walked else complete
@@ -199,17 +206,15 @@ class S6Returns(Check):
         self._list_versions[process.subscription] = (begun, by, complete)
 
     def started(self, process: Process, action: act.Start) -> None:
-        """Somebody begins."""
         if process.session.leaving.asked_at is not None:
             self.broken(f"{process.name} is leaving, and begins to work {action.resource}")
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
-        """Somebody begins to drain."""
         del action
         self._asked[process.name] = process
 
     def second(self) -> None:
-        """Who has not heard of a cancellation, or of a better claim."""
+        """Finds members that have not heard of a cancellation or of a better claim."""
         self._check_losers()
         found = {key: process for process in list(self._asked.values()) for key in self._unheard(process)}
         self._draining = {key: self._draining.get(key, self.world.now) for key in found}
@@ -218,7 +223,7 @@ class S6Returns(Check):
                 self.broken(f"{key[0]} is held again, and its holder drains it since {since} ms")
 
     def _has_heard(self, process: Process, since: int) -> bool:
-        """Whether it was answered what it asked a session timeout later."""
+        """Whether a request it sent a session timeout after ``since`` has been answered."""
         lease, session_ms = process.session.lease, self.world.settings.session_timeout_ms
         if lease.until is None:
             return False

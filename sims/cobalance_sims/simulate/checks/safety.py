@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class S1(Check):
-    """A (resource, token) has at most one holder; tokens only rise, over data loss too.
+    """A (resource, token) has at most one holder; tokens only rise, even across data loss.
 
-    Every grant's token is above every token ever granted or started for that resource, whatever Redis has forgotten since; and
-    no (resource, token) is ever started twice, by two processes or by one. No exemptions.
+    The token of every grant is above every token ever granted or started for that resource, whatever Redis has
+    forgotten since; and no (resource, token) is ever started twice, by two processes or by one. No exemptions.
     """
 
     promise = "S1"
@@ -33,7 +33,7 @@ class S1(Check):
         self._holders: dict[tuple[str, int], str] = {}
 
     def journal(self, entry: JournalEntry) -> None:
-        """Grants rise; no claim lowers what is on record."""
+        """Grants rise; no claim lowers the recorded token."""
         on_record = self.world.redis.ledger.resources.get(entry.resource or "")
         if entry.kind == "claimed" and on_record is not None and (entry.token or 0) < on_record.token:
             self.broken(
@@ -49,7 +49,7 @@ class S1(Check):
         self._highest[name] = token
 
     def started(self, process: Process, action: act.Start) -> None:
-        """One holder a token."""
+        """Each token has one holder."""
         holder = self._holders.get((action.resource, action.token))
         if holder is not None:
             self.broken(f"{process.name} starts {action.resource} under token {action.token}, which {holder} has had")
@@ -58,13 +58,13 @@ class S1(Check):
 
 
 class S2(Check):
-    """While clocks are sound no two members actively work one resource.
+    """While clocks are sound, no two members actively work one resource.
 
-    Actively: its code runs, and may touch it. Exempt are frozen processes, which execute nothing (their clock is looked at
-    before anything else when they go on); work that was told to stop and is a blocking call that cannot be cancelled;
-    where there is a broker, members that hold a partition but are refused by its guard; and a rollback that no identity shows,
-    until it must have been noticed (:attr:`RedisServer.unnoticed_until`). Nothing is released before its work
-    has stopped, or it is named as an overlap.
+    Actively means that the member's code runs and may touch the resource. Exempt are frozen processes, which execute
+    nothing (on resuming, their clock is checked before anything else); work that was told to stop and is a blocking
+    call that cannot be cancelled; where there is a broker, members that hold a partition but are refused by its guard;
+    and a rollback that no identity reveals, until it must have been noticed (:attr:`RedisServer.unnoticed_until`).
+    Nothing is released before its work has stopped, unless it is named as an overlap.
     """
 
     promise = "S2"
@@ -74,7 +74,7 @@ class S2(Check):
         self._active: dict[str, list[str]] = {}
 
     def active(self, process: Process, tenure: Tenure) -> None:
-        """Nobody else may be at it."""
+        """No other process may be active on it."""
         names = self._active.setdefault(tenure.resource, [])
         others = [name for name in names if name != process.name]
         if others and not self.world.redis.may_be_unnoticed:
@@ -82,7 +82,7 @@ class S2(Check):
         names.append(process.name)
 
     def second(self) -> None:
-        """What was excused has ended by then."""
+        """Overlaps that were excused have ended by then."""
         if self.world.redis.unnoticed_until < 0 or self.world.redis.may_be_unnoticed:
             return
         for resource, names in self._active.items():
@@ -90,13 +90,12 @@ class S2(Check):
                 self.broken(f"{names[0]} and {names[1]} still both work {resource} long after a rollback")
 
     def idle(self, process: Process, tenure: Tenure) -> None:
-        """It has stopped."""
         names = self._active.get(tenure.resource, [])
         if process.name in names:
             names.remove(process.name)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """What is released is touched no more; what never stops is named as an overlap."""
+        """What is released is no longer touched; what never stops is named as an overlap."""
         if not isinstance(request.payload, Release):
             return
         for item, result in zip(request.payload.items, reply.results, strict=True):
@@ -108,8 +107,9 @@ class S2(Check):
 class S3(Check):
     """Commit and release are accepted only from the current token and member.
 
-    Each end of a tenure in the journal names its owner and token of that moment; each release that is accepted ends the very
-    tenure it names; each commit that is accepted comes from the owner under its token. A repeat is answered as the first time, whatever has happened since.
+    Each end of a tenure in the journal names the owner and token of that moment; each accepted release ends exactly the
+    tenure it names; each accepted commit comes from the owner under its token. A repeated request gets the same answer
+    as the first time, whatever has happened since.
     """
 
     promise = "S3"
@@ -119,7 +119,6 @@ class S3(Check):
         self._ended: dict[tuple[str, int], tuple[str | None, int]] = {}
 
     def journal(self, entry: JournalEntry) -> None:
-        """Ends of tenures."""
         if entry.kind not in ENDINGS:
             return
         standing = self.world.redis.ledger.resources.get(entry.resource or "")
@@ -130,7 +129,6 @@ class S3(Check):
         self._ended[entry.resource or "", entry.token or 0] = (entry.member, self.world.now)
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """Releases and commits."""
         payload, member = request.payload, request.header.member
         if not isinstance(payload, Commit | Release):
             return
@@ -141,7 +139,7 @@ class S3(Check):
 
     def _check(self, process: Process, verb: str, member: str, resource: str, token: int) -> None:
         if self._ended.get((resource, token)) == (member, self.world.now):
-            return  # a commit's tenure may end in the very same call
+            return  # the tenure of a commit may end in the same call
         standing = self.world.redis.ledger.resources.get(resource)
         owns = standing is not None and (standing.owner, standing.token) == (member, token)
         if verb == "release" or not owns:
@@ -151,8 +149,8 @@ class S3(Check):
 class S4(Check):
     """A committed offset never falls.
 
-    Whatever was accepted once is there when the tenure ends and when the next one starts. Where Redis lost its data, only
-    what it still knows, or what a claim brings back, is demanded from then on; of starts, two session timeouts later.
+    Every accepted offset is there when the tenure ends and when the next one starts. After Redis lost data, only what
+    it still knows, or what a claim restores, is demanded; of starts, from two session timeouts later on.
     """
 
     promise = "S4"
@@ -171,13 +169,14 @@ class S4(Check):
             self._accepted.setdefault(resource, []).append((self.world.now, offset))
 
     def data_lost(self, known_from: int) -> None:
-        """What was accepted since is gone, or at the very moment of the snapshot, of which nobody knows."""
+        """Offsets accepted since then are gone, or were accepted at the very moment of the snapshot, which is
+        uncertain.
+        """
         self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
         for resource, accepted in self._accepted.items():
             self._accepted[resource] = [(at, offset) for at, offset in accepted if at < known_from]
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """What was accepted."""
         del process
         if not isinstance(request.payload, Commit | Release):
             return
@@ -188,7 +187,7 @@ class S4(Check):
                 self._accept(resource, offset)
 
     def journal(self, entry: JournalEntry) -> None:
-        """Claims bring offsets back; ends of tenures show them."""
+        """Claims restore offsets; ends of tenures show them."""
         if entry.kind == "claimed" and entry.committed is not None:
             self._accept(entry.resource or "", entry.committed)
         elif entry.kind in ENDINGS and (entry.committed if entry.committed is not None else -1) < self._floor(
@@ -197,10 +196,10 @@ class S4(Check):
             self.broken(f"{entry.resource} ends at {entry.committed}, below {self._floor(entry.resource or '')}")
 
     def started(self, process: Process, action: act.Start) -> None:
-        """What the next one begins from."""
+        """Checks the offset from which the next tenure starts."""
         del process
         if self.world.now < self._unsure_until:
-            return  # the reply may be older than the loss, or than the claims that mend it
+            return  # the reply may be older than the loss, or than the claims that repair it
         committed = -1 if action.committed is None else action.committed
         if committed < self._floor(action.resource):
             self.broken(f"{action.resource} starts from {action.committed}, below {self._floor(action.resource)}")
@@ -209,10 +208,10 @@ class S4(Check):
 class S7(Check):
     """Identity reuse is harmless.
 
-    A member id joins once, unless Redis forgot the first time; and no two processes with one instance id are members at the
-    same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss of data (after Redis can
-    be reached again, if that is later): in the first, another may come first, and a member that was on its way may hear of it
-    during the second.
+    A member id joins once, unless Redis forgot the first time; and no two processes with the same instance id are
+    members at the same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss
+    of data (after Redis can be reached again, if that is later): during the first, another process may join first, and
+    a member that was joining may learn of it during the second.
     """
 
     promise = "S7"
@@ -223,7 +222,7 @@ class S7(Check):
         self._unsure_until = 0
 
     def data_lost(self, known_from: int) -> None:
-        """Nobody remembers who is whom."""
+        """Identities are forgotten."""
         del known_from
         self._be_unsure()
 
@@ -236,7 +235,6 @@ class S7(Check):
         self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
 
     def journal(self, entry: JournalEntry) -> None:
-        """Member ids."""
         if entry.kind == "repaired" and entry.resource is None and entry.reason == "gone":
             self._joined.pop(entry.member or "", None)  # the script that made it a member died before it was one
         if entry.kind != "joined" or entry.member is None:
@@ -247,7 +245,6 @@ class S7(Check):
         self._joined[entry.member] = losses
 
     def joined(self, process: Process) -> None:
-        """Instance ids."""
         instance = process.member_settings.instance_id
         if instance is None or self.world.now < self._unsure_until:
             return

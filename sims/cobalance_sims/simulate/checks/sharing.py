@@ -1,4 +1,4 @@
-"""S5 and S6: everything is held by somebody, evenly, and only what must move does."""
+"""S5 and S6: everything is held, evenly, and only what must move does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.world import World
 
 AVOIDED_SESSIONS = 3
-"""Session timeouts for which a resource is not given back to whoever gave it up."""
+"""Session timeouts for which a resource is not given back to the member that gave it up."""
 
 
 def retained(kept: Mapping[str, int], total: int, members: int) -> int:
-    """How many of what members of equal capacity keep may stay where they are, when ``total`` is shared evenly among
-    ``members`` of them, those named in ``kept`` included.
+    """Returns how many resources may stay with members of equal capacity when ``total`` is shared evenly among
+    ``members`` of them, including those in ``kept``.
     """
     if members == 0:
         return 0
@@ -30,12 +30,13 @@ def retained(kept: Mapping[str, int], total: int, members: int) -> int:
 
 
 class S5(Check):
-    """Every resource is held, pending, graced, claimed or about to be granted while anyone lives; none is held by a
+    """Every resource is held, pending, graced, claimed or about to be granted while any member lives; none is held by a
     non-member.
 
-    About to be: nothing stays free for longer than two heartbeats and a second while somebody with capacity is a member, whose list
-    names it. Exempt are an eager barrier, during which nothing is granted, and the one session timeout of a recovery that a loss of data
-    calls for: the time counts from their ends. While nobody calls Redis, nothing can happen: all is seen as of the last call.
+    About to be granted: nothing stays free for longer than two heartbeats and a second while there is a member with
+    capacity whose list names it. Exempt are an eager barrier, during which nothing is granted, and the one session
+    timeout of a recovery after a loss of data: the time counts from their ends. While nobody calls Redis, nothing can
+    happen: everything is judged as of the last call.
     """
 
     promise = "S5"
@@ -46,15 +47,14 @@ class S5(Check):
         self._blocked_at = 0
         self._ended_at: dict[str, int] = {}
         self._unworkable: dict[str, int] = {}
-        """What nobody could work, and when that was seen."""
+        """Resource that nobody could work → when that was seen."""
 
     def journal(self, entry: JournalEntry) -> None:
-        """When members end."""
         if entry.kind in ("left", "expired_member") and entry.member is not None:
             self._ended_at[entry.member] = self.world.now
 
     def second(self) -> None:
-        """Looks at what is free; that is little."""
+        """Looks only at what is free, which is little."""
         world, ledger = self.world, self.world.redis.ledger
         takers = self._takers()
         if not takers or (ledger.pending and world.settings.mode == "eager"):
@@ -76,7 +76,7 @@ class S5(Check):
                 self.broken(f"{owner} ended at {ended} ms and still holds something")
 
     def _takers(self) -> list[Process]:
-        """Members with capacity that are there: their processes may be cut off, which L3 ends."""
+        """Members with capacity; their processes may be cut off, which L3 ends."""
         members = self.world.redis.ledger.members
         return [
             process
@@ -88,10 +88,11 @@ class S5(Check):
 class S6(Check):
     """Balanced within one, moves minimal, nothing else interrupted.
 
-    From one quiet moment to the next, if exactly one member came or went in between, as many revocations were begun as must
-    be for the loads to be even again, and not one more; if nothing changed, none was. Nobody drains what was not asked back, and nobody goes on draining
-    while it keeps less than its share. Exempt from the count: members of unequal capacity or with different lists, eager mode, changes of the
-    resource list, loss of data, and resources given up unfinished, for as long as their giver is avoided.
+    From one quiet moment to the next, if exactly one member came or went in between, as many revocations began as are
+    needed for even loads, and not one more; if nothing changed, none did. Nobody drains what was not asked back, and
+    nobody goes on draining while it keeps less than its share. Exempt from the count: members of unequal capacity or
+    with different lists, eager mode, changes of the resource list, loss of data, and resources given up unfinished, for
+    as long as the member that gave them up is avoided.
     """
 
     promise = "S6"
@@ -101,7 +102,7 @@ class S6(Check):
         self._patience_ms = world.settings.heartbeat_interval_ms + 1_000
         self._asked: set[tuple[str, int]] = set()
         self._needless: dict[str, int] = {}
-        """Pending, with a holder below its share: since when."""
+        """Since when a revocation is pending although its holder is below its share."""
         self._kept: dict[str, int] | None = None
         self._avoiding_until = 0
         self._begin()
@@ -113,7 +114,7 @@ class S6(Check):
         self._uncountable = self.world.now < self._avoiding_until
 
     def journal(self, entry: JournalEntry) -> None:
-        """Counts what begins. To leave and then to have left is one change."""
+        """Counts what begins. Starting to leave and having left is one change."""
         kind = entry.kind
         if kind == "revoking":
             self._asked.add((entry.resource or "", entry.token or 0))
@@ -141,18 +142,18 @@ class S6(Check):
                 )
 
     def data_lost(self, known_from: int) -> None:
-        """What was quiet before is no longer known."""
+        """The last quiet moment is no longer known."""
         del known_from
         self._kept = None
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
-        """Only what was asked for drains."""
+        """Only resources that were asked back drain."""
         asked = (action.resource, action.token) in self._asked
         if not asked and process.session.leaving.asked_at is None:
             self.broken(f"{process.name} drains {action.resource}, which nobody asked back")
 
     def second(self) -> None:
-        """At a quiet moment, counts; at others, looks whether what is pending has to be."""
+        """At a quiet moment, counts; at others, checks that every pending revocation is needed."""
         ledger = self.world.redis.ledger
         self._look_for_needless()
         nothing_new = self._kept is not None and not self._changes and not self._uncountable
@@ -163,7 +164,7 @@ class S6(Check):
             return
         kept = {member: ledger.kept[member] for member, status in ledger.members.items() if status == "active"}
         if not kept or max(kept.values()) - min(kept.values()) > 1:
-            return  # changes that follow each other closely are being gathered
+            return  # changes in quick succession are being gathered
         countable = len(self._changes) == 1 and not self._uncountable and self.world.settings.mode != "eager"
         if self._kept is not None and countable and self._equal():
             self._compare(self._kept, kept)
@@ -199,12 +200,14 @@ class S6(Check):
             )
 
     def _equal(self) -> bool:
-        """Whether all who are on record have one capacity, and one list."""
+        """Whether all recorded members have the same capacity and the same list."""
         there = on_record(self.world)
         return len({process.member_settings.capacity for process in there}) <= 1 and not are_mixed(there)
 
     def settled(self) -> None:
-        """Even within one, or in proportion to capacities; among those who can, where they name different things."""
+        """Even within one, or in proportion to capacities; where lists differ, among the members that can work a
+        resource.
+        """
         processes = {process.session.member: process for process in self.world.living.values()}
         if are_mixed(processes.values()):
             if why := why_not_shared(self.world, processes):
