@@ -1,1 +1,3 @@
-"""What shows that the promises hold: for this project, and not installed with it. PROOF.md says what was found."""
+"""The evidence that the promises hold; part of this project, but not of the installed package. PROOF.md has the
+findings.
+"""

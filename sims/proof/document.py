@@ -1,8 +1,9 @@
-"""The generated parts of ``PROOF.md``: each stands between two marks and comes from data; the rest of the file is prose.
+"""The generated parts of ``PROOF.md``: each stands between two marks and comes from data; the rest of the file is
+prose.
 
-Figures that take long to measure lie beside it as the commands' ``--json`` wrote them: ``explored.json``
-(``proof.explore --replay``), ``explored_large.json`` (``--tier large``), ``mutants.json`` (``proof.mutants``) and ``spec.json`` (``proof.spec``). ``python -m proof.document``
-renders everything anew.
+Figures that take long to measure are stored next to it as the commands' ``--json`` wrote them: ``explored.json``
+(``proof.explore --replay``), ``explored_large.json`` (``--tier large``), ``mutants.json`` (``proof.mutants``) and
+``spec.json`` (``proof.spec``). ``python -m proof.document`` renders everything again.
 """
 
 from __future__ import annotations
@@ -25,23 +26,22 @@ FIGURES = PROOF.parent
 
 
 def main() -> int:
-    """Renders every section."""
     PROOF.write_text(rendered(PROOF.read_text("utf-8")), "utf-8")
     return 0
 
 
 def rendered(text: str) -> str:
-    """The text with each generated part as its data have it now."""
+    """Returns the text with each part generated from its current data."""
     for mark, lines in SECTIONS.items():
         text = replace_between_marks(text, mark, lines())
     return text
 
 
 def replace_between_marks(text: str, mark: str, lines: Iterable[str]) -> str:
-    """The text with what stands between ``<!-- mark -->`` and ``<!-- end of mark -->`` replaced.
+    """Returns the text with everything between ``<!-- mark -->`` and ``<!-- end of mark -->`` replaced.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
     before, found, rest = text.partition(begin)
@@ -52,7 +52,7 @@ def replace_between_marks(text: str, mark: str, lines: Iterable[str]) -> str:
 
 
 def figures(name: str) -> Any:
-    """What a command measured; nothing, if it has not been run."""
+    """What a command measured; empty if it has not been run."""
     file = FIGURES / f"{name}.json"
     return json.loads(file.read_text("utf-8")) if file.exists() else []
 
@@ -63,12 +63,12 @@ def explored() -> Iterator[str]:
 
 
 def explored_large() -> Iterator[str]:
-    """The larger one."""
+    """The large tier."""
     return explored_table(figures("explored_large"))
 
 
 def mutants() -> Iterator[str]:
-    """One row a planted bug."""
+    """One row for each planted bug."""
     return scored(figures("mutants"))
 
 
@@ -86,7 +86,7 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "spec": spec,
     "peers": rendered_peers,
 }
-"""By mark: what its lines are made of."""
+"""Mark → the function that renders its lines."""
 
 
 if __name__ == "__main__":

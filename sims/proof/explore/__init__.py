@@ -1,1 +1,1 @@
-"""Every interleaving of small groups, over the production Lua and the production session."""
+"""Explores every interleaving of small groups, with the production Lua and the production session."""

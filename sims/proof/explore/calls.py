@@ -1,4 +1,4 @@
-"""What must be true of a single call, whatever came before it: what was on record, what was asked, and what came of it."""
+"""What must be true of a single call, whatever came before it: the records before, the request, and its effect."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Rule = Callable[[Records, Request, Outcome, Records], str]
 
 
 def wrong_with(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """The first rule that is broken; empty when there is none."""
+    """Returns the first rule that is broken; empty if there is none."""
     if outcome.reply.status != "OK":
         return ""
     return next((wrong for rule in RULES if (wrong := rule(was, request, outcome, now))), "")
 
 
 def _overtaken(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, requests: a lower number is refused as STALE."""
+    """Requests: a lower number is refused as STALE."""
     del outcome, now
     last = was.last_request(request.header.member)
     if request.header.number < last:
@@ -29,14 +29,14 @@ def _overtaken(was: Records, request: Request, outcome: Outcome, now: Records) -
 
 
 def _joined_again(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Promise S7: a member id joins once; a tombstone keeps a late join from making a ghost."""
+    """Promise S7: a member id joins once; a tombstone keeps a late join from creating a ghost."""
     del request, now
     joined = {entry["member"] for entry in outcome.journal if entry["kind"] == "joined"}
     return next((f"{name} joins again" for name in sorted(joined & was.members.keys())), "")
 
 
 def _repeated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, requests: a repeat gets the same answer."""
+    """Requests: a repeat gets the same answer."""
     del now
     member, last = request.header.member, was.last_request(request.header.member)
     if request.header.number != last or not isinstance(request.payload, Commit | Release | SetResources):
@@ -47,7 +47,7 @@ def _repeated(was: Records, request: Request, outcome: Outcome, now: Records) ->
 
 
 def _unfinished(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, handover: a release is refused while delivered > committed."""
+    """Handover: a release is refused while delivered > committed."""
     del was, now
     if isinstance(request.payload, Release):
         for item, result in zip(request.payload.items, outcome.reply.results, strict=True):
@@ -57,14 +57,14 @@ def _unfinished(was: Records, request: Request, outcome: Outcome, now: Records) 
 
 
 def _undated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, handover: the reply that carries a revocation arms its deadline."""
+    """Handover: the reply that carries a revocation sets its deadline."""
     del was, request, now
     undated = [it.resource for it in outcome.reply.changes if it.kind == "revoke" and not it.deadline_ms]
     return f"{undated[0]} is asked back without a deadline" if undated else ""
 
 
 def _overdue(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Promise L2: no call passes a deadline by."""
+    """Promise L2: no call ignores an expired deadline."""
     del request, was
     if outcome.reply.more or now.number("recovering"):
         return ""
@@ -73,7 +73,7 @@ def _overdue(was: Records, request: Request, outcome: Outcome, now: Records) -> 
 
 
 def _lowered(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, claims: the highest token wins."""
+    """Claims: the highest token wins."""
     del request, now
     for entry in outcome.journal:
         record = was.resources.get(entry.get("resource", ""))
@@ -86,7 +86,7 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 
 
 def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, claims: while recovering nothing is revoked, removed, cancelled or granted."""
+    """Claims: while recovering nothing is revoked, removed, cancelled or granted."""
     del request
     moved = [entry["kind"] for entry in outcome.journal if entry["kind"] in _MOVED]
     if moved and was.number("recovering") and now.number("recovering"):
@@ -95,7 +95,7 @@ def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -
 
 
 def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, assignment 7: a lower version of the resource list is ignored, unless the higher one was never complete and who began it
+    """Resource lists: a lower version is ignored, unless the higher one was never complete and the member that began it
     has ended.
     """
     del now
@@ -110,8 +110,8 @@ def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) ->
 
 
 def _forced(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, settle order: deadlines first would force moves needlessly. Who has to be given another in the very same call
-    could have kept what was taken; but for eager mode, which takes everything and deals it anew.
+    """Settling: forcing deadlines first would force moves needlessly. A member that gets another resource in the very
+    same call could have kept what was taken; except in eager mode, which takes everything and assigns it again.
     """
     del request
     if was.scalars.get("mode") == "eager":
@@ -121,7 +121,7 @@ def _forced(was: Records, request: Request, outcome: Outcome, now: Records) -> s
     for entry in outcome.journal:
         if entry["kind"] == "granted" and entry["member"] in losers:
             record = now.resources.get(entry["resource"])
-            if record is not None and record.rank != "0":  # a pinned one went to whoever did not give it up
+            if record is not None and record.rank != "0":  # a pinned one went to a member that did not give it up
                 return f"{entry['member']} is deprived by force, and given {entry['resource']} in the same call"
     return ""
 
@@ -131,7 +131,7 @@ def _takers(records: Records) -> set[str]:
 
 
 def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Design, handover: the giver of unfinished work is not chosen again for a while unless it is alone."""
+    """Handover: a member that gave up unfinished work is not chosen again for a while, unless it is alone."""
     del request
     active = _takers(was) & _takers(now)
     for entry in outcome.journal:

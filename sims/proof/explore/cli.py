@@ -1,4 +1,4 @@
-"""``make explore``: scopes or a tier of them, and the replay of what they executed."""
+"""``make explore``: explores scopes or a tier of them, and replays what they executed."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Work:
     liveness: bool = True
     lua: str | None = None
     redis_url: str | None = None
-    """Replay on this Redis and on all Luas; its data is removed."""
+    """Replay on this Redis and on every Lua; the Redis is emptied."""
     sample: int = 1
-    """Replay every so manieth execution."""
+    """Replay every n-th execution."""
 
 
 @attrs.frozen
 class Report:
-    """What came of it."""
+    """Result of a :class:`Work`."""
 
     result: Result
     story: str
@@ -47,13 +47,13 @@ class Report:
 
     @property
     def is_well(self) -> bool:
-        """No promise broken, no engine disagrees."""
+        """No promise broken, and no engine disagrees."""
         return self.result.found is None and not any(it.mismatches for it in self.replays)
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Explores the scopes named, or those of a tier, several processes at a time; 0 if all is well, 1 if not, 2 for wrong
-    arguments.
+    """Explores the named scopes, or those of a tier, several processes at a time; returns 0 if all is well, 1 if not, 2
+    for wrong arguments.
     """
     options = _parser().parse_args(args)
     unknown = [name for name in options.scopes if name not in SCOPES]
@@ -99,13 +99,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _with_redis(options: argparse.Namespace) -> Iterator[Report]:
-    """Each scope has a Redis of its own, or they would take each other's data away."""
+    """Each scope has a Redis of its own; otherwise they would overwrite each other's data."""
     from cobalance import servers
 
     running: list[servers.OwnRedis] = []
     try:
         for _ in options.scopes:
-            running.append(servers.private_redis())  # noqa: PERF401  # what was started is ended even if the next one fails
+            # One by one: servers already started are stopped even if the next one fails.
+            running.append(servers.private_redis())  # noqa: PERF401
         yield from _run_all(options, [server.url for server in running])
     finally:
         for server in running:
@@ -132,7 +133,7 @@ def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Re
 
 
 def run(work: Work) -> Report:
-    """One scope."""
+    """Explores and replays one scope."""
     world = World(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)
     result = Search(world, liveness=work.liveness, seconds=work.seconds).run(_progress(work.scope))
     story = Story(world).tell(result.found) if result.found else ""
@@ -157,7 +158,7 @@ def _progress(name: str) -> Callable[[int, int, int], None]:
 
 
 def text(report: Report) -> str:
-    """The figures in lines, the counterexample below."""
+    """The figures in lines, then the counterexample."""
     it = report.result
     verdict = "BROKEN" if it.found else ("complete" if it.is_complete else "incomplete: time is up")
     figures = (

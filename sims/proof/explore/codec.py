@@ -1,7 +1,7 @@
 """Values of the production classes as hashable skeletons plus the numbers in them, and back.
 
-A skeleton is the whole value with every token, version, incarnation, request number and time replaced by a slot. Two values
-that differ only in those numbers share a skeleton, and renaming or ageing works on the numbers alone.
+A skeleton is the whole value with every token, version, incarnation, request number and time replaced by a slot. Two
+values that differ only in those numbers share a skeleton, and renaming or ageing works on the numbers alone.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from proof.explore.scope import GROUP_MS, MEMBER_MS, TICK_MS
 
 TOKEN, VERSION, STORE_VERSION, INCARNATION, GROUP_TIME, MEMBER_TIME, FREED = "K", "V", "W", "I", "T", "M", "F"
 LOSABLE = "L"
-"""Of no value: it stands in a state in which Redis may still lose its data."""
+"""The kind of no value: it marks a state in which Redis may still lose its data."""
 NUMBER, CURSOR, NEWS = "N:", "Q:", "C:"
-"""Kinds of numbers. Those that end in a colon are followed by the member whose they are: request numbers are compared with that
-member's only, and so are the versions up to which it has heard its changes (cursor) and at which there were some (news)."""
+"""Kinds of numbers. Those that end in a colon are followed by the member they belong to: request numbers are compared
+with that member's only, and so are the versions up to which it has heard its changes (cursor) and at which there were
+some (news).
+"""
 
 HIGHEST_TOKEN = GROUP_MS * 1000 + 1_000_000
-"""Stands for the highest token that a member or the group has known, whichever that is: the next one is above it."""
+"""Stands for the highest token known to a member or the group, whatever it is: the next one is above it."""
 
 SLOT = ("slot",)
 _LEAST_TOKEN = 10**15
 _VERSIONS = {"_seen": VERSION, "seen": VERSION, "_cursor": CURSOR, "cursor": CURSOR, "_hinted": NEWS}
 _MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "asked_at", "_refused_since", "_refused_at"})
-"""Times from which a member measures; of all others only matters whether they have come, so what is past is now."""
+"""Times from which a member measures. For all other times it only matters whether they have come, so past ones become
+now.
+"""
 _FAR_MS = 100_000_000
 _ATOMS = frozenset({type(None), bool, str, GroupSettings, MemberSettings})
 
@@ -47,7 +51,7 @@ Kinds = tuple[str, ...]
 
 
 class TermSession(Session):
-    """Says the tokens of what it holds one by one, as they can be renamed in a state; their sum cannot."""
+    """Stores the tokens it holds one by one: they can be renamed in a state, unlike their sum."""
 
     def _on_record(self) -> tuple[int, ...]:
         return self.holdings.tokens()
@@ -62,7 +66,7 @@ class Encoder:
         self._member = ""
 
     def encode(self, value: Any, field: str = "") -> Skeleton:
-        """The skeleton; what was taken out of it is in `numbers` and `kinds`."""
+        """Returns the skeleton; the numbers taken out of it are in `numbers` and `kinds`."""
         kind = type(value)
         if kind is int:
             return self._number(value, field)
@@ -95,7 +99,7 @@ class Encoder:
 
 
 def next_tick(value: int) -> int:
-    """When a member that looks at its clock at each tick sees that this time has come. What is past is now."""
+    """When a member that checks its clock at each tick sees that this time has come. Past times become now."""
     return MEMBER_MS + max(0, -(-(value - MEMBER_MS) // TICK_MS)) * TICK_MS
 
 
@@ -126,7 +130,7 @@ def _names(kind: type) -> tuple[str, ...] | None:
 
 
 def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
-    """The value again."""
+    """Restores the value."""
     if skeleton is SLOT:
         return next(numbers)
     if not isinstance(skeleton, tuple):
@@ -143,7 +147,8 @@ def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
     return value
 
 
-# What can no longer be read has no meaning: it is set to a constant, so that states that differ only there are one.
+# Values that can no longer be read mean nothing: they become constants, so that states that differ only there are the
+# same.
 
 
 def _keep(_value: Any, _fields_of_it: dict[str, Any]) -> None:
@@ -162,7 +167,7 @@ def _session(session: Session, fields: dict[str, Any]) -> None:
 
 
 def _lease(_lease_of_it: Lease, fields: dict[str, Any]) -> None:
-    fields["_failures"] = 0  # it decides how soon within the next tick is tried again
+    fields["_failures"] = 0  # it decides how early within the next tick the retry comes
     for name in ("_first_sent_at", "_sent_at"):
         fields[name] = max(fields[name], MEMBER_MS - fields["session_ms"])
 
@@ -176,7 +181,7 @@ def _holdings(_holdings_of_it: Holdings, fields: dict[str, Any]) -> None:
     fields["out"] = []
     fields["highest_token"] = HIGHEST_TOKEN if fields["highest_token"] else 0
     fields["_by_name"] = dict(sorted(fields["_by_name"].items()))
-    fields["_index"], fields["_touched"] = None, []  # found again when it is asked for
+    fields["_index"], fields["_touched"] = None, []  # rebuilt on demand
 
 
 def _holding(holding: Holding, fields: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The production scripts on the in-memory Redis, each distinct (data, script, arguments) run once."""
+"""The production scripts on the in-memory Redis; each distinct (data, script, arguments) is run once."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ MOST_SNAPSHOTS = 5_000
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """What one execution did."""
+    """The effect of one execution."""
 
     reply: CoordinatorReply
     reply_number: int
-    """Equal replies have one number."""
+    """Equal replies share a number."""
     after: int
-    """The part that the data is afterwards, before any renaming."""
+    """The part number of the data afterwards, before any renaming."""
     journal: tuple[dict[str, str], ...]
     granted: tuple[tuple[str, int, str], ...] = ()
-    """Resource, token, member of the tenures it began."""
+    """Resource, token and member of the tenures it began."""
     digest: bytes = b""
-    """Of reply and data, if they are to be compared with a replay."""
+    """Digest of reply and data, if they are to be compared with a replay."""
     wrong: str = ""
-    """What the script failed of."""
+    """The error the script failed with."""
     writes: int = 0
-    """At how many places it could have died."""
+    """Number of places where it could have died."""
 
 
 @attrs.frozen
@@ -49,7 +49,7 @@ class Execution:
     script: str
     args: tuple[str, ...]
     dies_at: int = 0
-    """The write at which the script ends; 0 is not at all."""
+    """The write at which the script dies; 0 means never."""
 
 
 class Coordinator:
@@ -71,7 +71,7 @@ class Coordinator:
         """Runs a request on the data of a part; the script may die at one of its writes."""
         script, args = load(request.payload.verb), request.args()
         outcome = self.run(before, script, (identity, *args), dies_at)
-        if DOUBTED in outcome.wrong:  # As a transport does it: the identity is read for this very call.
+        if DOUBTED in outcome.wrong:  # As in a transport, the identity is read for this very call.
             outcome = self.run(before, script, (CERTAIN + identity, *args), dies_at)
         return outcome
 
@@ -102,7 +102,7 @@ class Coordinator:
         return Outcome(decoded, number, after, journal, granted(journal), digest, writes=self.store.writes)
 
     def _dead(self, known: int) -> Outcome:
-        """What it wrote before remains."""
+        """What it wrote before it died remains."""
         state = self.store.dump()
         journal, after = journal_of(state)[known:], self.pool.add(*self.canonical.encode(state))
         return Outcome(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
@@ -111,7 +111,7 @@ class Coordinator:
         return any("\x1fpulse\x1ftorn " in text for text in self.pool.parts[part].skeleton)
 
     def restore(self, part: int) -> None:
-        """Puts the data of a part in place."""
+        """Loads the data of a part into the store."""
         snapshot = self._snapshots.get(part)
         if snapshot is not None:
             self.store.restore(snapshot)
@@ -127,7 +127,7 @@ class Coordinator:
         return dump.decode(it.skeleton, it.numbers)
 
     def heard(self, part: int, member: str, cursor: int) -> int:
-        """The data once a member has heard its last answer, and its changes up to a version."""
+        """Returns the data after a member has heard its last answer, and its changes up to a version."""
         key = (part, member, cursor)
         if key not in self._heard:
             state = dump.without_heard(self.state(part), member, cursor)
@@ -135,7 +135,7 @@ class Coordinator:
         return self._heard[key]
 
     def aged(self, part: int) -> int:
-        """The data one tick later."""
+        """Returns the data one tick later."""
         it = self.pool.parts[part]
         return self.pool.add(*self.canonical.encode(dump.decode(it.skeleton, self.pool.aged(part))))
 

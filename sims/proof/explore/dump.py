@@ -41,7 +41,9 @@ _JOURNAL, _STATE, _RESOURCES, _DEADLINES, _FREE = (
 )
 
 STUCK = 2**52
-"""In ``free``, from here on: what nobody could work in some round. That of the round that lasts is here; the scripts begin rounds at 0."""
+"""Entries of ``free`` from this score on are resources that nobody could work in some round. The current round is here;
+the scripts number rounds from 0.
+"""
 
 _FAR_MS = GROUP_MS + 500_000
 """Tombstones and kept offsets outlive every exploration: their timers stand still."""
@@ -51,7 +53,7 @@ _FEED = re.compile(r"^(\S+ )(\d{16})( \S+)$")
 _TIMES = ("recovering", "quiet_until", "calm_at", "barrier", "due", "walk_until")
 
 _SUM = "sum"
-"""Before the terms of a sum: it is taken when the data is written again."""
+"""Precedes the terms of a sum, which is computed when the data is written back."""
 
 Word = tuple[str, tuple[tuple[str, int], ...]]
 """A text with a slot (``%d``) for each of the numbers that follow, with their kinds."""
@@ -63,12 +65,12 @@ def plain(text: str) -> Word:
 
 
 def one(kind: str, value: int) -> Word:
-    """A word that is a number; 0 and less have meanings of their own and are kept."""
+    """A word that is a number; 0 and negative numbers have meanings of their own and are kept."""
     return plain(str(value)) if value <= 0 else ("%d", ((kind, value),))
 
 
 def time(value: int) -> Word:
-    """A time on the group's clock. What is past is now."""
+    """A time on the group's clock. Past times become now."""
     if value == 0 or value >= _FAR_MS:
         return plain(str(value))
     return one(GROUP_TIME, max(value, GROUP_MS))
@@ -76,16 +78,15 @@ def time(value: int) -> Word:
 
 @attrs.frozen
 class Around:
-    """What the scalars of a group are read beside: it decides which of them can still matter."""
+    """The context of a group's scalars: it decides which of them can still matter."""
 
     highest_token: int
     first_deadline: int
     held: tuple[tuple[str, int], ...]
-    """Owner and token of what is owned."""
+    """Owner and token of the owned resources."""
 
     @classmethod
     def of(cls, state: State) -> Around:
-        """From a dump."""
         parts = {key.key: key.contents for key in state}
         records = [packed.decode().split(" ") for packed in parts.get(_RESOURCES, ())[1::2]]
         deadlines = [int(at) for at in parts.get(_DEADLINES, ())[1::2]]
@@ -94,7 +95,7 @@ class Around:
         return cls(highest, min(deadlines, default=_FAR_MS), tuple(held))
 
     def sum(self, member: str, written: str) -> Word:
-        """The sum of a member's tokens as its terms, which are renamed; as it is written, where it is another."""
+        """The sum of a member's tokens as its terms, which are renamed; kept as written where the sum differs."""
         tokens = [token for owner, token in self.held if owner == member]
         if _summed(tokens) != written:
             return plain(written)
@@ -106,15 +107,15 @@ def _summed(tokens: Iterable[int]) -> str:
 
 
 Skeleton = tuple[str, ...]
-"""One text a key."""
+"""One text for each key."""
 
 Encoded = tuple[Skeleton, Numbers, Kinds]
 
 
 class Canonical:
-    """Turns dumps into skeletons. What a group's settings make unreadable depends on them.
+    """Turns dumps into skeletons. What can be dropped depends on the group's settings.
 
-    Most keys are the same in many dumps: each is encoded once.
+    Most keys are the same in many dumps, so each is encoded once.
     """
 
     def __init__(self, settings: GroupSettings, *, has_lists: bool = False) -> None:
@@ -123,7 +124,7 @@ class Canonical:
         self._encoded: dict[tuple[KeyState, Around | None], tuple[str, Numbers, Kinds]] = {}
 
     def encode(self, state: State) -> Encoded:
-        """Skeleton, numbers, kinds."""
+        """Returns skeleton, numbers and kinds."""
         texts: list[str] = []
         numbers: list[int] = []
         kinds: list[str] = []
@@ -177,13 +178,14 @@ class Canonical:
     def _state(self, fields: dict[str, str], around: Around) -> Iterator[Word]:
         self._drop_dead(fields, around)
         for field, value in sorted(fields.items()):
-            # The scripts read a missing field as 0 or empty. What a member was told matters after a rollback, and there is none here.
+            # The scripts read a missing field as 0 or empty. What a member has heard matters only after a rollback, and
+            # there is none here.
             if value not in ("0", "") and field[:2] != "h:":
                 yield plain(field)
                 yield around.sum(field[2:], value) if field[:2] == "k:" else _scalar(field, value)
 
     def _drop_dead(self, fields: dict[str, str], around: Around) -> None:
-        """Of silences and gatherings that are over nothing is read any more, and what is not there is counted again."""
+        """Silences and gatherings that are over are never read again, and missing counts start again at zero."""
         settings = self._settings
         self._drop_comparison(fields)
         if int(fields.get("token", "0")) >= around.highest_token:
@@ -200,7 +202,9 @@ class Canonical:
             fields.pop("burst", None)
 
     def _drop_comparison(self, fields: dict[str, str]) -> None:
-        """Where quotas say how many, loads are compared by nobody; else how far that is matters while it goes on."""
+        """Where quotas set the shares, loads are never compared; otherwise the progress of a comparison matters while
+        it goes on.
+        """
         for field in ("ceilings", "round", *(() if self._has_lists else ("uneven",))):
             fields.pop(field, None)
         if fields.get("uneven") != "2":
@@ -208,8 +212,8 @@ class Canonical:
 
     @staticmethod
     def _shorten_silence(fields: dict[str, str], by_ms: int) -> None:
-        """Two sessions of silence are as good as more: the next call ends one that is long enough in any case, and what ended
-        before then keeps its distance from its beginning.
+        """Two sessions of silence are as good as more: the next call ends one that is long enough in any case, and what
+        ended before then keeps its distance from its beginning.
         """
         if by_ms <= 0 or "heard" not in fields:
             return
@@ -221,8 +225,8 @@ class Canonical:
                     fields[field] = " ".join([*request, str(min(int(ends) + by_ms, GROUP_MS))])
 
     def _is_gap_over(self, fields: dict[str, str], around: Around) -> bool:
-        """A silence puts off the end of sessions, graces and deadlines. It is over once those that run, and that it excuses,
-        end later anyway: whatever begins to run from now on does so by itself.
+        """A silence postpones the end of sessions, graces and deadlines. It no longer matters once all those that run,
+        and that it excuses, end later anyway: whatever begins from now on is not affected by it.
         """
         settings, gap_from = self._settings, int(fields["gap_from"])
         session_over = int(fields["gap_at"]) + settings.session_timeout_ms // 2
@@ -238,7 +242,9 @@ class Canonical:
 
 
 def _unwound(state: State) -> Iterator[KeyState]:
-    """With what nobody can work in this round at one place, and what nobody could in earlier ones behind all else that is free."""
+    """Puts the resources that nobody can work in this round at one place, and those of earlier rounds behind all other
+    free ones.
+    """
     scalars = next((key.contents for key in state if key.key == _STATE), ())
     current = STUCK + int(dict(zip(scalars[::2], scalars[1::2], strict=True)).get(b"round", b"0"))
     for key in state:
@@ -252,8 +258,8 @@ def _unwound(state: State) -> Iterator[KeyState]:
 
 
 def _torn_lines(journal: KeyState, state: State) -> Iterator[Word]:
-    """The journal as far as a repair will read it, where a script died: nothing else ever does. Its tokens are not needed, since the
-    group's own stands for the highest of all.
+    """Keeps the journal as far as a repair will read it, where a script died: nothing else ever does. Its tokens are
+    not needed, since the group's own stands for the highest of all.
     """
     scalars = next((key.contents for key in state if key.key == _STATE), ())
     fields = {field.decode(): value.decode() for field, value in zip(scalars[::2], scalars[1::2], strict=True)}
@@ -285,7 +291,7 @@ def _resource(oldest: int, packed: str) -> Word:
 
 
 def _since(oldest: int, value: int) -> Word:
-    """Only the order among pending ones matters; none is older than this."""
+    """Only the order among pending ones matters; none is older than ``oldest``."""
     return one(GROUP_TIME, max(value, oldest))
 
 
@@ -303,7 +309,7 @@ def _entry(oldest: int, name: str, entry: str) -> Word:
 
 
 def joined(words: list[Word], separator: str = " ") -> Word:
-    """Several words as one."""
+    """Joins several words into one."""
     return separator.join(text for text, _ in words), tuple(number for _, found in words for number in found)
 
 
@@ -333,7 +339,7 @@ def _scalar(field: str, value: str) -> Word:
 
 
 def _of_one(field: str, value: str) -> Word:
-    """Of a member, or of a subscription."""
+    """A field about a member or a subscription."""
     before, _, until = value.rpartition(" ")
     if field[:2] == "g:":
         return one(GROUP_TIME, int(value))
@@ -364,7 +370,7 @@ def _score(name: str, entry: str, score: int) -> Word:
 
 
 def decode(skeleton: Skeleton, numbers: Numbers) -> State:
-    """The data again, as a store or a Redis can load it."""
+    """Restores the data, as a store or a Redis can load it."""
     if not skeleton:
         return ()
     return tuple([_key(text) for text in ("\x1e".join(skeleton) % numbers).split("\x1e")])
@@ -382,8 +388,8 @@ def _key(text: str) -> KeyState:
 
 
 def without_heard(state: State, member: str, cursor: int) -> State:
-    """Without what a repeat of the member's last request would be answered, and without the news it has heard. No request of
-    its own may be on its way: nobody will ask for them again, and the next call that looks at its news would remove them.
+    """Drops the answer to a repeat of the member's last request, and the news it has heard. The member must have no
+    request in flight: nobody will ask for them again, and the next call that reads its news would remove them.
     """
     return tuple(_WITHOUT.get(key.key, _all)(key, member, cursor) for key in state)
 

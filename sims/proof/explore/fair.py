@@ -1,4 +1,6 @@
-"""What happens when all is well: the frozen wake, lines heal, calls are answered, drains finish, hints arrive, time passes."""
+"""The fair continuation: frozen processes resume, connections recover, calls are answered, drains finish, hints arrive,
+time passes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from proof.explore.world import STORE, Action, World
 NOBODY = 0
 
 CALM_TICKS = 2
-"""How long an even group is watched to stay so."""
+"""How long an even group is checked to stay even."""
 
 MOST_STEPS = 1000
 
@@ -25,7 +27,7 @@ class Fair:
         self._world = world
 
     def next(self, state: Ids, wedged: int = NOBODY) -> Action | None:
-        """What happens next, the drains of one member aside; nothing, where nobody is left."""
+        """Returns the next action, ignoring the drains of the wedged member; ``None`` if nobody is left."""
         running = [(at, it) for at, it in self._world.slots(state) if it.status in ("up", "paused")]
         if not running:
             return None
@@ -45,7 +47,9 @@ class Fair:
         return next((("wake", at) for at, it in running if self._world.has_news(state[STORE], it)), None)
 
     def is_even(self, state: Ids) -> bool:
-        """Everything is known, held, known to its holder, and shared within one; nothing is pending, whoever runs is a member."""
+        """All resources are known, held, known to their holders, and shared within one; nothing is pending, and every
+        running process is a member.
+        """
         records = self._world.checks.facts(state[STORE]).records
         working: dict[str, int] = {}
         running: set[str] = set()
@@ -65,7 +69,9 @@ class Fair:
         )
 
     def _is_listed(self, state: Ids) -> bool:
-        """Whether the group has the newest list of those who run, unless somebody who is gone had a newer one."""
+        """Whether the group has the newest list of the running processes, unless a process that is gone had a newer
+        one.
+        """
         if self._world.scope.lists:
             running = [it.slot for _, it in self._world.slots(state) if it.session is not None]
             named = {name for slot in running for name in self._world.scope.named_by(slot)}
@@ -78,7 +84,7 @@ class Fair:
 
 
 def _is_shared(records: Records, kept: Counter[str]) -> bool:
-    """Within one; where members can work different things, no single move would lessen the difference between two."""
+    """Within one; where members can work different resources, no single move makes two of them more even."""
     if not records.is_mixed:
         return max(kept.values()) - min(kept.values()) <= 1
     return not any(
@@ -90,7 +96,7 @@ def _is_shared(records: Records, kept: Counter[str]) -> bool:
 
 
 def beginning(world: World) -> Ids:
-    """Where an exploration begins: nobody has started, but for those who are settled.
+    """Returns the first state of an exploration: nobody has started, except those that are settled.
 
     Raises:
         RuntimeError: they do not become even.

@@ -1,9 +1,10 @@
-"""Promise L1, from every state: once every trouble ends and everybody answers, the group becomes even and stays so.
+"""Promise L1, from every state: once all faults end and every call is answered, the group becomes even and stays so.
 
-A fair closure instead of temporal logic: from each state one fair continuation is followed (late packets are gone, the frozen
-wake, lines heal, calls are answered, drains finish, hints arrive, then time passes), and must lead to an even group. Where the
-continuation runs into a state that is known to get there, so does this one. Wherever it needed a certain member to finish a
-drain, it is followed once more with that member never finishing any (promise L2).
+A fair closure instead of temporal logic: from each state one fair continuation is followed (late packets are gone,
+frozen processes resume, connections recover, calls are answered, drains finish, hints arrive, then time passes), and
+must lead to an even group. Where the continuation reaches a state that is known to get there, so does this one.
+Wherever it needed a certain member to finish a drain, it is followed once more with that member never finishing any
+(promise L2).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class _Walk:
     drainers: int = 0
 
     def note(self, state: Ids, action: Action, *, is_even: bool) -> None:
-        """One more step."""
+        """Adds one step."""
         self.trail.append(hash(state))
         self.actions.append(action)
         self.busy += 1
@@ -43,7 +44,7 @@ class _Walk:
 
 
 class Closure:
-    """Which states get to an even group, and on whose drains that depended."""
+    """Which states lead to an even group, and on whose drains that depended."""
 
     def __init__(self, world: World) -> None:
         self._world, self._fair = world, Fair(world)
@@ -52,10 +53,10 @@ class Closure:
         self._calm: dict[int, int] = {}
         self.path: list[Action] = []
         self.followed: Counter[int] = Counter()
-        """From how many states, by the member that never drained."""
+        """Number of states followed, by the member that never drained."""
 
     def check(self, state: Ids) -> str:
-        """Why the group does not become even from here; empty when it does. `path` is the continuation that fails."""
+        """Says why the group does not become even; empty if it does. `path` is the continuation that fails."""
         calm = self._without_history(state)
         wrong, drainers = self._follow(calm, NOBODY)
         at = 1
@@ -66,7 +67,7 @@ class Closure:
         return wrong
 
     def _without_history(self, state: Ids) -> Ids:
-        """What the checks remember and what else could happen makes no difference any more."""
+        """What the checks remember, and what else could happen, no longer makes a difference."""
         part = state[MEMORY]
         if part not in self._calm:
             self._calm[part] = self._world.memories.calm(part)

@@ -13,14 +13,14 @@ from proof.explore.scope import DEEDS, FAULTS, Scope
 
 @attrs.define
 class Memory:
-    """A path's past as far as it matters, and what is left of its allowances."""
+    """A path's past as far as it matters, and what is left of its budgets."""
 
     budgets: dict[str, int]
     faults: int
     deeds: int
     events: int
     server: int = 1
-    """Which Redis answers."""
+    """The number of the Redis that answers."""
     list_version: int = 1
     highest: dict[str, int] = attrs.field(factory=dict)
     """The highest token ever granted or worked, by resource."""
@@ -29,16 +29,16 @@ class Memory:
 
     @classmethod
     def of(cls, scope: Scope) -> Memory:
-        """Nothing has happened yet."""
+        """The memory at the beginning of a path."""
         return cls(dict(scope.budgets), scope.faults, scope.deeds, scope.events).spent()
 
     @property
     def identity(self) -> str:
-        """Of the server that answers now."""
+        """The identity of the server that answers now."""
         return f"redis-{self.server}"
 
     def allows(self, what: str) -> bool:
-        """Whether this may still happen; what has no budget always may."""
+        """Whether this may still happen; without a budget it always may."""
         return self.budgets.get(what, 0) > 0
 
     @property
@@ -47,7 +47,7 @@ class Memory:
         return self.allows("flush")
 
     def less(self, what: str, server: int = 0) -> Memory:
-        """Once it has happened; on another server, if it does."""
+        """Returns the memory after it happened; ``server`` is the new server, if there is one."""
         return attrs.evolve(
             self,
             budgets={name: left - (name == what) for name, left in self.budgets.items()},
@@ -59,7 +59,7 @@ class Memory:
         ).spent()
 
     def spent(self) -> Memory:
-        """Of what can no longer happen nothing is left, so that paths which differ only there meet."""
+        """Drops everything about what can no longer happen, so that paths that differ only there meet."""
         faults, deeds = min(self.faults, self.events), min(self.deeds, self.events)
         budgets = {
             name: 0 if (name in FAULTS and not faults) or (name in DEEDS and not deeds) else left
@@ -83,7 +83,7 @@ class Memories:
         self._begun: dict[tuple[int, Step], tuple[int, str]] = {}
 
     def add(self, memory: Memory) -> int:
-        """The part of a memory."""
+        """Returns the part number of a memory."""
         encoder = Encoder()
         skeleton = encoder.encode(memory)
         if memory.can_lose_data:
@@ -92,7 +92,7 @@ class Memories:
         return self._pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
 
     def look(self, part: int) -> Memory:
-        """What is remembered; not to be changed."""
+        """Returns the memory, which must not be changed."""
         found = self._memories.get(part)
         if found is None:
             it = self._pool.parts[part]
@@ -107,11 +107,13 @@ class Memories:
         return self._used[key]
 
     def calm(self, part: int) -> int:
-        """What the checks remember and what else could happen makes no difference any more."""
+        """What the checks remember, and what else could happen, no longer makes a difference."""
         return self.add(Memory({}, 0, 0, 0, server=self.look(part).server))
 
     def granted(self, part: int, outcome: Outcome) -> tuple[int, str]:
-        """After an execution; what is wrong with it, if tokens do not rise with each grant, whatever happened to the data."""
+        """Returns the memory after an execution, and what is wrong with it: tokens must rise with each grant, whatever
+        happened to the data.
+        """
         if not outcome.granted:
             return part, ""
         found = self._granted.get((part, outcome))
@@ -128,7 +130,9 @@ class Memories:
         return self.add(attrs.evolve(self.look(part), highest=dict(sorted(highest.items())))), ""
 
     def begun(self, part: int, step: Step) -> tuple[int, str]:
-        """After a process's step; what is wrong with it, if it begins something under an old token or from an old offset."""
+        """Returns the memory after a process's step, and what is wrong with it: nothing may start under an old token or
+        from an old offset.
+        """
         if not (step.started or step.acknowledged):
             return part, ""
         found = self._begun.get((part, step))

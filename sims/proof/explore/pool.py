@@ -1,10 +1,11 @@
-"""Every part of every state, once: states are tuples of part numbers, and what is done to a part is looked up.
+"""Stores every part of every state once: states are tuples of part numbers, and the effect of an action on a part is
+looked up.
 
-Renaming keeps order. Tokens become consecutive, and so do incarnations, each member's request numbers, each member's news, and
-the versions at which resources were freed: each of these is compared with its own kind only, and the next one is above all
-others. Versions do too, but for those above the store's own (it has lost data, its members have seen more): there, gaps are
-kept up to a limit, because the store catches up with them one by one. Those up to the store's own matter only to a group that
-loses its data: once none can be lost any more, they are one.
+Renaming keeps order. Tokens become consecutive, and so do incarnations, each member's request numbers, each member's
+news, and the versions at which resources were freed: each of these is compared with its own kind only, and the next one
+is above all others. So do versions, except those above the store's own (it has lost data, and its members have seen
+more): there, gaps are kept up to a limit, because the store catches up with them one by one. Those up to the store's
+own matter only to a group that loses its data: once no loss is possible any more, they become one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ MOST_GAP = 8
 _BASES = {TOKEN: FIRST_TOKEN, INCARNATION: FIRST_INCARNATION}
 _JOINT = {CURSOR: NEWS, STORE_VERSION: VERSION}
 FIRST_VERSION = 1000
-"""The group's version in canonical states. What is freed or told next gets a number above all that are ranked by themselves."""
+"""The group's version in canonical states. What is freed or reported next gets a number above all separately ranked
+ones.
+"""
 _TIMES = frozenset({GROUP_TIME, MEMBER_TIME})
 
 
@@ -69,7 +72,7 @@ class Pool:
         self._renamed: dict[tuple[int, int], int] = {}
 
     def add(self, skeleton: Any, numbers: Numbers, kinds: Kinds) -> int:
-        """The number of a part."""
+        """Returns the number of a part."""
         found = self._ids.get((skeleton, numbers))
         if found is not None:
             return found
@@ -82,7 +85,7 @@ class Pool:
         return len(self.parts) - 1
 
     def normalise(self, ids: Ids) -> Ids:
-        """The same state with symbols renamed."""
+        """Returns the same state with symbols renamed."""
         parts = self.parts
         symbols = tuple([parts[it].symbols for it in ids])
         plan = self._plans.get(symbols, MISSING)
@@ -91,7 +94,7 @@ class Pool:
         return ids if plan is None else tuple([self._rename(it, plan) for it in ids])
 
     def _plan(self, symbols: Ids) -> tuple[int, Mapping] | None:
-        """How to rename states that use these sets of symbols, with a number; nothing, if nothing changes."""
+        """Says how to rename states that use these sets of symbols, with a number; ``None`` if nothing changes."""
         mapping = _mapping(frozenset().union(*[self._sets[it] for it in symbols]))
         changed = {key: to for key, to in mapping.items() if key[1] != to}
         return (len(self._plans), changed) if changed else None
@@ -107,7 +110,7 @@ class Pool:
         return found
 
     def aged(self, it: int) -> Numbers:
-        """The numbers of a part one tick later."""
+        """Returns the numbers of a part one tick later."""
         part = self.parts[it]
         return tuple(
             [value - TICK_MS if kind in _TIMES else value for kind, value in zip(part.kinds, part.numbers, strict=True)]
@@ -143,7 +146,7 @@ def _of_versions(values: set[int], used: frozenset[tuple[str, int]]) -> Mapping:
 
 
 def _of_news(member: str, values: set[int], used: frozenset[tuple[str, int]]) -> Mapping:
-    """News up to where the member has heard them all are one: so are those for a member that nobody is any more."""
+    """All news that the member has heard become one, and so do all news of a member that no longer exists."""
     cursors = [value for kind, value in used if kind == CURSOR + member]
     heard = min(cursors) if cursors else max(values)
     mapping: Mapping = {}

@@ -1,4 +1,4 @@
-"""One process: a production session, and what surrounds it. Its steps are looked up like everything else."""
+"""One process: a production session and its surroundings. Its steps are looked up like everything else."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Process:
     status: Status = "absent"
     life: int = 0
     is_cut: bool = False
-    """Redis cannot be reached from it."""
+    """It cannot reach Redis."""
     is_calling: bool = False
-    """Its session waits for somebody to carry out its call."""
+    """Its session waits for its call to be carried out."""
     session: Session | None = None
     begun: dict[str, int] = attrs.field(factory=dict)
     """The tenures whose on_revoked has run, by token."""
@@ -51,11 +51,11 @@ class Process:
 
     @property
     def tenures(self) -> dict[str, Holding]:
-        """What its session knows of."""
+        """The tenures its session knows."""
         return {} if self.session is None else self.session.holdings._by_name  # noqa: SLF001
 
     def working(self) -> dict[str, int]:
-        """Resource → token of what its user code may touch, while it runs on a clock that is sound."""
+        """Resource → token of what its user code may touch, while it runs on a sound clock."""
         if self.status != "up":
             return {}
         return {it.resource: it.token for it in self.tenures.values() if it.working}
@@ -68,7 +68,7 @@ class Step:
     after: int
     started: tuple[tuple[str, int, int | None], ...] = ()
     acknowledged: tuple[tuple[str, int], ...] = ()
-    """Resource, offset of commits answered with OK."""
+    """Resource and offset of commits answered with OK."""
     aborted: tuple[str, ...] = ()
     """Why it stopped work, for each tenure that it stopped."""
     wrong: str = ""
@@ -85,7 +85,7 @@ class Processes:
         self._working: dict[int, frozenset[str]] = {}
 
     def steps(self) -> Iterable[Step]:
-        """All that were taken."""
+        """All steps taken."""
         return self._steps.values()
 
     def working(self, part: int) -> frozenset[str]:
@@ -95,31 +95,31 @@ class Processes:
         return self._working[part]
 
     def add(self, process: Process) -> int:
-        """The part of a process."""
+        """Returns the part number of a process."""
         encoder = Encoder()
         skeleton = encoder.encode(process)
         return self.pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
 
     def look(self, part: int) -> Process:
-        """A process to look at, not to change."""
+        """Returns the process, which must not be changed."""
         found = self._decoded.get(part)
         if found is None:
             found = self._decoded[part] = self.copy(part)
         return found
 
     def copy(self, part: int) -> Process:
-        """A process of one's own."""
+        """Returns a copy that may be changed."""
         it = self.pool.parts[part]
         return cast("Process", decode(it.skeleton, iter(it.numbers)))
 
     def aged(self, part: int) -> int:
-        """A process one tick later, before it has looked at its clock."""
+        """Returns a process one tick later, before it has checked its clock."""
         it = self.pool.parts[part]
         process = decode(it.skeleton, iter(self.pool.aged(part)))
         return self.add(process)
 
     def step(self, part: int, key: tuple[object, ...], event: ev.Event | None = None) -> Step:
-        """An event happens to it; `key` stands for the event. Without one, the key says what changes around the session."""
+        """Applies an event, for which `key` stands. Without one, the key says what changes around the session."""
         return self._steps.get((part, key)) or self._take(part, key, key, event)
 
     def _take(self, part: int, name: object, key: tuple[object, ...], event: ev.Event | None) -> Step:
@@ -131,7 +131,7 @@ class Processes:
         return found
 
     def replied(self, part: int, reply: CoordinatorReply, number: int) -> Step:
-        """Its call was carried out, and the reply, which has a number, comes back."""
+        """Its call was carried out, and the numbered reply comes back."""
         return self._steps.get((part, number)) or self._take(part, number, ("replied", reply), None)
 
 
@@ -159,7 +159,7 @@ class _Run:
         return Step(part, tuple(self._started), tuple(self._acknowledged), tuple(self._aborted), self._wrong)
 
     def _forget_aborted(self) -> None:
-        """What the session has forgotten it cannot claim any more."""
+        """It can no longer claim what the session has forgotten."""
         it = self._it
         held = it.tenures
         it.aborted = {name: at for name, at in it.aborted.items() if name in held and held[name].token == at}
@@ -255,7 +255,7 @@ class _Run:
                 pass
 
     def _check_repeat(self, waiting: Request, request: Request) -> None:
-        """What waits for an answer is repeated as it is; only another member begins anew."""
+        """What waits for an answer is repeated unchanged; only a new member starts again."""
         if request.header.member == waiting.header.member and request != waiting:
             self._wrong = f"repeats its {waiting.payload.verb} as another request"
 

@@ -1,5 +1,5 @@
-"""What an exploration came through, in counts, and what a tier must have come through: a promise kept where nothing went wrong
-proves nothing.
+"""Counts of what an exploration came through, and what a tier must have come through: a promise kept where nothing went
+wrong proves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CALLS = ("join", "join with claims", "set_resources", "heartbeat", "release", "c
 ANSWERS = ("REJOIN", "ENDED", "STALE", "FENCED", "repeat")
 
 ABORTS = ("fenced", "deadline")
-"""``fenced`` is the member that fences itself when its lease is over."""
+"""``fenced`` is a member that fences itself when its lease is over."""
 
 JOURNAL = (
     *("incarnation", "recovered", "claimed", "refused", "joined", "left", "expired_member", "coordinator"),
@@ -36,17 +36,17 @@ REQUIRED = (
     *(f"abort {it}" for it in ABORTS),
     *(f"journal {it}" for it in JOURNAL),
 )
-"""Every kind that the scopes of a tier must reach, one or another of them."""
+"""Every kind that at least one scope of a tier must reach."""
 
 
 def missing(counts: Iterable[Counter[str]]) -> list[str]:
-    """The kinds that no exploration reached."""
+    """Returns the kinds that no exploration reached."""
     together = sum(counts, Counter[str]())
     return [kind for kind in REQUIRED if not together[kind]]
 
 
 def reached(world: World) -> Counter[str]:
-    """What distinct executions and distinct steps of processes came to, the fair closures' included."""
+    """Counts distinct executions and distinct steps of processes, including those of the fair closures."""
     out: Counter[str] = Counter()
     for execution, outcome in world.coordinator.outcomes.items():
         out.update(_of_call(execution, outcome))
@@ -59,7 +59,7 @@ def reached(world: World) -> Counter[str]:
 
 def _of_call(execution: Execution, outcome: Outcome) -> Iterator[str]:
     if outcome.wrong:
-        return  # it asked for the server's identity anew, and did nothing
+        return  # it asked for the server's identity again, and did nothing
     yield f"call {execution.script}"
     if execution.script == "join" and len(execution.args) > _JOIN_WORDS:
         yield "call join with claims"
@@ -71,7 +71,7 @@ def _of_call(execution: Execution, outcome: Outcome) -> Iterator[str]:
 
 
 _JOIN_WORDS = 21
-"""Arguments of a join without claims."""
+"""Number of arguments of a join without claims."""
 
 
 def _is_repeat(world: World, execution: Execution) -> bool:

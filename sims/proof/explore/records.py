@@ -45,12 +45,12 @@ class Member:
 
     @property
     def is_live(self) -> bool:
-        """Has a session."""
+        """It has a session."""
         return self.status in ("active", "leaving")
 
     @property
     def is_counted(self) -> bool:
-        """Has a share, or keeps one."""
+        """It has a share, or keeps one."""
         return self.is_live or self.status == "graced"
 
     @property
@@ -63,7 +63,7 @@ class Member:
 
 @attrs.frozen
 class Records:
-    """All of a group."""
+    """All records of a group."""
 
     scalars: dict[str, str]
     members: dict[str, Member]
@@ -74,7 +74,7 @@ class Records:
 
     @classmethod
     def read(cls, state: State) -> Records:
-        """From a dump."""
+        """Parses a dump."""
         parts = {key.key.decode().rsplit(":", 1)[1]: _pairs(key.contents) for key in state if key.kind != "stream"}
         feed = [entry.split(" ") for entry in parts.get("feed", {})]
         return cls(
@@ -97,21 +97,23 @@ class Records:
         return self.scalars.get("pulse", "").startswith("torn ")
 
     def last_request(self, member: str) -> int:
-        """The number of the last request a member was answered."""
+        """The number of the last request that a member got an answer to."""
         return int(self.scalars.get(f"r:{member}", "-1").split(" ")[0])
 
     @property
     def is_mixed(self) -> bool:
-        """Whether its members can work different things."""
+        """Whether its members can work different resources."""
         return len({it.subscription for it in self.members.values() if it.is_counted}) > 1
 
     def can_work(self, member: str, resource: str) -> bool:
-        """Whether the group knows a list of a member's that names it; in no scope does its own name less than there is."""
+        """Whether the group knows a list of the member that names the resource; in no scope does the group's own list
+        name fewer resources than there are.
+        """
         subscription = self.members[member].subscription
         return subscription == GROUPS_OWN or f"{subscription} {resource}" in self.zsets["declared"]
 
     def kept_by(self, member: str) -> int:
-        """How many a member keeps."""
+        """How many resources a member keeps."""
         return sum(it.is_kept for it in self.resources.values() if it.owner == member)
 
 
@@ -119,7 +121,7 @@ _ZSETS = ("names", "owned", "load", "more", "less", "loose", "revoking", "free",
 
 
 def _ranks(entries: Iterable[str]) -> dict[str, int]:
-    """Of entries ``subscription load member`` the member's load."""
+    """Member → load, from entries ``subscription load member``."""
     return {member: int(load) for _, load, member in (entry.split(" ") for entry in entries)}
 
 
@@ -138,7 +140,7 @@ def _resource(packed: str) -> Resource:
 
 
 def inconsistency(records: Records) -> str:
-    """The first rule that is broken; empty when there is none."""
+    """Returns the first rule that is broken; empty if there is none."""
     for says, rule in _RULES:
         if not rule(records):
             return f"inconsistent data: {says}"
@@ -156,7 +158,7 @@ def _owned(records: Records) -> bool:
 
 
 def _timeless(entry: str) -> str:
-    """Of a pending one only the order of its time is kept in canonical data."""
+    """Canonical data keeps only the order of a pending entry's time."""
     member, rank, name = entry.split(" ")
     return f"{member} {rank if rank[0] == 'k' else rank[0]} {name}"
 
@@ -198,7 +200,7 @@ def _load(records: Records) -> bool:
 
 
 def _has_movable(records: Records, key: str, expected: dict[str, int]) -> bool:
-    """Who keeps only pinned ones may be missing."""
+    """A member that keeps only pinned resources may be missing."""
     movable = {it.owner for it in records.resources.values() if it.is_kept and it.rank != "0"}
     found = records.zsets[key]
     return found.items() <= expected.items() and not (expected.keys() - found.keys()) & movable

@@ -1,8 +1,9 @@
-"""Everything that an exploration executed, once more on a real Redis and on the other Luas.
+"""Replays everything that an exploration executed on a real Redis and on the other Luas.
 
-Each distinct (data, script, arguments) starts from its own data, and reply and data afterwards must be the same. Redis's clock
-cannot be set, and all executions happen at one moment: so the scripts sent there have the call of TIME replaced by that
-moment's two words. Nothing else in them differs. Ids of journal entries, which Redis makes of its own clock, are not compared.
+Each distinct (data, script, arguments) starts from its own data; reply and data afterwards must be the same. Redis's
+clock cannot be set, and all executions happen at one moment: so in the scripts sent there, the call of TIME is replaced
+by that moment's two words. Nothing else in them differs. Ids of journal entries, which Redis derives from its own
+clock, are not compared.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Mismatch:
 
 @attrs.frozen
 class Replayed:
-    """What a replay came to."""
+    """The result of a replay."""
 
     engine: str
     executions: int
@@ -81,7 +82,7 @@ class Engine(Protocol):
     name: str
 
     def outcomes(self, work: Sequence[tuple[State, Execution]]) -> Iterator[str]:
-        """Reply and data afterwards as text, one for each piece of work."""
+        """Yields reply and data afterwards as text, one for each piece of work."""
 
 
 def comparable(reply: Reply, contents: Sequence[Any]) -> str:
@@ -90,7 +91,7 @@ def comparable(reply: Reply, contents: Sequence[Any]) -> str:
 
 
 def contents_of(state: State) -> list[Any]:
-    """What a dump holds, by key; of the stream the entries without their ids."""
+    """The contents of a dump, by key; entries of the stream without their ids."""
     by_key = {key.key.decode(): key for key in state}
     out: list[Any] = []
     for name in dump.KEYS:
@@ -105,14 +106,13 @@ def contents_of(state: State) -> list[Any]:
 
 
 class Memory:
-    """The in-memory Redis on one of the Luas. It shuffles otherwise than the one that explored."""
+    """The in-memory Redis on one of the Luas. It shuffles differently from the one that explored."""
 
     def __init__(self, lua: str) -> None:
         self.name = lua
         self._store = MemoryStore(lua=lua, seed=20_250_101, clock_us=lambda: GROUP_MS * 1000, identity="")
 
     def outcomes(self, work: Sequence[tuple[State, Execution]]) -> Iterator[str]:
-        """See :class:`Engine`."""
         for state, it in work:
             self._store.restore(state)
             try:
@@ -133,7 +133,7 @@ class RealRedis:
         self._shas: dict[str, str] = {}
 
     def outcomes(self, work: Sequence[tuple[State, Execution]]) -> Iterator[str]:
-        """See :class:`Engine`. All of the work is one pipeline."""
+        """All of the work is one pipeline."""
         shas = [self._sha(it.script) for _, it in work]
         pipeline: Any = self._client.pipeline(transaction=False)
         for sha, (state, it) in zip(shas, work, strict=True):
@@ -159,7 +159,6 @@ class RealRedis:
         self._put(verb, load(verb).source.replace(old, new))
 
     def close(self) -> None:
-        """Ends the connection."""
         self._client.close()
 
 
@@ -170,7 +169,7 @@ def _flat(state: State) -> Iterator[str | int | bytes]:
 
 
 def _sorted(name: str, part: list[Any]) -> list[Any]:
-    """As a dump has it: hashes by field, streams without ids."""
+    """Orders contents as in a dump: hashes by field, streams without ids."""
     if name.endswith(":journal"):
         return [fields for _, fields in part]
     if name.rsplit(":", 1)[1] in {"state", "members", "resources", "offsets"}:
@@ -180,9 +179,9 @@ def _sorted(name: str, part: list[Any]) -> list[Any]:
 
 
 def expected(coordinator: Coordinator) -> Iterator[tuple[Execution, bytes]]:
-    """What was executed, and the digest of what came of it."""
+    """Yields what was executed, and the digest of the result."""
     for it, outcome in coordinator.outcomes.items():
-        if not it.dies_at:  # there is no way to have it die there on a real one
+        if not it.dies_at:  # a real one cannot be made to die there
             yield it, outcome.digest
 
 
@@ -197,7 +196,7 @@ def digest(text: str) -> bytes:
 
 
 def replay(coordinator: Coordinator, engine: Engine, *, every: int = 1) -> Replayed:
-    """Runs everything again, or one in so many. `coordinator` must have kept digests."""
+    """Runs everything again, or every n-th execution. `coordinator` must have kept digests."""
     began, count = time.monotonic(), 0
     mismatches: list[Mismatch] = []
     for batch in _batches(islice(expected(coordinator), None, None, every)):

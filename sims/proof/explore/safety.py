@@ -19,18 +19,18 @@ _MOVES = frozenset({"granted", "revoking", "cancelled", "forced", "expired", "wi
 
 @attrs.frozen(eq=False)
 class Facts:
-    """What the checks need of some data."""
+    """What the checks need to know about some data."""
 
     records: Records
     wrong: str
 
     def is_told(self, member: str, cursor: int) -> bool:
-        """Whether something waits to be heard by a member."""
+        """Whether there is news for a member."""
         return any(entry[0] == member and entry[1] > cursor for entry in self.records.feed)
 
 
 class Checks:
-    """Looks at each data and each execution once."""
+    """Checks each data and each execution once."""
 
     def __init__(self, scope: Scope, coordinator: Coordinator) -> None:
         self._scope, self._coordinator = scope, coordinator
@@ -38,7 +38,7 @@ class Checks:
         self._verdicts: dict[int, str] = {}
 
     def facts(self, store: int) -> Facts:
-        """What is known of the data of a part."""
+        """The facts about the data of a part."""
         found = self._facts.get(store)
         if found is None:
             if len(self._facts) >= MOST_FACTS:
@@ -48,7 +48,7 @@ class Checks:
         return found
 
     def execution(self, before: int, request: Request, outcome: Outcome) -> str:
-        """Why this execution should not have gone so; empty when all is well."""
+        """Says why this execution is wrong; empty if it is right."""
         found = self._verdicts.get(id(outcome))
         if found is None:
             found = self._verdicts[id(outcome)] = self._judge(before, request, outcome)
@@ -58,7 +58,7 @@ class Checks:
         if outcome.wrong:
             return outcome.wrong
         was, now = self.facts(before).records, self.facts(outcome.after)
-        if was.is_torn:  # what is on record then is what the repair makes of it
+        if was.is_torn:  # then the repair decides what the records are
             return now.wrong or _idle(now.records, outcome) or self._unnamed(outcome)
         return (
             now.wrong
@@ -71,7 +71,7 @@ class Checks:
         )
 
     def _unnamed(self, outcome: Outcome) -> str:
-        """Promise S8: nobody is granted, nor left, what its code does not name."""
+        """Promise S8: no member is granted, nor left with, what its code does not name."""
         for entry in outcome.journal if self._scope.lists else ():
             if entry["kind"] in ("granted", "cancelled") and entry["resource"] not in self._scope.named_by(
                 entry["member"][0]
@@ -80,7 +80,7 @@ class Checks:
         return ""
 
     def _unbounded(self, request: Request, outcome: Outcome) -> str:
-        """The budget of one call, what the caller asked for itself aside."""
+        """The budget of one call, apart from what the caller itself asked for."""
         moves = sum(entry["kind"] in _MOVES for entry in outcome.journal)
         asked = len(request.payload.items) if isinstance(request.payload, (Release, Commit)) else 0
         asked += len(request.payload.claims) if isinstance(request.payload, Join) else 0
@@ -112,7 +112,7 @@ def _regressed(was: Records, now: Records) -> str:
 
 
 def _idle(now: Records, outcome: Outcome) -> str:
-    """Promise S5: nothing is free while somebody could have it, and nothing is hidden from the next call."""
+    """Promise S5: nothing is free while a member could have it, and nothing is hidden from the next call."""
     if outcome.reply.status != "OK" or outcome.reply.more or now.number("recovering") or now.number("barrier"):
         return ""
     if now.number("due") and now.number("due") <= GROUP_MS:
@@ -129,7 +129,9 @@ def _idle(now: Records, outcome: Outcome) -> str:
 
 
 def _needless(now: Records, kept: Counter[str]) -> str:
-    """Promise S6, half of it: nothing that its holder may keep is being taken from it. All capacities are equal here, and all lists."""
+    """Promise S6, half of it: nothing that its holder may keep is being revoked. All capacities are equal here, and all
+    lists.
+    """
     if now.is_mixed:
         return ""
     shared = sum(not it.removing and it.status != "halted" for it in now.resources.values())

@@ -1,4 +1,6 @@
-"""What is explored: how many members and resources, how long the timeouts are in ticks, and how many faults a path may have."""
+"""What is explored: how many members and resources, how long the timeouts are in ticks, and how many faults a path may
+have.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from cobalance.member.declaration import digest
 from cobalance.settings import GroupSettings, MemberSettings
 
 TICK_MS = 300
-"""Time passes in steps of half a session timeout: a heartbeat is due at each, and the member's own lease (nine tenths of a
-session) ends between two of them. An idle tick alone is no silence: that is more than half a session."""
+"""Time passes in steps of half a session timeout: a heartbeat is due at each, and the member's own lease (nine tenths
+of a session) ends between two of them. An idle tick alone is no silence: that is more than half a session.
+"""
 
 GROUP_MS = 1_800_000_000_000
 """The group's clock in every canonical state: times are kept relative to it."""
@@ -30,16 +33,17 @@ class Scope:
     resources: int
     budgets: tuple[tuple[str, int], ...]
     faults: int = 1
-    """How many of the faults (those of :data:`FAULTS`) one path may have altogether."""
+    """How many of the faults (those in :data:`FAULTS`) one path may have altogether."""
     deeds: int = 100
-    """How many of the deeds (those of :data:`DEEDS`) one path may have altogether."""
+    """How many of the deeds (those in :data:`DEEDS`) one path may have altogether."""
     events: int = 100
     """How many faults and deeds together."""
     settled: int = 0
     """How many members have joined and share evenly when the exploration begins; the others have not started."""
     is_concurrent: bool = False
-    """Whether anything may happen while a call is on its way. Otherwise only other calls that are on their way (all those of
-    the same tick), starts, and the faults of a call come between a request and its answer."""
+    """Whether anything may happen while a call is in flight. Otherwise only other calls in flight (all those of the
+    same tick), starts, and the faults of a call come between a request and its answer.
+    """
     moves: int = 100
     revocation_ticks: int = 2
     created: bool = True
@@ -50,7 +54,7 @@ class Scope:
     gather_ms: int = 0
     drain_ticks: int = 2
     lists: tuple[tuple[int, ...], ...] = ()
-    """What each process names, as numbers of resources; without any, all leave it to the group's own list, of all resources."""
+    """What each process names, as numbers of resources; if empty, all use the group's own list, of all resources."""
     wedged: bool = True
     """Whether liveness is also checked with one member that never drains."""
 
@@ -82,11 +86,11 @@ class Scope:
         return tuple(f"r{number}" for number in range(1, self.resources + 1))
 
     def named_by(self, slot: str) -> tuple[str, ...]:
-        """What the code of a process names."""
+        """The resources that the code of a process names."""
         return tuple(f"r{number}" for number in self.lists[SLOTS.index(slot)]) if self.lists else self.names
 
     def subscription(self, slot: str) -> str:
-        """What a process has in common with those that declare the same."""
+        """A key shared by processes that declare the same list."""
         return digest(self.named_by(slot)) if self.lists else GROUPS_OWN
 
     @property
@@ -100,10 +104,10 @@ class Scope:
 
 
 FAULTS = ("crash", "pause", "cut", "lost", "reply", "late", "flush", "die")
-"""Faults share the allowance `faults`."""
+"""Faults share the budget `faults`."""
 
 DEEDS = ("leave", "commit", "relist", "begin", "short")
-"""What users do shares the allowance `deeds`; a process that starts again has a budget of its own."""
+"""What users do shares the budget `deeds`; a process that starts again has a budget of its own."""
 
 _LIFE = {"crash": 1, "pause": 1, "cut": 1, "lost": 1, "reply": 1, "late": 1, "flush": 1}
 
@@ -202,4 +206,4 @@ SCOPES: dict[str, Scope] = {
         _scope("2x2-found", 2, 2, faults=1, created=False),
     )
 }
-"""By name; :mod:`tier` says which are explored together."""
+"""All scopes by name; :mod:`tier` says which are explored together."""

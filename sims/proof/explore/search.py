@@ -1,4 +1,4 @@
-"""Breadth first through all states of a scope. What is visited is kept as 64-bit hashes, and as a parent for each."""
+"""Breadth-first search through all states of a scope. Visited states are kept as 64-bit hashes, each with a parent."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from proof.explore.world import Action, World
 
 @attrs.frozen
 class Found:
-    """A promise that was broken, and the shortest way there."""
+    """A promise that was broken, and the shortest path there."""
 
     wrong: str
     path: tuple[Action, ...]
     closure: tuple[Action, ...] = ()
-    """What happened after that, when all trouble had ended."""
+    """What happened after that, when all faults had ended."""
 
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What an exploration came to."""
+    """The result of an exploration."""
 
     scope: str
     states: int
@@ -40,8 +40,9 @@ class Result:
     """Distinct (data, script, arguments)."""
     is_complete: bool
     closures: dict[str, int]
-    """From how many states the fair continuation was followed to an even group: in all (under no name), and with one process
-    never draining, by its letter, wherever the first continuation needed its drains."""
+    """From how many states the fair continuation was followed to an even group: in all (under an empty name), and with
+    one process never draining, by its letter, wherever the first continuation needed its drains.
+    """
     found: Found | None
     reached: Counter[str]
     """How often each kind of transition was taken, and what :mod:`reached` counts."""
@@ -62,7 +63,9 @@ class Search:
         self._found: Found | None = None
 
     def run(self, progress: Callable[[int, int, int], None] | None = None) -> Result:
-        """Explores until nothing is left, a promise is broken, or the time is up; `progress` hears depth, states, waiting."""
+        """Explores until nothing is left, a promise is broken, or the time is up; `progress` is called with depth,
+        states and waiting.
+        """
         began, cpu = time.monotonic(), time.process_time()
         frontier = [beginning(self._world)]
         self._note(frontier[0], -1)

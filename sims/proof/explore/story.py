@@ -1,4 +1,4 @@
-"""A path through the states as something to read."""
+"""A path through the states as readable text."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _DOES = {
 
 
 class Story:
-    """Tells a path, and beside each step who holds what afterwards."""
+    """Describes a path, and beside each step the holders afterwards."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def tell(self, found: Found) -> str:
-        """The counterexample."""
+        """Returns the counterexample."""
         scope = self._world.scope
         lines = [f"      -- {', '.join(scope.slots[: scope.settled])}: settled --"] if scope.settled else []
         more, state = self._steps(found.path, beginning(self._world))

@@ -1,4 +1,4 @@
-"""What explorations came to, as the tables of PROOF.md; `reports` are what ``explore --json`` wrote."""
+"""The results of explorations as the tables of PROOF.md; `reports` are what ``explore --json`` wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reports = Sequence[dict[str, Any]]
 
 
 def explored(reports: Reports) -> Iterator[str]:
-    """One row a scope, and what was followed from its states."""
+    """One row for each scope, and what was followed from its states."""
     if not reports:
         yield "No figures yet."
         return
@@ -39,7 +39,7 @@ def reached(reports: Reports) -> Iterator[str]:
 
 
 def replayed(reports: Reports) -> Iterator[str]:
-    """One row a scope and engine."""
+    """One row for each scope and engine."""
     yield "| scope | engine | executions replayed | mismatches | seconds |"
     yield "|---|---|---:|---:|---:|"
     for report in reports:

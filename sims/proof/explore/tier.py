@@ -1,4 +1,4 @@
-"""Which scopes are explored together, and when that counts as a proof: all complete, nothing found, every kind reached."""
+"""Scopes that are explored together, and when that is a proof: all complete, nothing found, every kind reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIERS: dict[str, tuple[str, ...]] = {
 
 
 def complaints(results: Sequence[Result]) -> list[str]:
-    """Why the explorations of a tier prove less than they should; what was found aside, which is told by itself."""
+    """Says why the explorations of a tier prove less than they should; broken promises are reported separately."""
     unfinished = [it.scope for it in results if not it.is_complete and it.found is None]
     unfollowed = [it.scope for it in results if it.is_complete and it.closures.get("") != it.states]
     never = missing([it.reached for it in results])

@@ -1,7 +1,8 @@
-"""All that can happen next. A state is a tuple of part numbers: the data, the processes, what the checks remember, a late call.
+"""Everything that can happen next. A state is a tuple of part numbers: the data, the processes, what the checks
+remember, a late call.
 
-Time stands still while anybody who can reach Redis waits for an answer; whatever makes an answer late is a fault and has a
-budget. When time passes, every process that runs looks at its clock first, as it does in a process that is scheduled.
+Time stands still while any process that can reach Redis waits for an answer; whatever makes an answer late is a fault
+and has a budget. When time passes, every running process checks its clock first, as a scheduled process does.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ class World:
         return self.pool.normalise((empty, *processes, memory, self.nothing))
 
     def slots(self, state: Sequence[int]) -> list[tuple[int, Process]]:
-        """The processes and where they are in a state."""
+        """The processes and their positions in a state."""
         look = self.processes.look
         return [(at, look(state[at])) for at in self._members]
 
     # -- what can happen -----------------------------------------------------------------------------------------------
 
     def actions(self, state: Ids) -> Iterator[Action]:
-        """Everything that can happen in a state."""
+        """Yields everything that can happen in a state."""
         memory = self.memories.look(state[MEMORY])
         is_busy = any(it.is_calling and it.status == "up" for _, it in self.slots(state))
         for at, process in self.slots(state):
@@ -132,7 +133,7 @@ class World:
         yield from self._of_users(memory, at, process)
 
     def of_work(self, at: int, process: Process) -> Iterator[Action]:
-        """Drains that may finish."""
+        """Yields the drains that may finish."""
         for name, held in process.tenures.items():
             if held.state in (HoldingState.DRAINING, HoldingState.CLOSING):
                 yield ("finish", at, name)
@@ -153,15 +154,16 @@ class World:
             return False
         return self.checks.facts(store).is_told(session.member, session.line._cursor)  # noqa: SLF001
 
-    # -- what comes of it ----------------------------------------------------------------------------------------------
+    # -- effects
+    # ---------------------------------------------------------------------------------------------------------
 
     def successors(self, state: Ids) -> Iterator[Successor]:
-        """Every transition from a state."""
+        """Yields every transition from a state."""
         for action in self.actions(state):
             yield self.take(state, action)
 
     def take(self, state: Ids, action: Action) -> Successor:
-        """One transition."""
+        """Takes one transition."""
         after = list(state)
         what = action[0]
         if what == "tick":
@@ -248,7 +250,7 @@ class World:
         return wrong
 
     def _die(self, after: list[int], at: int, write: int) -> str:
-        """The script ends between its writes, and its caller hears nothing. What comes of it is the next call's to mend."""
+        """The script dies between its writes, and its caller gets no answer. The next call has to repair the result."""
         identity, request = self.memories.look(after[MEMORY]).identity, self.processes.look(after[at]).outstanding
         outcome = self.coordinator.execute(after[STORE], identity, request, write)
         after[STORE] = outcome.after
@@ -257,7 +259,7 @@ class World:
         return wrong or self._apply(after, at, self._unheard(after[at]))
 
     def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Outcome]:
-        """What a process asks for, or what is late, and what comes of it now."""
+        """The request of a process, or the late one, and its outcome now."""
         identity = self.memories.look(state[MEMORY]).identity
         key = (state[STORE], identity, state[caller])
         found = self._outcomes.get(key)
@@ -283,7 +285,7 @@ class World:
         return self._late_members[part]
 
     def _hear(self, after: list[int], at: int, member: str) -> None:
-        """What a member has heard leaves the data: nothing of its own is on its way that could ask for it again."""
+        """What a member has heard leaves the data: it has no request in flight that could ask for it again."""
         session = self.processes.look(after[at]).session
         if session is not None and session.member == member:
             after[STORE] = self.coordinator.heard(after[STORE], member, session.line._cursor)  # noqa: SLF001
@@ -296,7 +298,7 @@ class World:
         return wrong
 
     def _two_at_once(self, after: list[int]) -> str:
-        """Promise S2, for all whose clocks are sound: a frozen process looks at its clock before it goes on."""
+        """Promise S2, for all with sound clocks: a frozen process checks its clock before it resumes."""
         worked: frozenset[str] = frozenset()
         for at in self._members:
             mine = self.processes.working(after[at])

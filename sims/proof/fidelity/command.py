@@ -19,12 +19,12 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the command; its exit code."""
+    """Runs the command; returns its exit code."""
     try:
         options = _parser().parse_args(words)
     except SystemExit as end:
         return USAGE if end.code else 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended, as for a Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything started is stopped, as for a Ctrl-C
     try:
         _run(options)
     except KeyboardInterrupt:

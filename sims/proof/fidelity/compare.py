@@ -1,4 +1,4 @@
-"""Side by side: each figure of the real tellings, and what the simulator makes of it with as many tellings, seed after seed."""
+"""Side by side: each figure of the real runs, and the simulator's result for as many runs, for each seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 from proof.fidelity.figures import Figures
 
 CLOSE = 0.10
-"""What counts as the same."""
+"""Relative difference that counts as the same."""
 
 RESOLUTION_MS = 1.0
 """The simulator's clock has whole milliseconds."""
@@ -22,7 +22,7 @@ Statistic = Callable[[Sequence[Figures]], float | None]
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The value at that share of the order (nearest rank); ``None`` of nothing."""
+    """Returns the quantile by nearest rank; ``None`` if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -39,12 +39,12 @@ class Kind:
 
 
 def _pooled(attribute: str, share: float) -> Statistic:
-    """A quantile over all tellings together."""
+    """A quantile over all runs together."""
     return lambda runs: quantile([it for run in runs for it in getattr(run, attribute)], share)
 
 
 def _mean(name: str) -> Statistic:
-    """Of a count, over the tellings."""
+    """Mean of a count over the runs."""
     return lambda runs: statistics.fmean(run.counts[name] for run in runs) if runs else None
 
 
@@ -77,20 +77,20 @@ class Row:
     """The median over the seeds."""
     low: float | None
     high: float | None
-    """Nine in ten seeds lie between these."""
+    """Nine in ten seeds lie between ``low`` and this."""
     stock: float | None
-    """The same with the simulator's own ways instead of this machine's."""
+    """The same with the simulator's own latencies instead of this machine's."""
 
     @property
     def difference(self) -> float | None:
-        """Of the real figure from the simulated one, as a share of it."""
+        """Difference of the real figure from the simulated one, as a share of the latter."""
         if self.real is None or self.simulated is None:
             return None
         return (self.real - self.simulated) / self.simulated if self.simulated else None
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
+        """The comparison in a few words."""
         if self.real is None or self.simulated is None or self.low is None or self.high is None:
             return "not seen"
         if self.real == self.simulated:
@@ -107,7 +107,9 @@ class Row:
 def compare(
     real: Sequence[Figures], simulated: Sequence[Sequence[Figures]], stock: Sequence[Sequence[Figures]]
 ) -> list[Row]:
-    """One row a figure. ``simulated`` and ``stock`` hold, for each seed, as many tellings as the real ones."""
+    """Returns one row for each figure. ``simulated`` and ``stock`` hold, for each seed, as many runs as there are real
+    ones.
+    """
     return [_row(kind, real, simulated, stock) for kind in KINDS]
 
 

@@ -1,8 +1,9 @@
 """The shape of Confluent's published table (900 Connect tasks, 3 workers, eager against incremental), in virtual time.
 
-Connectors of ten tasks each are added one after the other, the next when all tasks of the last one work; then the group runs undisturbed until
-the window ends; then each worker is bounced; then connectors are taken away one after the other. What a task takes to stop is an
-assumption, since the published text does not say: every time below scales with it, and the eager ones with how many must stop at once.
+Connectors of ten tasks each are added one after the other, the next when all tasks of the last one work; then the group
+runs undisturbed until the window ends; then each worker is bounced; then connectors are removed one after the other.
+How long a task takes to stop is an assumption, since the published text does not say: every time below scales with it,
+and the eager ones with how many must stop at once.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 CONNECTORS, TASKS_EACH, WORKERS = 90, 10, 3
 STOPPING: Distribution = LogNormal(1_000.0, 0.8)
-"""What a task takes to stop: an assumption."""
+"""Time for a task to stop: an assumption."""
 
 WINDOW_MS = 30 * 60_000
-"""Work is counted from the first connector on for so long."""
+"""Length of the window in which work is counted, from the first connector on."""
 
 AWAY_MS = 10_000
 PATIENCE_MS = 3_600_000
@@ -45,20 +46,20 @@ MODES: tuple[Mode, ...] = ("eager", "cooperative", "instances")
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """What one mode makes of it. Times in ms."""
+    """The results of one mode. Times in ms."""
 
     start_ms: int
     stop_ms: int
     first_ms: float
-    """What one of the first ten connectors took to be added …"""
+    """Time to add one of the first ten connectors …"""
     last_ms: float
     """… and one of the last ten."""
     bounce_lost_ms: int
-    """Time that tasks were not worked while three workers were bounced, added up over the tasks."""
+    """Time that tasks were not worked while three workers were bounced, summed over the tasks."""
     bounce_moves: int
     """How many tenures ended meanwhile."""
     shares: tuple[float, ...]
-    """Of each task, in order: for how much of the window it was worked."""
+    """For each task, in order: the share of the window in which it was worked."""
 
 
 @attrs.frozen
@@ -117,7 +118,7 @@ ROWS: tuple[tuple[str, tuple[str, str], Callable[[Shape], float]], ...] = (
 
 
 def tell(*, seeds: int = SEEDS, connectors: int = CONNECTORS, window_ms: int = WINDOW_MS) -> Report:
-    """Every mode with every seed."""
+    """Runs every mode with every seed."""
     shapes: dict[Mode, list[Shape]] = {mode: [] for mode in MODES}
     for mode in MODES:
         for seed in range(1, seeds + 1):
@@ -137,7 +138,7 @@ class Performance:
         self._mode, self._connectors, self._window_ms = mode, connectors, window_ms
 
     def play(self) -> Shape:
-        """From the first connector to the last."""
+        """Runs from the first connector to the last."""
         world = self.world
         world.redis.create()
         for number in range(WORKERS):
@@ -166,7 +167,7 @@ class Performance:
         return self.world.start(instance=f"i{number}" if self._mode == "instances" else None)
 
     def _declare(self, connectors: int) -> int:
-        """So many there are to be; how long that took, ms."""
+        """Declares this many connectors; returns how long they took to work, ms."""
         world = self.world
         begun = world.now
         world.resources = tuple(sorted(f"t{number:04}" for number in range(connectors * TASKS_EACH)))
@@ -177,7 +178,7 @@ class Performance:
         return world.now - begun
 
     def _bounce_all(self) -> tuple[int, int]:
-        """Every worker goes and comes back, one after the other; task-ms not worked meanwhile, and tenures that ended."""
+        """Bounces every worker, one after the other; returns task-ms not worked meanwhile, and tenures that ended."""
         world, tasks = self.world, len(self.world.resources)
         begun, worked, ends = world.now, self._worked.total(), self._worked.ends
         for number, process in enumerate(list(world.living.values())):
@@ -203,27 +204,25 @@ class Performance:
 
 
 class Worked(Check):
-    """No promise: it counts for how long each resource is worked."""
+    """Not a promise: measures for how long each resource is worked."""
 
     promise = ""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.count = 0
-        """How many are worked now."""
+        """Number of resources worked now."""
         self.ends = 0
         self._since: dict[str, int] = {}
         self._ms: dict[str, int] = {}
 
     def active(self, process: Process, tenure: Tenure) -> None:
-        """It begins."""
         del process
         if tenure.resource not in self._since:
             self._since[tenure.resource] = self.world.now
             self.count += 1
 
     def idle(self, process: Process, tenure: Tenure) -> None:
-        """It ends."""
         del process
         since = self._since.pop(tenure.resource, None)
         if since is not None:
@@ -233,13 +232,13 @@ class Worked(Check):
 
     @property
     def names(self) -> set[str]:
-        """Of what is worked now."""
+        """The resources worked now."""
         return set(self._since)
 
     def of(self, resource: str) -> int:
-        """How long so far, ms."""
+        """How long the resource was worked so far, ms."""
         return self._ms.get(resource, 0) + (self.world.now - self._since.get(resource, self.world.now))
 
     def total(self) -> int:
-        """Of all that ever was."""
+        """Time worked in total, over all resources, ms."""
         return sum(map(self.of, {*self._ms, *self._since}))

@@ -1,4 +1,4 @@
-"""What goes wrong when a story is told on real servers."""
+"""The error of a run on real servers."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from cobalance.errors import CobalanceError
 
 
 class TruthFailed(CobalanceError):
-    """A telling on real servers did not come to its end; the message says why."""
+    """A run on real servers did not finish; the message says why."""

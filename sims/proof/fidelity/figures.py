@@ -1,4 +1,4 @@
-"""What is compared: the figures of one telling, drawn from real and simulated evidence by the same code."""
+"""What is compared: the figures of one run, computed from real and simulated evidence by the same code."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ PLANNED = "released"
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """Of one telling. Lists hold one value for each time that it happened, ms."""
+    """The figures of one run. Tuples hold one value, in ms, for each occurrence."""
 
     pauses_ms: tuple[float, ...]
-    """A planned handover as user code sees it: from ``on_revoked`` at the old holder to ``on_assigned`` at the new one."""
+    """A planned handover as users see it: from ``on_revoked`` at the old holder to ``on_assigned`` at the new one."""
     gaps_ms: tuple[float, ...]
-    """Every handover as the journal sees it: from the end of a tenure to the grant of the next."""
+    """Every handover as the journal shows it: from the end of a tenure to the grant of the next."""
     drains_ms: tuple[float, ...]
-    """Revocations that the holder ended itself: from asking to the end of the tenure."""
+    """Revocations that the holder ended itself: from the request to the end of the tenure."""
     heals_ms: tuple[float, ...]
-    """A killed process each: until all that it had is owned again."""
+    """For each killed process: until all its resources are owned again."""
     counts: dict[str, int]
-    """Columns of the outcome, and ``duplicates``: how often a handler began with a message that one had begun with before."""
+    """Columns of the outcome, and ``duplicates``: how often a handler started on a message that another had started on
+    before.
+    """
 
 
 COUNTED = (
@@ -44,7 +46,7 @@ COUNTED = (
 
 
 def figures(telling: Telling) -> Figures:
-    """Of one telling, up to the end of its story."""
+    """Computes the figures of one run, up to the end of its story."""
     known = Known(round(telling.begun_at_ms), round(telling.ended_at_ms))
     folded = fold(telling.events(), "truth", telling.source, known)
     rows, outcome = folded.handover_dicts(), folded.outcome_dict()
@@ -65,7 +67,7 @@ def _times(rows: Sequence[dict[str, Any]], name: str) -> tuple[float, ...]:
 
 
 def _pauses(turns: Sequence[Turn], rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Of tenures that were drained and released; what was forced, given up or crashed is no planned handover."""
+    """Only tenures that were drained and released; forced, abandoned and crashed ones are not planned handovers."""
     planned = {row["handover_id"] for row in rows if row["how"] == PLANNED}
     by_partition: dict[int, list[Turn]] = defaultdict(list)
     for turn in sorted(turns, key=lambda it: it.at_ms):

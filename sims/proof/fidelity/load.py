@@ -1,6 +1,6 @@
 """The messages of a story, as data: when each is published, to which partition, and how long its handler takes.
 
-Both tellings take the very same messages, so handler times are no chance that would have to be averaged away.
+Both runs use the very same messages, so that handler times need not be averaged.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from proof.fidelity.story import Story
 
 @attrs.frozen(order=True)
 class Message:
-    """One message. Of each partition they are published in this order, numbered from 1."""
+    """One message. Those of a partition are published in this order, numbered from 1."""
 
     at_ms: int
     partition: int
     handle_ms: int
 
     def body(self, number: int) -> bytes:
-        """As it is published."""
+        """The body as published."""
         return f"{self.partition} {number} {self.handle_ms}".encode()
 
 
 def read(body: bytes) -> tuple[int, int, int]:
-    """Partition, number and handler time of a message, from its body."""
+    """Returns partition, number and handler time of a message, from its body."""
     partition, number, handle_ms = map(int, body.split())
     return partition, number, handle_ms
 
 
 def messages(story: Story, seed: int) -> list[Message]:
-    """All of them, in order. They come at random times at an even rate (Poisson), to each partition on its own."""
+    """Returns all messages, in order. They arrive at random times at an even rate (Poisson), independently for each
+    partition.
+    """
     random = Random(f"{story.name} {seed}")
     every = 1000.0 / story.rate
     load = []

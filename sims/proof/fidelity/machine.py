@@ -1,9 +1,11 @@
-"""What single things take on this machine, measured plainly before the story is told: nothing here is fitted to the story's figures.
+"""How long single operations take on this machine, measured before the story is run: nothing here is fitted to the
+story's figures.
 
-A call is what the engine's caller thread makes of it: handed over by one thread, run by Redis, handed back. A hint is counted from before
-PUBLISH to the other thread that waits for it. A channel is opened, proven, subscribed and closed by the production consumer. The
-rest is taken from the journal and the diaries of real member processes: they share idle partitions as they come and go, which
-shows what Python takes between their threads, and handle messages of a known length.
+A call is what the engine's caller thread makes of it: handed over by one thread, run by Redis, handed back. A hint is
+timed from before PUBLISH to the other thread that waits for it. A channel is opened, guarded, subscribed and closed by
+the production consumer. The rest is taken from the journal and the diaries of real member processes: they share idle
+partitions as they come and go, which shows the overhead of Python between their threads, and handle messages of a known
+length.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ CHANNELS = 30
 MEMBERS = 3
 MESSAGES_EACH = 10
 KNOWN_MS = 50
-"""What the handlers of the measured messages take."""
+"""How long the handlers of the measured messages take."""
 
 WAIT_S = 30.0
 
@@ -52,22 +54,24 @@ class Machine:
     hint_ms: tuple[float, ...]
     open_ms: tuple[float, ...]
     close_ms: tuple[float, ...]
-    """Of the channel alone; it is part of ``let_go_ms``, too."""
+    """The channel alone; also part of ``let_go_ms``."""
     ask_ms: tuple[float, ...]
-    """An idle partition's handover, first part: from the ``revoking`` of the journal to ``on_revoked``: hint, call, and Python."""
+    """First part of an idle partition's handover: from ``revoking`` in the journal to ``on_revoked``: hint, call, and
+    Python.
+    """
     let_go_ms: tuple[float, ...]
-    """Second part: from ``on_revoked`` to the ``released`` of the journal: the channel is closed, and the call."""
+    """Second part: from ``on_revoked`` to ``released`` in the journal: closing the channel, and the call."""
     tell_ms: tuple[float, ...]
     """Third part: from ``granted`` to ``on_assigned``: hint, call, and Python."""
     overrun_ms: tuple[float, ...]
-    """How much longer than it should a handler sleeps."""
+    """How much longer than asked a handler sleeps."""
     way_ms: tuple[float, ...]
     """From before a message is published to its handler."""
     load: str
     """The load averages of the machine at the time, and the niceness of this process."""
 
     def median(self, name: str) -> float:
-        """Of the samples of that name."""
+        """The median of the samples with that name."""
         samples: tuple[float, ...] = getattr(self, name)
         return statistics.median(samples)
 
@@ -76,7 +80,7 @@ SAMPLED = tuple(it.name for it in attrs.fields(Machine) if it.name != "load")
 
 
 def measure(stage: Stage) -> Machine:
-    """On the servers of this stage, which nobody else uses at the time."""
+    """Measures on the servers of this stage, which are otherwise idle."""
     open_ms, close_ms = _channels(stage)
     members = _members(stage)
     return Machine(
@@ -96,7 +100,7 @@ def conditions() -> str:
 
 
 def _session_nice() -> str:
-    """On a Linux that groups processes by session, it is the group's niceness that counts against other sessions."""
+    """On a Linux that groups processes by session, the group's niceness counts against other sessions."""
     try:
         return f", session {Path('/proc/self/autogroup').read_text().split(' ', 1)[1].strip()}"
     except (OSError, IndexError):
@@ -204,7 +208,7 @@ def _when_consuming(consuming: threading.Event) -> Callable[[Event], None]:
 
 
 def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
-    """Several share the partitions, messages of a known length are handled one at a time, and the members leave."""
+    """Several members share the partitions, handle messages of a known length one at a time, and leave."""
     name = f"{stage.group}-members"
     group = Coordinator(stage.transport, name)
     group.create(stage.story.settings)
@@ -225,7 +229,7 @@ def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
 
 
 def _handovers(entries: list[JournalEntry], lines: list[Line]) -> dict[str, tuple[float, ...]]:
-    """Of idle partitions, in three parts."""
+    """The handovers of idle partitions, in three parts."""
     at = {(entry.kind, entry.token): float(entry.at_ms) for entry in entries}
     at |= {(line.kind, line.number): line.at_ms for line in lines if line.kind in ("assigned", "revoked")}
 
@@ -241,7 +245,7 @@ def _handovers(entries: list[JournalEntry], lines: list[Line]) -> dict[str, tupl
 
 
 def _await_settled(group: Coordinator, stage: Stage, members: int) -> None:
-    """So many members share everything evenly."""
+    """Waits until this many members share everything evenly."""
     if not members:
         return
     few = stage.story.partitions // members
@@ -261,7 +265,9 @@ def _is_shared(group: Coordinator, partitions: int) -> bool:
 
 
 def _publish(stage: Stage) -> dict[tuple[int, int], float]:
-    """Partition and number → when it was published. Never two at once to a partition, so that none waits for another."""
+    """Returns partition and number → time of publication. Never two at once to a partition, so that none waits for
+    another.
+    """
     sent = {}
     with Publisher(stage.amqp_url, stage.topic, name="truth measures") as publisher:
         for number in range(1, MESSAGES_EACH + 1):

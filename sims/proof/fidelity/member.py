@@ -1,7 +1,7 @@
 """A member process: ``python -m proof.fidelity.member GROUP TOPIC DIARY SETTINGS PREFETCH``.
 
-It gets ready, waits for a byte on its standard input, and consumes with the production ConsumerGroup until SIGTERM; then it leaves. When its
-standard input ends, whoever started it is gone, and it ends at once. Servers are named by the environment.
+It prepares, waits for a byte on its standard input, and consumes with the production ConsumerGroup until SIGTERM; then
+it leaves. When its standard input ends, its parent is gone, and it exits at once. The environment names the servers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORPHANED = 3
 
 
 class Member:
-    """Handles messages, and writes down what happens."""
+    """Handles messages, and records what happens."""
 
     def __init__(self, diary: Diary) -> None:
         self.diary = diary
@@ -42,7 +42,7 @@ class Member:
         self.diary.write("end", partition, number)
 
     def listener(self, kind: Kind) -> Callable[[Sequence[Tenure]], Awaitable[None]]:
-        """Notes what happens to tenures."""
+        """Returns a listener that records what happens to tenures."""
 
         async def note(tenures: Sequence[Tenure]) -> None:
             for tenure in tenures:

@@ -1,4 +1,4 @@
-"""The real telling: what the story says happens to real processes, at its times, and the evidence is collected."""
+"""The real run: carries out the story's steps on real processes, at their times, and collects the evidence."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from proof.fidelity.telling import Silence, Telling, Turn
 
 BEGIN_S = 0.5
 GRACE_S = 1.0
-"""The journal is read so long after the end."""
+"""The journal is read this long after the end."""
 
 
 def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None) -> tuple[Telling, Machine]:
-    """Tells it once, on servers of its own, or on a Redis and a RabbitMQ that are there; before that it is measured what this
-    machine takes for single things.
+    """Runs the story once, on servers of its own or on the given Redis and RabbitMQ; before that, measures how long
+    single operations take on this machine.
 
     Raises:
         TruthFailed: a process ended by itself, or the load could not be published.
@@ -41,12 +41,12 @@ def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None)
 
 
 def now_ms() -> float:
-    """On the wall clock, which is the group's."""
+    """The wall clock, which is the group's."""
     return time.time_ns() / 1e6
 
 
 class Performance:
-    """One telling. What happens is a queue of things to do at their times, all done on this thread."""
+    """One run: a queue of actions at their times, all carried out on this thread."""
 
     def __init__(self, stage: Stage, load: list[Message]) -> None:
         self.stage, self.story = stage, stage.story
@@ -58,11 +58,11 @@ class Performance:
         self._began_ms = 0.0
 
     def play(self) -> Telling:
-        """From the beginning to the end."""
+        """Runs from the beginning to the end."""
         stage = self.stage
         stage.coordinator.create(self.story.settings)
         everybody = [stage.prepare(name) for name in (*self.story.founders, *self.story.joiners)]
-        for member in everybody:  # what Python takes to start is no part of the story
+        for member in everybody:  # the startup time of Python is not part of the story
             member.wait_ready()
         self._began_ms = now_ms() + BEGIN_S * 1000
         for name in self.story.founders:
@@ -81,7 +81,7 @@ class Performance:
     # -- what happens ----------------------------------------------------------------------------------------------------
 
     def _plan(self, step: Step) -> None:
-        if step.kind != "slow":  # that is a matter of the load
+        if step.kind != "slow":  # the load takes care of that
             self._at(step.at_ms, lambda: self._perform(step))
 
     def _at(self, ms: float, do: Callable[[], None]) -> None:
@@ -131,7 +131,8 @@ class Performance:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{(now_ms() - self._began_ms) / 1000:7.1f} s  {text}\n")
 
-    # -- what was seen ---------------------------------------------------------------------------------------------------
+    # -- the evidence
+    # -----------------------------------------------------------------------------------------------------
 
     def _evidence(self) -> Telling:
         cast = (*self.story.founders, *self.story.joiners)
@@ -165,7 +166,7 @@ class Performance:
         )
 
     def _as_heard(self, step: Step, entries: tuple[JournalEntry, ...], ids: set[str]) -> Step:
-        """The step, at the time at which the coordinator heard of it; what it does not hear of keeps its time."""
+        """Returns the step at the time when the coordinator learned of it; others keep their time."""
         kind = {"join": "joined", "leave": "leaving"}.get(step.kind)
         heard = [
             entry.at_ms - self._began_ms

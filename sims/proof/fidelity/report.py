@@ -1,4 +1,4 @@
-"""Tells a story on both sides, and says how they compare."""
+"""Runs a story on both sides, and says how they compare."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Report:
     story: Story
     seeds: int
     machines: tuple[Machine, ...]
-    """As measured before each real telling."""
+    """As measured before each real run."""
     busy: tuple[str, ...]
     """How busy the machine was, before and after each."""
     real: tuple[Figures, ...]
     rows: tuple[Row, ...]
 
     def markdown(self) -> str:
-        """Conditions, the table, and what was measured before the first real telling."""
+        """Conditions, the table, and what was measured before the first real run."""
         parts = (
             under_conditions(self.story, len(self.real), self.seeds, self.busy),
             table(self.rows),
@@ -54,7 +54,7 @@ class Report:
 
 
 def tell(story: Story, *, runs: int, seeds: int) -> Report:
-    """``runs`` times on real servers, and ``seeds`` times as often simulated, with the same loads.
+    """Runs the story ``runs`` times on real servers, and ``seeds`` times as often simulated, with the same loads.
 
     Raises:
         TruthFailed, ServerUnavailable: there is no real side to compare with.
@@ -90,7 +90,7 @@ def _simulate(
     machines: Sequence[Machine | None],
     seeds: int,
 ) -> list[list[Figures]]:
-    """For each seed, one telling a load, each with the ways of the machine at that time."""
+    """For each seed, one run for each load, each with the latencies of the machine at that time."""
     told = []
     for seed in range(1, seeds + 1):
         _say(f"simulated with seed {seed} of {seeds}")

@@ -1,7 +1,8 @@
-"""The simulated telling: the same story, messages and times, with this machine's ways, and the evidence in the same words.
+"""The simulated run: the same story, messages and times, with this machine's latencies, and the evidence in the same
+terms.
 
-The production Lua and the production session run in virtual time; the network, the broker's ways and the handlers' overrun are drawn from what
-was measured.
+The production Lua and the production session run in virtual time; the latencies of network and broker and the handlers'
+overrun are drawn from the measured samples.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ AT_ONCE = (0.0,)
 
 @attrs.frozen(kw_only=True)
 class MeasuredNetwork(Network):
-    """Calls and hints take what they took on the machine: each one of its samples, at random. There and back are alike."""
+    """Calls and hints take a random one of the machine's samples. Both directions take the same time."""
 
     call_ms: tuple[float, ...]
     hint_ms: tuple[float, ...]
@@ -53,8 +54,8 @@ class MeasuredNetwork(Network):
 
 
 def ways(machine: Machine) -> Ways:
-    """To RabbitMQ and back, as measured. Of an idle partition's handover the calls and hints are simulated, so only what remains is
-    taken from its measured parts.
+    """Latencies to RabbitMQ and back, as measured. The calls and hints in an idle partition's handover are simulated,
+    so only the rest is taken from its measured parts.
     """
     call, hint = machine.median("call_ms"), machine.median("hint_ms")
     return Ways(
@@ -79,8 +80,8 @@ def tell(
     *,
     lua: str | None = None,
 ) -> Telling:
-    """Tells it once, in virtual time. What happens, and when, is what happened in a real telling (``Telling.steps``). Without a
-    machine, with the simulator's own ways: its network and broker as they come.
+    """Runs the story once, in virtual time. The steps and their times are those of a real run (``Telling.steps``).
+    Without a machine, the simulator's own latencies of network and broker are used.
     """
     return Performance(
         story,
@@ -101,7 +102,7 @@ def tell(
 
 
 class Performance:
-    """One telling."""
+    """One run."""
 
     def __init__(
         self, story: Story, load: list[Message], steps: tuple[Step, ...], machine: Machine | None, world: World
@@ -114,7 +115,7 @@ class Performance:
         self._silences: list[Silence] = []
 
     def play(self) -> Telling:
-        """From the beginning to the end."""
+        """Runs from the beginning to the end."""
         world, story = self.world, self.story
         world.redis.create()
         world.resources = tuple(f"truth-{number}" for number in range(story.partitions))
@@ -150,7 +151,8 @@ class Performance:
             handle_ms = whole(message.handle_ms + max(0.0, overrun), self.world.random)
             broker.publish(f"truth-{message.partition}", handle_ms)
 
-    # -- what was seen ---------------------------------------------------------------------------------------------------
+    # -- the evidence
+    # -----------------------------------------------------------------------------------------------------
 
     def _evidence(self) -> Telling:
         return Telling(
@@ -166,7 +168,7 @@ class Performance:
 
 
 class Notes(Check):
-    """No promise: it writes down what member processes would."""
+    """Not a promise: records what member processes would."""
 
     promise = ""
 
@@ -177,7 +179,6 @@ class Notes(Check):
         self.handlings: list[tuple[int, int]] = []
 
     def journal(self, entry: JournalEntry) -> None:
-        """A transition was written."""
         self.entries.append(entry)
 
     def started(self, process: Process, action: act.Start) -> None:
@@ -192,7 +193,6 @@ class Notes(Check):
             self._turn(tenure.resource, tenure.token, begins=False)
 
     def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
-        """A handler begins."""
         del process, token
         self.handlings.append((_number(queue), seq))
 

@@ -36,8 +36,9 @@ LEAVE_S = 30.0
 class MemberProcess:
     """One member process.
 
-    It is in a process group of its own, so that a Ctrl-C on the terminal does not reach it, but in our session: should we be killed, the kernel
-    hangs up on it even while it is stopped (an orphaned process group with a stopped process gets SIGHUP and SIGCONT).
+    It has a process group of its own, so that a Ctrl-C on the terminal does not reach it, but it is in our session: if
+    we are killed, the kernel hangs up on it even while it is stopped (an orphaned process group with a stopped process
+    gets SIGHUP and SIGCONT).
     """
 
     def __init__(self, name: str, stage: Stage, group: str) -> None:
@@ -64,14 +65,13 @@ class MemberProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Until it has started and waits for :meth:`join`.
+        """Waits until it has started and waits for :meth:`join`.
 
         Raises:
-            TruthFailed: it does not.
+            TruthFailed: it does not start.
         """
         deadline = time.monotonic() + READY_S
         while not self.diary.exists() or not self.diary.read_bytes():
@@ -80,30 +80,30 @@ class MemberProcess:
             select.select([], [], [], 0.02)
 
     def join(self) -> None:
-        """Has it begin."""
+        """Makes it join."""
         self._stdin.write(b"!")
         self._stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.is_wanted = False
         self._process.kill()
 
     def leave(self) -> None:
-        """SIGTERM, as a deployment sends it."""
+        """Sends SIGTERM, as a deployment does."""
         self.is_wanted = False
         self._process.send_signal(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """SIGSTOP: it executes nothing, and its sockets stay open."""
+        """Sends SIGSTOP: it executes nothing, and its sockets stay open."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on where it stopped."""
+        """Sends SIGCONT: it continues where it stopped."""
         self._process.send_signal(signal.SIGCONT)
 
     def wait_left(self) -> None:
-        """Until it has ended; it is killed if it does not."""
+        """Waits until it has ended; kills it if it does not."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(LEAVE_S)
 
@@ -117,7 +117,7 @@ class MemberProcess:
         return lines[-1] if lines else "it did not say why"
 
     def lines(self) -> list[Line]:
-        """What it wrote down so far."""
+        """What it has recorded so far."""
         return list(read_diary(self.diary))
 
     def close(self) -> None:
@@ -130,10 +130,10 @@ class MemberProcess:
 
 
 class Stage:
-    """All of it, for the length of a ``with``.
+    """The servers, member processes and publisher, for the length of a ``with``.
 
     Args:
-        urls: of a Redis and a RabbitMQ that are there already; else private ones are started.
+        urls: of a Redis and a RabbitMQ that are running already; else private ones are started.
 
     Raises:
         ServerUnavailable: there is no Redis or no RabbitMQ to start.
@@ -175,12 +175,12 @@ class Stage:
         self.close()
 
     def prepare(self, name: str, group: str = "") -> MemberProcess:
-        """A process that has yet to be told to join: the story's group, or another one on the same partitions."""
+        """Starts a process that does not join yet: the story's group, or another one on the same partitions."""
         member = self.members[name] = MemberProcess(name, self, group or self.group)
         return member
 
     def failures(self) -> list[str]:
-        """Who ended by itself."""
+        """The failures of members that ended by themselves."""
         return [words for it in self.members.values() if (words := it.failure())]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A story of churn as data. It names who does what when, so that both tellings do the same to the same members."""
+"""A story of churn as data. It names who does what when, so that both runs do the same to the same members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cobalance_sims.simulate.distributions import Distribution, LogNormal
 Kind = Literal["join", "leave", "kill", "freeze", "slow"]
 
 MEMBERS = "members"
-"""What a step is done to, when it is done to nobody in particular."""
+"""The target of a step that is done to no member in particular."""
 
 HANDLER = LogNormal(120.0, 0.6)
 
@@ -23,17 +23,18 @@ SETTINGS = GroupSettings(
     rejoin_grace_ms=0,
     gather_ms=100,
 )
-"""Short, so that much happens in minutes of real time, and long against what a call takes."""
+"""Short, so that much happens in minutes of real time, but long compared to a call."""
 
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """Something happens ``at_ms`` after the beginning."""
+    """Something that happens ``at_ms`` after the beginning."""
 
     at_ms: int
     kind: Kind
-    """join: a process starts. leave: SIGTERM. kill: SIGKILL. freeze: SIGSTOP, and SIGCONT ``for_ms`` later. slow: each partition
-    gets one message that takes ``for_ms``."""
+    """join: a process starts. leave: SIGTERM. kill: SIGKILL. freeze: SIGSTOP, and SIGCONT ``for_ms`` later. slow: each
+    partition gets one message that takes ``for_ms``.
+    """
     who: str = MEMBERS
     for_ms: int = 0
 
@@ -47,7 +48,7 @@ class Story:
     steps: tuple[Step, ...]
     length_ms: int
     members: int = 4
-    """At first: m1, m2 …"""
+    """Number of members at first: m1, m2 …"""
     partitions: int = 12
     rate: float = 3.0
     """Messages a second to each partition."""
@@ -58,12 +59,12 @@ class Story:
 
     @property
     def founders(self) -> tuple[str, ...]:
-        """Who is there at first."""
+        """The members that are there at first."""
         return tuple(f"m{number}" for number in range(1, self.members + 1))
 
     @property
     def joiners(self) -> tuple[str, ...]:
-        """Who comes later, in order."""
+        """The members that come later, in order."""
         return tuple(step.who for step in self.steps if step.kind == "join")
 
 

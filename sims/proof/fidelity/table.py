@@ -26,7 +26,7 @@ MEANINGS = {
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Of a comparison."""
+    """The table of a comparison."""
     cells = [
         (
             row.name,
@@ -42,7 +42,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def machine_table(machine: Machine) -> str:
-    """What single things took."""
+    """How long single operations took."""
     cells = [
         (MEANINGS[name], *(_number(quantile(getattr(machine, name), share), "ms") for share in (0.5, 0.95, 1.0)))
         for name in SAMPLED
@@ -51,7 +51,7 @@ def machine_table(machine: Machine) -> str:
 
 
 def conditions(story: Story, runs: int, seeds: int, loads: Sequence[str]) -> str:
-    """What the figures were taken under."""
+    """The conditions under which the figures were taken."""
     settings = story.settings
     return (
         f"Story `{story.name}`: {story.members} members at first, {story.partitions} partitions, {story.rate:g} messages a second each, handlers "

@@ -1,4 +1,4 @@
-"""What came of one telling of a story, real or simulated: the evidence, from which the figures are drawn by the same code."""
+"""The result of one run of a story, real or simulated: the evidence, from which the same code computes the figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cobalance_sims.outcomes import Event, of_entry
 from proof.fidelity.story import Step
 
 LATE_MS = 1_000
-"""A session may end so long after its frozen process goes on: its first words are still on their way."""
+"""A session may end this long after its frozen process resumes: its first requests are still on their way."""
 
 
 @attrs.frozen
@@ -17,10 +17,10 @@ class Silence:
     """A process was killed, or frozen."""
 
     process: str
-    """What the ids of its members begin with."""
+    """The prefix of its members' ids."""
     since_ms: float
     until_ms: float
-    """Endless for a killed one."""
+    """Infinite for a killed one."""
     alive: bool
 
 
@@ -43,15 +43,16 @@ class Telling:
     ended_at_ms: float
     entries: tuple[JournalEntry, ...]
     steps: tuple[Step, ...]
-    """What happened, and when it really did. Founders' joins are among them; a member joins, and begins to leave, when the
-    coordinator hears of it."""
+    """What happened, and when it really did. Founders' joins are included; a member joins, and begins to leave, when
+    the coordinator learns of it.
+    """
     silences: tuple[Silence, ...]
     turns: tuple[Turn, ...]
     handled: tuple[tuple[int, int], ...]
-    """Partition and number of each message that a handler began with, as often as it did."""
+    """Partition and number of each message that a handler started on, as often as it did."""
 
     def events(self) -> list[Event]:
-        """The journal up to the end of the story, with what is known of silent members written beside it."""
+        """The journal up to the end of the story, completed with what is known of silent members."""
         return [
             self._annotated(of_entry(entry, "truth", self.source))
             for entry in self.entries

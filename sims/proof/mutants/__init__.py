@@ -1,1 +1,1 @@
-"""Planted bugs, and whether the checkers notice."""
+"""Planted bugs, and whether the checkers notice them."""

@@ -13,20 +13,20 @@ class Mutant:
 
     name: str
     file: str
-    """Below ``src/cobalance``."""
+    """Path below ``src/cobalance``."""
     old: str
-    """Exactly once in the file."""
+    """Occurs exactly once in the file."""
     new: str
     breaks: str
     """What goes wrong, in a sentence."""
     rungs: tuple[str, ...]
-    """The ladder that has to notice it, see :mod:`proof.mutants.rungs`."""
+    """The rungs that have to notice it, see :mod:`proof.mutants.rungs`."""
     equivalent: str = ""
-    """Why it changes nothing that any promise speaks of, if that is proven."""
+    """Why it changes nothing that any promise is about, if that is proven."""
 
     @property
     def digest(self) -> str:
-        """Of the change itself: a score is of this one, and of no other."""
+        """Identifies the change itself: a score belongs to this one, and to no other."""
         return sha256(f"{self.file}\0{self.old}\0{self.new}".encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Bugs planted in the coordinator: sessions, deadlines, the clock, and what happens when data was lost."""
+"""Bugs planted in the coordinator: sessions, deadlines, the clock, and loss of data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs planted where a group ends: an administrator deletes it, or it expires when nobody has used it for long."""
+"""Bugs planted where a group ends: an administrator deletes it, or it expires after long disuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs planted in the member's side: its lease, its line to Redis, its joins and its list."""
+"""Bugs planted in the member's side: its lease, its connection to Redis, its joins and its list."""
 
 from __future__ import annotations
 

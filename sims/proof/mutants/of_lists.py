@@ -1,4 +1,6 @@
-"""Bugs planted in the coordinator where members name different things: who is given what, what is let go of, what is even."""
+"""Bugs planted in the coordinator where members name different resources: who is granted what, what is dropped, what is
+even.
+"""
 
 from __future__ import annotations
 

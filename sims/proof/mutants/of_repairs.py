@@ -1,4 +1,4 @@
-"""Bugs planted in the repair of what scripts leave that die, and in the order of writes that it depends on."""
+"""Bugs planted in the repair of what dead scripts leave behind, and in the order of writes that it depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs planted in the coordinator: who may ask for what, and what a repeat is answered."""
+"""Bugs planted in the coordinator: who may ask for what, and the answer to a repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs planted in the coordinator: who gets how much, how much one call does, lists, graces and the eager barrier."""
+"""Bugs planted in the coordinator: the size of shares, the work of one call, lists, graces and the eager barrier."""
 
 from __future__ import annotations
 

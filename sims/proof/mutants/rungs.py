@@ -1,7 +1,8 @@
 """Where a planted bug is looked for: a ladder of rungs, the cheapest first.
 
-A rung is a scope of the explorer (``2x1``), or a story of the simulator with one seed or several (``clock_steps@1..5``).
-This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds S``.
+A rung is a scope of the explorer (``2x1``), or a scenario of the simulator with one seed or several
+(``clock_steps@1..5``). This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds
+S``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from proof.explore.world import World
 from proof.stories.scenarios import SCENARIOS, story
 
 LINES = 60
-"""Of a story, at its end."""
+"""Lines kept from the end of a run."""
 
 
 @attrs.frozen
@@ -45,12 +46,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def is_known(rung: str) -> bool:
-    """Whether there is such a rung."""
     return rung in SCOPES or rung.partition("@")[0] in SCENARIOS
 
 
 def look(rung: str, seconds: float | None) -> Found | None:
-    """One rung."""
+    """Tries one rung."""
     if rung in SCOPES:
         return _explore(rung, seconds)
     return next((it for seed in _seeds(rung) if (it := _tell(rung.partition("@")[0], seed)) is not None), None)

@@ -1,4 +1,4 @@
-"""Plants each bug in a copy of the sources and lets its ladder look for it."""
+"""Plants each bug in a copy of the sources and runs its ladder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from proof.mutants.planted import MUTANTS
 UNCHANGED = Mutant(name="unchanged", file="", old="", new="", breaks="Nothing.", rungs=())
 
 SECONDS = 60.0
-"""Of exploration, for each scope of a ladder: far more than any bug takes, or than a small scope takes to be complete."""
+"""Time to explore each scope of a ladder: far more than any bug takes, or than a small scope takes to be complete."""
 
 Verdict = Literal["killed", "survived", "equivalent"]
 
 
 @attrs.frozen
 class Score:
-    """What became of one bug."""
+    """The result for one bug."""
 
     name: str
     digest: str
@@ -47,7 +47,7 @@ class Score:
 
 @attrs.frozen
 class Judged:
-    """A score, and what is not the same each time."""
+    """A score, and the data that differ from run to run."""
 
     score: Score
     seconds: float
@@ -55,7 +55,7 @@ class Judged:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Scores all bugs, or those named; 0 unless one survives."""
+    """Scores all bugs, or the named ones; returns 0 unless one survives."""
     options = _parser().parse_args(args)
     chosen = [it for it in MUTANTS if not options.names or it.name in options.names]
     began, scores = time.monotonic(), []
@@ -101,12 +101,12 @@ def _say(judged: Judged, stories: bool) -> None:  # private
 
 
 def as_json(scores: Sequence[Score]) -> str:
-    """The same for the same sources."""
+    """Always the same for the same sources."""
     return json.dumps([attrs.asdict(score) for score in scores], indent=1) + "\n"
 
 
 def baseline(rung: str, seconds: float) -> Judged | None:
-    """Where the sources as they are break a promise, every bug would count as found."""
+    """If the unchanged sources broke a promise, every bug would count as found."""
     judged = judge(attrs.evolve(UNCHANGED, rungs=(rung,)), seconds)
     return judged if judged.score.verdict == "killed" else None
 
@@ -127,14 +127,15 @@ def judge(mutant: Mutant, seconds: float = SECONDS) -> Judged:
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
-    """A copy of both packages with the bug in it.
+    """Copies both packages with the bug in them.
 
     Raises:
         ValueError: its text is not in the file exactly once; the file has changed and the bug has to follow.
     """
     for package in (cobalance, cobalance_sims, proof):
         source = Path(str(package.__file__)).parent
-        shutil.copytree(source, folder / source.name)  # with what is compiled: it stays valid where nothing changes
+        # Compiled files are copied too: they stay valid where nothing changes.
+        shutil.copytree(source, folder / source.name)
     if mutant.name == UNCHANGED.name:
         return
     file = folder / "cobalance" / mutant.file
@@ -146,7 +147,7 @@ def plant(mutant: Mutant, folder: Path) -> None:
 
 def _climb(folder: Path, rungs: Sequence[str], seconds: float) -> Any:
     command = [sys.executable, "-m", "proof.mutants.rungs", *rungs, "--seconds", str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}  # what is named first, of several
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}  # of several, the first one counts
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the checkers themselves failed: {done.stderr[-2000:]}")
@@ -154,7 +155,7 @@ def _climb(folder: Path, rungs: Sequence[str], seconds: float) -> Any:
 
 
 def stale(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Why the scores are not of the bugs that are planted now: what was added, changed or dropped since."""
+    """Says where the scores do not match the bugs planted now: what was added, changed or dropped since."""
     scored = {it["name"]: it["digest"] for it in scores}
     planted = {it.name: it.digest for it in MUTANTS}
     for name in sorted(scored.keys() | planted.keys()):

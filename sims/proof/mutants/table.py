@@ -1,4 +1,4 @@
-"""What became of the planted bugs, as a table for people."""
+"""The results for the planted bugs, as a table for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.mutants.planted import MUTANTS
 
 
 def scored(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """One row a planted bug, as ``mutants --json`` scored it."""
+    """One row for each planted bug, as ``mutants --json`` scored it."""
     mutants = {it.name: it for it in MUTANTS}
     yield "| bug | in | what it breaks | verdict | noticed as |"
     yield "|---|---|---|---|---|"

@@ -1,7 +1,7 @@
-"""The peers' own test lists, row by row: which of our tests shows each scenario, or why it cannot apply.
+"""The peers' own test lists, row by row: which of our tests covers each scenario, or why it cannot apply.
 
-Data, one file a list; ``tests/proof/test_peers.py`` checks that each list is whole and that each test named is collected and not
-skipped, and ``proof.document`` renders it into PROOF.md.
+Data, one file for each list; ``tests/proof/test_peers.py`` checks that each list is complete and that each test named
+is collected and not skipped, and ``proof.document`` renders it into PROOF.md.
 """
 
 from __future__ import annotations

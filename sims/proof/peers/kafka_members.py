@@ -1,4 +1,4 @@
-"""Kafka's members on their way to their shares: CurrentAssignmentBuilderTest, and tests of its groups."""
+"""Kafka's members on the way to their shares: CurrentAssignmentBuilderTest, and tests of its groups."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Row:
 
     number: int
     name: str
-    """The peer's."""
+    """The peer's name for it."""
     shows: str
     """What has to hold here: what the peer asserts, strengthened where it left something open."""
     tests: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Row:
 
 @attrs.frozen
 class PeerList:
-    """One list of a peer, whole."""
+    """One complete list of a peer."""
 
     title: str
     source: str
@@ -36,5 +36,5 @@ def row(number: int, name: str, shows: str, *tests: str) -> Row:
 
 
 def cannot_apply(number: int, name: str, why_not: str) -> Row:
-    """A scenario about something that is not there."""
+    """A scenario about something that does not exist here."""
     return Row(number, name, "", (), why_not)

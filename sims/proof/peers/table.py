@@ -9,7 +9,7 @@ from proof.peers.row import PeerList, Row
 
 
 def rendered_peers() -> Iterator[str]:
-    """A summary, then one table a list."""
+    """A summary, then one table for each list."""
     yield "| list | scenarios | shown by our tests | cannot apply |"
     yield "|---|---:|---:|---:|"
     for it in LISTS:

@@ -1,1 +1,1 @@
-"""The TLA+ document: its checking by TLC, and the validation of recorded histories against it."""
+"""The TLA+ specification: checks it with TLC, and validates recorded histories against it."""

@@ -1,4 +1,6 @@
-"""All that ``make spec`` checks: the document itself, that mistakes in it are found, and that recorded histories obey it."""
+"""Everything that ``make spec`` checks: the specification itself, that mistakes in it are found, and that recorded
+histories obey it.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ MODELS: dict[str, str] = {
     "Safety": "2 members, 2 resources, one disturbance of any kind",
     "Liveness": "2 members, 1 resource, one disturbance of any kind: L1, L2, L3, no drain ever finishing",
 }
-"""By the name of the configuration: what is checked completely."""
+"""Name of a configuration → what is checked completely."""
 
 
 Only = Collection[str]
-"""The names of what is to be checked of a part; none are all."""
+"""The names of what is to be checked in a part; empty means all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +72,7 @@ def models(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
 
 
 def model(name: str) -> str:
-    """Its configuration."""
+    """The configuration of a model."""
     return (DOCUMENT / f"{name}.cfg").read_text("utf-8")
 
 
@@ -84,7 +86,9 @@ def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
 
 
 def histories(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
-    """Every recorded history is followed to its end and keeps the promises on the way, and no corrupted one is followed."""
+    """Every recorded history is followed to its end and keeps the promises on the way, and no corrupted one is
+    followed.
+    """
     del only  # they are followed in one run of TLC
     genuine = recorded()
     found = _follow(tlc, "recorded", genuine)

@@ -1,4 +1,4 @@
-"""``make spec``: checks the TLA+ document with TLC."""
+"""``make spec``: checks the TLA+ specification with TLC."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PARTS: dict[str, Callable[[Tlc, Only], Iterator[Outcome]]] = {
 
 
 NAMES: dict[str, str] = {**dict.fromkeys(MODELS, "models"), **{it.name: "mistakes" for it in MISTAKES}}
-"""Of single models and mistakes, and the parts to which they belong."""
+"""Names of single models and mistakes → the parts to which they belong."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Checks the parts named; 0 if all is well, 1 if not, 2 for wrong arguments or where it cannot be checked."""
+    """Checks the named parts; returns 0 if all is well, 1 if not, 2 for wrong arguments or if it cannot be checked."""
     options = _parser().parse_args(args)
     unknown = [word for word in options.what if word not in PARTS and word not in NAMES]
     if unknown:
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def line(it: Outcome) -> str:
-    """One outcome."""
+    """Describes one outcome."""
     verdict = "ok " if it.passed else "BAD"
     found = f"{it.broken} after {it.steps} steps" if it.steps else (it.broken or "holds")
     states = f"{it.distinct:,} states, {it.seconds:.0f} s" if it.distinct else ""
@@ -80,7 +80,7 @@ def line(it: Outcome) -> str:
 
 
 def _write(file: Path, outcome: Outcome) -> None:
-    """One row anew, without TLC's output; the others stay."""
+    """Replaces one row, without TLC's output; the others stay."""
     row = attrs.asdict(outcome, filter=lambda field, _: field.name != "output")
     known = json.loads(file.read_text("utf-8")) if file.exists() else []
     rows = {(it["part"], it["name"]): it for it in [*known, row]}

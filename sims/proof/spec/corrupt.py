@@ -1,4 +1,4 @@
-"""Histories as they must not be: each corruption turns a recorded one into one that the document has to refuse."""
+"""Invalid histories: each corruption turns a recorded one into one that the specification has to refuse."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import attrs
 from proof.spec.history import Event, History
 
 Corruption = Callable[[list[Event]], bool]
-"""Changes the events; whether it found something to change."""
+"""Changes the events; returns whether it found something to change."""
 
 
 def corrupted(histories: Iterable[History]) -> list[History]:
-    """Each corruption of the first history in which it is possible.
+    """Applies each corruption to the first history in which it is possible.
 
     Raises:
         ValueError: a corruption is possible in none of them, so nothing would be shown.
@@ -54,7 +54,7 @@ def token_repeated(events: list[Event]) -> bool:
 
 
 def release_missing(events: list[Event]) -> bool:
-    """A release never happened, and what followed it did."""
+    """A release is missing, and what followed it happened."""
     for at in _find(events, "release"):
         del events[at]
         return True
@@ -70,7 +70,7 @@ def forced_too_early(events: list[Event]) -> bool:
 
 
 def expired_too_early(events: list[Event]) -> bool:
-    """A member is said to be dead that has just been answered."""
+    """A member that has just been answered is declared dead."""
     for at in _find(events, "hear"):
         events.insert(at + 1, {"is": "expire", "m": events[at]["m"]})
         return True
@@ -78,7 +78,7 @@ def expired_too_early(events: list[Event]) -> bool:
 
 
 def revoked_without_surplus(events: list[Event]) -> bool:
-    """Something is asked back that its holder may keep: a cancelled revocation happens once more."""
+    """A resource is revoked that its holder may keep: a cancelled revocation happens once more."""
     for at in _find(events, "cancel"):
         events.insert(at + 1, events[at] | {"is": "revoke"})
         return True
@@ -95,7 +95,7 @@ def commit_of_a_former_token(events: list[Event]) -> bool:
 
 
 def uneven_grant(events: list[Event]) -> bool:
-    """A grant goes to somebody else than the member with the least."""
+    """A grant goes to a member other than the one with the least."""
     members = [event["m"] for event in events if event["is"] == "join"]
     for at in _find(events, "grant"):
         others = [it for it in members if it != events[at]["m"]]
@@ -119,7 +119,7 @@ def granted_unasked(events: list[Event]) -> bool:
 
 
 def _learn(lists: dict[str, set[str]], event: Event) -> None:
-    """What members name."""
+    """Notes what members name."""
     if event["is"] == "join":
         lists[event["m"]] = event["all"]
     elif event["is"] == "list":
@@ -127,7 +127,7 @@ def _learn(lists: dict[str, set[str]], event: Event) -> None:
 
 
 def works_past_the_lease(events: list[Event]) -> bool:
-    """A process that works something is not answered for longer than its lease, and goes on."""
+    """A process that works a resource gets no answer for longer than its lease, and continues."""
     for at in _find(events, "has"):
         if any(it["phase"] == "working" for it in events[at]["all"].values()):
             events.insert(at + 1, {"is": "pass", "ms": 3_600_000})
@@ -147,4 +147,4 @@ CORRUPTIONS: dict[str, Corruption] = {
     "granted to who does not name it": granted_unasked,
     "worked past the lease": works_past_the_lease,
 }
-"""By name."""
+"""All corruptions by name."""

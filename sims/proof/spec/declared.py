@@ -1,4 +1,4 @@
-"""What Redis knows of the lists that members name, as the pages that were served say."""
+"""What Redis knows of members' lists, according to the pages that were served."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ WALKED = ("NEXT", "DONE", "RECOVERING")
 
 
 class Declared:
-    """By subscription: processes that name the same have one."""
+    """Lists by subscription, which processes that name the same share."""
 
     def __init__(self) -> None:
         self._names: dict[str, set[str]] = {}
 
     def of(self, subscription: str) -> set[str]:
-        """Nothing, as long as none of its pages was served."""
+        """The list of a subscription; empty until one of its pages was served."""
         return self._names.get(subscription, set())
 
     def learn(self, subscription: str, page: SetResources, reply: CoordinatorReply) -> set[str]:
-        """What is on its list no longer, or only now. A page may have been served up to some name only."""
+        """Returns what is no longer on its list, or new on it. A page may have been served up to some name only."""
         if reply.results[0] not in WALKED:
             return set()
         to = reply.results[1] if len(reply.results) > 1 else ""
@@ -32,5 +32,5 @@ class Declared:
         return before ^ self._names[subscription]
 
     def keep(self, subscriptions: set[str]) -> None:
-        """Lists that nobody has are let go of."""
+        """Drops lists that nobody has."""
         self._names = {it: names for it, names in self._names.items() if it in subscriptions}

@@ -1,4 +1,4 @@
-"""What happened in one run of the simulator, as the events that ``Histories.tla`` follows."""
+"""One run of the simulator as the events that ``Histories.tla`` follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMISES = (
 )
 
 Event = dict[str, Any]
-"""``is`` names it; the other fields are what :data:`FIELDS` says. Members are processes, tokens are counted from 1."""
+"""``is`` names it; the other fields are those in :data:`FIELDS`. Members are processes, tokens are counted from 1."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pass": ("ms",),
@@ -45,12 +45,12 @@ class History:
 
     @property
     def processes(self) -> set[str]:
-        """Who takes part."""
+        """The processes that take part."""
         return {event["m"] for event in self.events if event["is"] == "start"}
 
     @property
     def resources(self) -> set[str]:
-        """What is shared."""
+        """The resources that are shared."""
         lists = (event["all"] for event in self.events if event["is"] == "list")
         return set().union(*lists)
 
@@ -64,7 +64,8 @@ def module(histories: Iterable[History]) -> str:
 
 
 def settings(histories: Iterable[History], *, with_promises: bool = True) -> str:
-    """TLC's configuration for that module. Without promises, a history is followed for as long as its steps are possible.
+    """TLC's configuration for that module. Without promises, a history is followed for as long as its steps are
+    possible.
 
     Raises:
         ValueError: the histories have different timings.
@@ -102,7 +103,7 @@ def _record(fields: Mapping[str, Any]) -> str:
 
 
 def value(it: object) -> str:
-    """A Python value as TLA+: numbers, strings, truth, sets of names, and dictionaries by name (functions)."""
+    """A Python value as TLA+: numbers, strings, booleans, sets of names, and dictionaries by name (functions)."""
     if isinstance(it, bool):
         return "TRUE" if it else "FALSE"
     if isinstance(it, int):
@@ -117,7 +118,7 @@ def value(it: object) -> str:
 
 
 def _function(it: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of names to records. An empty one needs words of its own."""
+    """A function from names to records. An empty one needs a form of its own."""
     if not it:
         return "[none \\in {} |-> 0]"
     return " @@ ".join(f"({value(name)} :> {_record(fields)})" for name, fields in sorted(it.items()))

@@ -12,16 +12,16 @@ ABOUT_THE_END = ("L1", "L2", "L3")
 
 @attrs.frozen(kw_only=True)
 class Mistake:
-    """One of them."""
+    """One planted mistake."""
 
     name: str
     summary: str
     breaks: str
     """The promise that is checked, and must be found broken."""
     model: str = "Lists"
-    """Whose settings it is looked for with."""
+    """The model whose settings it is looked for with."""
     changes: tuple[tuple[str, str], ...] = ()
-    """Constants that are different there."""
+    """Constants that differ there."""
 
     def is_found(self, broken: str) -> bool:
         """TLC does not name broken promises about the end."""
@@ -152,7 +152,7 @@ MISTAKES = (
 
 
 def settings(mistake: Mistake, model: str) -> str:
-    """TLC's configuration for it, made of that of its model.
+    """TLC's configuration for a mistake, derived from that of its model.
 
     Raises:
         ValueError: the model has no such constant.

@@ -1,7 +1,7 @@
-"""Records what a simulated group does, in the words of the TLA+ document.
+"""Records what a simulated group does, in the terms of the TLA+ specification.
 
-What scripts do is read from the journal, in the order in which they wrote it; what processes do is seen by looking at them
-after each step of the world. Nothing is asked of the coordinator, and nothing of the simulator is changed.
+What scripts do is read from the journal, in the order in which they wrote it; what processes do is seen by inspecting
+them after each step of the world. Nothing is asked of the coordinator, and nothing in the simulator is changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LISTED = {"added": "add", "removing": "remove", "removed": "delete"}
 
 
 def record(scenario: Scenario, seed: int, most_events: int) -> History:
-    """The beginning of a story, up to about that many events, cut where no script is under way."""
+    """Records the beginning of a scenario, up to about that many events, cut where no script is under way."""
     run = Run(scenario, seed, checks=(), verbose=False)
     recorder = Recorder(run.world)
     run.world.watch = recorder
@@ -69,7 +69,7 @@ class Recorder(Watch):
         return self._counted.get(resource, {}).get(token or 0, 0)
 
     def begin(self, *, known_to_be_new: bool) -> None:
-        """A group that is not known to be new has lost its data, as far as anybody can tell."""
+        """A group that is not known to be new has, for all anyone can tell, lost its data."""
         if not known_to_be_new:
             self._add("lose data")
         self.look()
@@ -77,7 +77,7 @@ class Recorder(Watch):
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def look(self) -> int:
-        """What has changed with the processes since the last look; how many events there are."""
+        """Records what has changed with the processes since the last look; returns the number of events."""
         for process in self._world.processes.values():
             self._look_at(process)
         return len(self.events)
@@ -104,7 +104,7 @@ class Recorder(Watch):
         """Redis forgot everything.
 
         Raises:
-            ValueError: it went back to a backup, whose members may be on record under former ids.
+            ValueError: it went back to a backup, whose members may be recorded under former ids.
         """
         if known_from >= 0:
             raise ValueError("histories with stale backups are not recorded")
@@ -112,7 +112,7 @@ class Recorder(Watch):
         self._add("lose data")
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:
-        """A script has run: what it did, and whom it told what."""
+        """A script has run: records what it did, and what it answered."""
         entries, self._script = self._script, []
         if reply.status == "OK" and isinstance(request.payload, Commit) and self._is_first(request):
             self._commit(process, request.payload, reply)
@@ -138,7 +138,7 @@ class Recorder(Watch):
         return self._declared.learn(process.subscription, it, reply)
 
     def _list(self, process: Process) -> set[str]:
-        """The list that it has in common with others is another; nothing remains to be told of that."""
+        """The list that it shares with others has changed; nothing remains to be recorded about that."""
         same = {it.name for it in self._world.processes.values() if it.subscription == process.subscription}
         self._add("list", some=same, all=self._declared.of(process.subscription))
         return set()
@@ -162,7 +162,9 @@ class Recorder(Watch):
                 self._add("commit", r=item.resource, m=process.name, t=token, offset=item.offset)
 
     def _entry(self, entry: JournalEntry, joined: set[str | None]) -> None:
-        """One transition. A join is one step of the document, with the claims and the end of the former self."""
+        """Records one transition. A join is one step of the specification, with the claims and the end of the member's
+        predecessor.
+        """
         process = _process(entry.member)
         is_of_join = any(process == _process(member) and entry.member != member for member in joined)
         if entry.resource is not None:
@@ -205,5 +207,5 @@ class Recorder(Watch):
 
 
 def _process(member: str | None) -> str:
-    """Of a member id: ids are made of the process's name and a count."""
+    """The process of a member id, which is made of the process's name and a count."""
     return (member or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""How a process looks between two steps of the world, and what must have happened to it since the last time."""
+"""How a process looks between two steps of the world, and what must have happened to it since the last look."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.process import Process
 
 PHASES = {"held": "working", "draining": "draining", "closing": "draining", "aborted": "aborted"}
-"""How the document calls the states of a tenure; the others are stopped, finished or not."""
+"""The specification's names for the states of a tenure; the others are stopped, finished or not."""
 
 WORKED = ("working", "draining")
 
 
 @attrs.frozen
 class Sighting:
-    """Of one process."""
+    """The state of one process."""
 
     tenures: dict[str, tuple[int, str]] = attrs.Factory(dict)
     """Resource → token, phase."""
     lease_until: int | None = None
     believed: bool = False
-    """Whether that lease still ran when this was seen."""
+    """Whether that lease was still valid when this was seen."""
     leaving: bool = False
     frozen: bool = False
     gone: bool = False
 
     @classmethod
     def of(cls, process: Process, count: Callable[[str, int | None], int]) -> Sighting:
-        """As it is now."""
+        """The process as it is now."""
         session, now = process.session, process.world.now + process.offset_ms
         return cls(
             tenures={
@@ -46,7 +46,7 @@ class Sighting:
         )
 
     def since(self, before: Sighting) -> Iterator[tuple[str, str]]:
-        """What must have happened: event and resource ("" where it is about the process)."""
+        """Yields what must have happened: event and resource ("" where it is about the process)."""
         if self.gone:
             if not before.gone:
                 yield "crash", ""
@@ -77,7 +77,7 @@ class Sighting:
         return not before.leaving and ((drains and not has_heard) or self.leaving)
 
     def _ends(self, before: Sighting, name: str) -> Iterator[tuple[str, str]]:
-        """Of a tenure it had before. A new one that is stopped at once was never begun."""
+        """The end of a tenure it had before. A new one that is stopped at once was never begun."""
         token, phase = self.tenures[name]
         had_token, had_phase = before.tenures.get(name, (0, ""))
         if had_token != token or had_phase not in (*WORKED, "aborted"):
@@ -88,5 +88,5 @@ class Sighting:
             yield "finish", name
 
     def as_fields(self) -> dict[str, dict[str, int | str]]:
-        """For the document."""
+        """The fields for the specification."""
         return {name: {"t": token, "phase": phase} for name, (token, phase) in self.tenures.items()}

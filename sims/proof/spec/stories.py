@@ -1,5 +1,5 @@
-"""Which runs of the simulator are recorded and followed: small groups, troubled early, and every kind of event that the document
-knows.
+"""Which runs of the simulator are recorded and followed: small groups with early faults, and every kind of event that
+the specification knows.
 """
 
 from __future__ import annotations
@@ -121,15 +121,15 @@ STORIES: tuple[Scenario, ...] = (
         for name in ("rolling_deploy", "leave_during_drain")
     ),
 )
-"""Some are those of the campaigns, made small; in one page an answer carries all its news."""
+"""Some are those of the campaigns, made small; where a list fits one page, an answer carries all its news."""
 
 SEEDS = (0, 1)
 EVENTS = 180
-"""Of one history, about. TLC takes a few milliseconds for each."""
+"""Approximate events of one history. TLC takes a few milliseconds for each."""
 
 
 def recorded(events: int = EVENTS) -> list[History]:
-    """All of them, always the same."""
+    """Returns all histories, always the same ones."""
     return [
         record(attrs.evolve(story, members=min(story.members, 3), resources=4), seed, events)
         for story in STORIES

