@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, found like servers are, and driven over a pipe in its DevTools protocol."""
+"""A headless Chromium for tests of pages, found like servers are, and driven over a pipe with its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _QUIET = (
 
 
 def find_chromium() -> str:
-    """The program: what the environment names, the machine's own, or a package installed for the purpose.
+    """The program: the one that the environment names, the machine's own, or a package installed for the purpose.
 
     Raises:
         ServerUnavailable: there is none; the message says what to install.
@@ -62,7 +62,7 @@ def _installed() -> str | None:
 
 
 class Page:
-    """One page in one browser, and all that happened to it."""
+    """One page in one browser, and all its events."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from, self._unread = to_browser, from_browser, b""
@@ -91,30 +91,30 @@ class Page:
             self.events.append(found)
 
     def open(self, url: str) -> None:
-        """Loads a page, to its end."""
+        """Loads a page completely."""
         before = len(self.events)
         self.ask("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events[before:]):
             self.events.append(self._next())
 
     def evaluate(self, expression: str) -> Any:
-        """What a JavaScript expression is on this page."""
+        """Evaluates a JavaScript expression on this page."""
         found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def screenshot(self, file: Path) -> None:
-        """The whole page, as a PNG."""
+        """Writes the whole page as a PNG."""
         found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(found["data"]))
 
     def complaints(self) -> list[str]:
-        """Everything that the console has, errors and warnings and all."""
+        """Everything on the console, errors and warnings included."""
         kinds = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
         return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
 
     def requests(self) -> list[str]:
-        """The addresses of all that was asked for."""
+        """The addresses of all requests."""
         sent = (event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent")
         return [params["request"]["url"] for params in sent]
 
@@ -132,7 +132,7 @@ class Page:
 
 @contextmanager
 def browser(program: str) -> Iterator[Page]:
-    """A page of a Chromium of our own, which is gone afterwards."""
+    """A page of a Chromium of our own, which is stopped afterwards."""
     alone = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
     to_browser, from_browser = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(prefix="cobalance-chromium-", ignore_cleanup_errors=True) as profile:

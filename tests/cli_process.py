@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 
 SECRET = "s3cret-Pa55"
-"""Stands in every URL whose password must not be shown."""
+"""Part of every URL whose password must not be shown."""
 
 TIMEOUT_S = 60
 
@@ -40,7 +40,7 @@ def cobalance(*arguments: str, stdin: str = "", environment: dict[str, str] | No
 
 
 class Running:
-    """A command that goes on."""
+    """A command that is still running."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -61,7 +61,7 @@ class Running:
                 self._news.notify_all()
 
     def wait_for(self, words: str) -> None:
-        """Until it has said this, on either stream."""
+        """Waits until either stream has these words."""
         with self._news:
             said = self._news.wait_for(lambda: any(words in line for line in self.out + self.err), TIMEOUT_S)
         assert said, f"it never said {words!r}: {self.out + self.err}"
@@ -72,7 +72,6 @@ class Running:
         return self.wait()
 
     def wait(self) -> Outcome:
-        """Waits for the end."""
         code = self.process.wait(TIMEOUT_S)
         for thread in self._threads:
             thread.join(TIMEOUT_S)
@@ -81,7 +80,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, folder: Path, environment: dict[str, str] | None = None) -> Iterator[Running]:
-    """A command for the length of a ``with``; it is killed if it still runs then."""
+    """Runs a command for the length of a ``with``; it is killed if it still runs then."""
     with subprocess.Popen(
         [sys.executable, "-m", "cobalance.cli", *arguments],
         stdout=subprocess.PIPE,

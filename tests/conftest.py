@@ -16,15 +16,17 @@ from cobalance.servers.find import find_rabbitmq, find_redis
 
 
 def pytest_configure() -> None:
-    """A shell has what it runs in the background ignore Ctrl-C, and who ignores a signal passes that on to its children."""
+    """A shell makes its background jobs ignore Ctrl-C, and a process that ignores a signal passes that on to its
+    children.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What the chosen tests need is installed before the first of them begins: no test's time-out is for that."""
+    """Installs what the chosen tests need before the first of them begins: no test's timeout is meant for that."""
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    with suppress(servers.ServerUnavailable):  # The fixture will say so, of each test that needs it.
+    with suppress(servers.ServerUnavailable):  # The fixture will report it for each test that needs it.
         if needed & {"redis_server", "private_redis"} and find_redis() is None:
             servers.private_redis().close()
         if needed & {"rabbitmq_server", "private_rabbitmq", "secured_rabbitmq"} and find_rabbitmq() is None:
@@ -35,7 +37,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """A browser's program."""
+    """The program of a browser."""
     return find_chromium()
 
 
@@ -56,7 +58,7 @@ def redis_url(redis_server: servers.RedisServer) -> str:
 
 @pytest.fixture(scope="session")
 def redis_admin_url(redis_server: servers.RedisServer) -> str:
-    """The same Redis without limits: to look inside, to damage, to tidy up."""
+    """The same Redis without limits: to inspect, to damage, to clean up."""
     return redis_server.url
 
 
@@ -71,7 +73,7 @@ def rabbitmq_server() -> Iterator[servers.RabbitMQServer]:
 
 @pytest.fixture(scope="session")
 def amqp_url(rabbitmq_server: servers.RabbitMQServer) -> str:
-    """Where the shared RabbitMQ listens."""
+    """The URL of the shared RabbitMQ."""
     return rabbitmq_server.url
 
 
@@ -84,7 +86,9 @@ def here(amqp_url: str) -> Iterator[Place]:
 
 @pytest.fixture
 def private_redis() -> Iterator[servers.OwnRedis]:
-    """A Redis for one test alone, to stop, freeze, kill or empty. Its URL is an administrator's; see `as_published_user`."""
+    """A Redis for one test alone, to stop, freeze, kill or empty. Its URL is an administrator's; see
+    `as_published_user`.
+    """
     server = servers.private_redis(published_user())
     yield server
     server.close()
@@ -100,7 +104,7 @@ def private_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
 
 @pytest.fixture(scope="session")
 def secured_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A RabbitMQ with TLS, too, that a test may stop or starve; leave it running and well."""
+    """A RabbitMQ that also speaks TLS, which a test may stop or starve; leave it running and well."""
     made = Secured(tmp_path_factory.mktemp("tls"))
     yield made
     made.server.close()

@@ -32,23 +32,22 @@ class Place:
         self.amqp_url = amqp_url
         self.group = unique("consumers")
         self.redis_url = redis_url or f"memory://{self.group}"
-        self._transport = open_transport(self.redis_url)  # in memory, a group lives as long as somebody is connected
+        self._transport = open_transport(self.redis_url)  # in memory, a group lives while anyone is connected
         self.coordinator = Coordinator(self._transport, self.group)
         if redis_url is not None:
             self.coordinator.create(SETTINGS)
 
     def close(self) -> None:
-        """No more is asked."""
         self._transport.close()
 
     def member(self, source: Any, handler: Any, **options: Any) -> ConsumerGroup:
-        """A member that is still to be entered."""
+        """A member that has yet to be entered."""
         options.setdefault("settings", SETTINGS)
         options.setdefault("member", MemberSettings(drain_timeout_ms=5_000))
         return ConsumerGroup(self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options)
 
     def publish(self, topic: Topic | str, *bodies: object, partition: int = 0) -> None:
-        """Puts messages into a partition, or into a queue by its name."""
+        """Publishes to a partition, or to a queue by its name."""
         name = topic if isinstance(topic, str) else topic.queue_names[partition]
         with channel(self.amqp_url) as it:
             for body in bodies:
@@ -56,7 +55,7 @@ class Place:
                 it.basic_publish("", name, str(body).encode(), properties, mandatory=True)
 
     def resources(self) -> dict[str, ResourceRow]:
-        """What the group has, by name."""
+        """The group's resources by name."""
         return {row.name: row for row in self.coordinator.resources()}
 
     def journal(self, *kinds: str) -> list[JournalEntry]:
@@ -77,7 +76,7 @@ def place(amqp_url: str, redis_url: str | None = None) -> Iterator[Place]:
 
 @contextmanager
 def channel(url: str) -> Iterator[BlockingChannel]:
-    """A plain pika channel whose publishing is confirmed."""
+    """A plain pika channel with publisher confirms."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         it = connection.channel()
@@ -99,7 +98,7 @@ def new_topic(amqp_url: str, partitions: int = 1, queue_type: Any = "classic", *
 
 
 def bodies_in(amqp_url: str, queue: str) -> list[str]:
-    """Takes what is in a queue."""
+    """Consumes all messages of a queue."""
     found = []
     with channel(amqp_url) as it:
         while (got := it.basic_get(queue, auto_ack=True))[0] is not None:
@@ -109,21 +108,20 @@ def bodies_in(amqp_url: str, queue: str) -> list[str]:
 
 
 def take_in_vain(url: str, queue: str) -> None:
-    """Is given the first message of a queue, and goes without acknowledging it."""
+    """Receives the first message of a queue, and closes without acknowledging it."""
     with channel(url) as it:
         it.basic_qos(prefetch_count=1)
         next(it.consume(queue))
 
 
 class Seen:
-    """What handlers have been given, in order, and a way to wait for it. On one event loop."""
+    """What handlers received, in order, and a way to wait for it. On one event loop."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
         self._more = anyio.Event()
 
     def note(self, delivery: Delivery) -> str:
-        """One more."""
         body = delivery.body.decode()
         self.bodies.append(body)
         self._more.set()
@@ -131,7 +129,7 @@ class Seen:
         return body
 
     async def wait(self, count: int) -> list[str]:
-        """Returns once there are so many."""
+        """Returns once there are this many."""
         with anyio.fail_after(WITHIN_S):
             while len(self.bodies) < count:
                 await self._more.wait()
@@ -139,7 +137,7 @@ class Seen:
 
 
 async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:
-    """Asks a blocking function until what it returns is true."""
+    """Polls a blocking function until its result is true."""
     with anyio.fail_after(within_s):
         while not (found := await anyio.to_thread.run_sync(condition)):  # noqa: ASYNC110 -- it is not ours to set an event
             await anyio.sleep(0.02)

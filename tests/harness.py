@@ -1,7 +1,8 @@
 """A small world in virtual time: real sessions, the real Lua on an in-memory store, and a network that may misbehave.
 
-Nothing here sleeps and nothing is random but by a seed. Whatever happens is an entry of one queue, ordered by time and then
-by the order of scheduling, so the same story always runs the same way. After each step the checks of the world are run.
+Nothing here sleeps, and nothing is random except by a seed. Everything that happens is an entry of one queue, ordered
+by time and then by the order of scheduling, so the same story always runs the same way. The world's checks run after
+each step.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def names(count: int) -> tuple[str, ...]:
 
 
 class World:
-    """The clock, the queue, Redis, and everybody."""
+    """The clock, the queue, Redis, and all processes."""
 
     def __init__(
         self, settings: GroupSettings = SETTINGS, *, seed: int = 0, created: bool = True, lua: str | None = None
@@ -78,7 +79,7 @@ class World:
         return process
 
     def alive(self) -> list[Process]:
-        """Those who run, or will again."""
+        """Processes that run, or will again."""
         return [process for process in self.processes.values() if process.alive]
 
     def empty_redis(self) -> None:
@@ -91,16 +92,16 @@ class World:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def at(self, in_ms: int, do: Callable[[], None]) -> None:
-        """Schedules something."""
+        """Schedules a call."""
         self._scheduled += 1
         heapq.heappush(self._queue, (self.now + in_ms, self._scheduled, do))
 
     def run(self, ms: int) -> None:
-        """Time passes."""
+        """Lets time pass."""
         self.run_until(lambda: False, ms, must=False)
 
     def run_until(self, condition: Callable[[], bool], within_ms: int = 60_000, *, must: bool = True) -> None:
-        """Runs until something holds.
+        """Runs until the condition holds.
 
         Raises:
             AssertionError: it did not within the time.
@@ -125,8 +126,8 @@ class World:
         self.run_until(self.is_settled, within_ms)
 
     def is_settled(self) -> bool:
-        """Whether everything is held, even within one, known to its holder, and nothing is pending. Looked up in the
-        store, since a script that was asked for it would settle what is due.
+        """Whether everything is held, even within one, known to its holder, and nothing is pending. Read directly from
+        the store, since a script that was asked for it would settle what is due.
         """
         living = {process.session.member: process for process in self.alive()}
         if any(it.state in ("draining", "closing") for process in living.values() for it in process.tenures.values()):
@@ -144,7 +145,7 @@ class World:
         )
 
     def records(self) -> Records:
-        """What the store holds."""
+        """The contents of the store."""
         return Records.read(self.store.dump(), group_keys("g"))
 
     # -- what is known ---------------------------------------------------------------------------------------------------
@@ -165,12 +166,12 @@ class World:
         return self._tags.setdefault(token, f"t{len(self._tags) + 1}")
 
     def log(self, process: Process | None, text: str) -> None:
-        """One line of the story."""
+        """Adds one line to the story."""
         if text:
             self.trace.append(f"{self.now:>7}  {process.name if process else '-':<3} {text}")
 
     def story(self, last: int = 60) -> str:
-        """The end of what happened, and how to see it again."""
+        """The end of the story, and how to replay it."""
         return "\n".join([*self.trace[-last:], f"(seed {self.seed})"])
 
 
@@ -180,6 +181,6 @@ def no_two_work_one_resource(world: World) -> None:
     for process in world.processes.values():
         for resource in process.works():
             if process.tenures[resource].guarded:
-                continue  # the broker sees to it
+                continue  # the broker ensures it
             other = working.setdefault(resource, process.name)
             assert other == process.name, f"{other} and {process.name} both work {resource}\n{world.story()}"

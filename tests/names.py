@@ -4,5 +4,4 @@ import uuid
 
 
 def unique(what: str) -> str:
-    """A name of its own."""
     return f"{what}-{uuid.uuid4().hex[:10]}"

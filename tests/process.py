@@ -1,4 +1,6 @@
-"""A process of the world in virtual time: a real session, work that behaves as told, and a line that may misbehave."""
+"""A process of the world in virtual time: a real session, work with prescribed behaviour, and a connection that may
+misbehave.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tests.harness import World
 
 Fate = Literal["ok", "lost", "no_reply", "late"]
-"""Of one attempt of a call: it never arrives; it runs and the reply is lost; it runs after everybody has given it up."""
+"""Fate of one call: it never arrives; it runs and the reply is lost; it runs after the caller has given it up."""
 
 MOST_CALLS_A_SECOND = 200
 
@@ -32,16 +34,16 @@ class Tenure:
     resource: str
     token: int
     done: int
-    """How far it has come: the offset it would commit."""
+    """Progress: the offset it would commit."""
     state: Literal["working", "draining", "closing", "stopping"] = "working"
     guarded: bool = False
     turn: int = 0
-    """Rises whenever what was scheduled for it is void."""
+    """Rises when everything scheduled for it becomes void."""
 
 
 @attrs.define
 class Habits:
-    """How a process works. ``None`` is never."""
+    """How a process works. ``None`` means never."""
 
     drain_ms: int | None = 10
     close_ms: int = 1
@@ -50,7 +52,7 @@ class Habits:
 
 
 class Process:
-    """One process: a session, its work, its line to Redis, its clock."""
+    """One process: a session, its work, its connection to Redis, its clock."""
 
     def __init__(
         self, world: World, name: str, member: MemberSettings, resources: tuple[str, ...], version: int
@@ -85,7 +87,7 @@ class Process:
 
     @property
     def now(self) -> int:
-        """Its own clock, which has nothing to do with anybody else's but the rate."""
+        """Its own clock, which shares nothing with any other's but the rate."""
         return self.world.now + self.clock_offset_ms
 
     @property
@@ -94,7 +96,7 @@ class Process:
         return self.alive and not self.paused
 
     def deliver(self, event: ev.Event) -> None:
-        """Hands the session an event, or keeps it while the process is frozen."""
+        """Passes an event to the session, or keeps it while the process is frozen."""
         if self.paused and self.alive:
             self._inbox.append(event)
         elif self.alive:
@@ -114,7 +116,7 @@ class Process:
         self.paused = True
 
     def resume(self) -> None:
-        """SIGCONT: its own clock is looked at first, then what has piled up."""
+        """SIGCONT: its own clock is checked first, then the backlog is handled."""
         self.world.log(self, "goes on")
         self.paused = False
         self.deliver(ev.TimerFired())
@@ -122,7 +124,7 @@ class Process:
             self.deliver(self._inbox.popleft())
 
     def stop(self, *, remain: bool = False) -> None:
-        """Asked to leave gracefully."""
+        """Asks it to leave gracefully."""
         self.world.log(self, "is asked to leave" + (" and come back" if remain else ""))
         self.deliver(ev.StopAsked(remain))
 
@@ -282,7 +284,8 @@ class Process:
         if self.tenures.get(it.resource) is it:
             del self.tenures[it.resource]
 
-    # -- its line to Redis: one attempt at a time, each given up after the engine's own timeout ------------------------------
+    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout
+    # --------------------------
 
     def _call(self, request: Request) -> None:
         self._recent.append(self.world.now)

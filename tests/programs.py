@@ -1,4 +1,4 @@
-"""Runs programs as users do: real processes, whose lines come out of one pipe in the order in which they were written."""
+"""Runs programs as users do: real processes, whose lines come out of one pipe in the order of writing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = GroupSettings(
 
 
 class Programs:
-    """Processes with one standard output. Waiting for a line that never comes is ended by the test's own timeout."""
+    """Processes with one standard output. The test's own timeout ends the wait for a line that never comes."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         # Unbuffered, each argument of a print would be a write of its own, and the lines of several programs would mix.
@@ -35,7 +35,7 @@ class Programs:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed in close
         self._running: list[subprocess.Popen[bytes]] = []
         self.lines: list[str] = []
-        """All that was read so far."""
+        """All lines read so far."""
 
     def start(self, program: str | Path, *args: str) -> subprocess.Popen[bytes]:
         """Starts an example by its name, or any file."""
@@ -45,18 +45,18 @@ class Programs:
         return process
 
     def read(self) -> str:
-        """The next line."""
+        """Returns the next line."""
         line = self._output.readline().rstrip("\n")
         self.lines.append(line)
         return line
 
     def read_until(self, enough: Callable[[], bool]) -> None:
-        """Reads lines until that is so."""
+        """Reads lines until the condition holds."""
         while not enough():
             self.read()
 
     def stop(self, process: subprocess.Popen[bytes], with_signal: int = signal.SIGTERM) -> None:
-        """Asks it to stop; it must end well, and say nothing on its standard error."""
+        """Stops it by a signal; it must exit cleanly, and write nothing to its standard error."""
         process.send_signal(with_signal)
         self.wait(process)
 
@@ -67,13 +67,13 @@ class Programs:
         self._running.remove(process)
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Waits until it has ended, which must be well."""
+        """Waits until it has exited cleanly."""
         code = process.wait()
         self._running.remove(process)
         assert code == 0, f"{process.args!r} ended with {code}:\n{self.errors()}"
 
     def rest(self) -> list[str]:
-        """Once all have ended: the lines that nobody has read yet."""
+        """Once all have ended: the lines not read yet."""
         os.close(self._writing)
         self._writing = -1
         rest = self._output.read().splitlines()
@@ -86,7 +86,7 @@ class Programs:
         return self._errors.read()
 
     def close(self) -> None:
-        """Ends what still runs."""
+        """Ends all that still run."""
         for process in self._running:
             process.kill()
             process.wait()
@@ -110,7 +110,7 @@ def programs(redis_url: str, amqp_url: str) -> Iterator[Programs]:
 
 
 def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> None:
-    """What `cobalance group create` does, so that the first member need not wait for others to claim what they hold."""
+    """Does what `cobalance group create` does, so that the first member need not wait for claims."""
     transport = open_transport(redis_url)
     try:
         with contextlib.suppress(GroupExists):
@@ -121,7 +121,7 @@ def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> 
 
 @contextlib.contextmanager
 def no_topic(amqp_url: str, name: str) -> Iterator[None]:
-    """There is no such topic before, nor after."""
+    """Ensures that there is no such topic before or after."""
     with contextlib.suppress(TopicMissing):
         delete_topic(amqp_url, name, force=True)
     try:

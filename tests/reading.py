@@ -1,4 +1,4 @@
-"""Members that read a stream, what their handlers were given, and what is committed, for tests."""
+"""Members that read a stream, what their handlers received, and what is committed, for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER_MS = 3_600_000.0
 
 
 class Reading:
-    """What handlers were given, in order; checks that no two of them work one stream at a time. On one event loop."""
+    """What handlers received, in order; checks that no two of them work one stream at a time. On one event loop."""
 
     def __init__(self) -> None:
         self.offsets: defaultdict[str, list[int]] = defaultdict(list)
@@ -27,7 +27,6 @@ class Reading:
         self._more = anyio.Event()
 
     async def handle(self, delivery: Delivery) -> None:
-        """A handler."""
         assert delivery.queue not in self._at_work
         self._at_work.add(delivery.queue)
         await anyio.lowlevel.checkpoint()
@@ -40,7 +39,7 @@ class Reading:
         self._more = anyio.Event()
 
     async def wait(self, count: int) -> list[int]:
-        """Returns once there are so many, of all streams; the offsets of the first stream."""
+        """Waits for this many deliveries of all streams; returns the offsets of the first stream."""
         with anyio.fail_after(WITHIN_S):
             while len(self.deliveries) < count:
                 await self._more.wait()
@@ -48,7 +47,7 @@ class Reading:
 
 
 def settings(**options: Any) -> StreamSettings:
-    """Commits by themselves only if they are asked for."""
+    """Commits automatically only if that is asked for."""
     options.setdefault("commit_every", 1_000_000)
     options.setdefault("commit_interval_ms", NEVER_MS)
     return StreamSettings(**options)
@@ -61,6 +60,5 @@ def member(here: Place, stream: Stream, reading: Reading, **options: Any) -> Con
 
 
 def committed(here: Place, stream: Stream) -> int | None:
-    """The committed offset."""
     row = here.resources().get(stream.name)
     return None if row is None else row.committed

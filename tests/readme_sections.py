@@ -1,4 +1,6 @@
-"""The parts of the README that come from the code. ``python -m tests.readme_sections`` writes them anew; a test compares."""
+"""The parts of the README that come from the code. ``python -m tests.readme_sections`` writes them again; a test
+compares.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,13 @@ def errors_table() -> str:
 
 
 def member_diagram() -> str:
-    """From the session's table."""
+    """The diagram of the session's table."""
     edges = [f"    {_name(a)} --> {_name(b)}" for a in Phase for b in Phase if b in TRANSITIONS[a]]
     return _mermaid([f"    [*] --> {_name(Phase.NEW)}", *edges, f"    {_name(Phase.LEFT)} --> [*]"])
 
 
 def tenure_diagram() -> str:
-    """From a tenure's table, without the steps that change nothing."""
+    """The diagram of a tenure's table, without the steps that change nothing."""
     edges = []
     for a in State:
         for b in State:
@@ -91,7 +93,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """The README with every generated part as it should be."""
+    """Returns the README with every generated part as it should be."""
     return MARKED.sub(lambda found: f"{found[1]}{SECTIONS[found['name']]()}\n{found[3]}", text)
 
 

@@ -1,4 +1,4 @@
-"""The Redis user that the README publishes, as whom the tests run."""
+"""The Redis user that the README publishes, as which the tests run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def rules() -> list[str]:
 
 
 def published_user() -> tuple[str, ...]:
-    """Command line options by which a Redis has the user, over restarts, too."""
+    """Command line options that give a Redis this user, also after restarts."""
     return ("--user", USER, *rules())
 
 
 def as_published_user(url: str) -> str:
-    """The URL, logging in as that user; one that logs in already stays as it is."""
+    """Returns the URL with that user's credentials; a URL with credentials stays as it is."""
     return url if "@" in url else url.replace("redis://", f"redis://{USER}:{PASSWORD}@")

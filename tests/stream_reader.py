@@ -12,7 +12,6 @@ from cobalance import ConsumerGroup, Delivery, StreamSettings, run
 
 
 async def handle(delivery: Delivery) -> None:
-    """One message at a time."""
     sys.stdout.write(f"{os.getpid()} {delivery.queue} {delivery.offset} {delivery.token}\n")
     sys.stdout.flush()
     await anyio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Streams, what is in them, and who reads them, for tests on a real RabbitMQ."""
+"""Streams, their contents, and their readers, for tests on a real RabbitMQ."""
 
 from __future__ import annotations
 
@@ -37,25 +37,23 @@ class Stream:
         return Queue(self.name, self._arguments)
 
     def declare(self) -> None:
-        """Makes it."""
         with self._channel() as channel:
             channel.queue_declare(self.name, durable=True, arguments=self._arguments)
 
     def delete(self) -> None:
-        """Removes it."""
         with self._channel() as channel:
             channel.queue_delete(self.name)
 
     def make_anew(self) -> None:
-        """An empty one of the same name."""
+        """Replaces it with an empty one of the same name."""
         self.delete()
         self._published = 0
         self.declare()
 
     def append(self, count: int, *, size: int = 0) -> None:
-        """So many more messages in one burst, numbered on; returns when the last of them can be read.
+        """Appends this many more messages in one burst, numbered on; returns when the last of them can be read.
 
-        Where a retention may drop them as soon as they come, they are confirmed one by one instead.
+        Where a retention may drop them as soon as they arrive, they are confirmed one by one instead.
         """
         with self._channel() as channel:
             if self._dropping:
@@ -77,8 +75,9 @@ class Stream:
                 return
 
     def append_until_gone(self, offset: int) -> int:
-        """Appends until the retention has dropped the message of this offset; the offset of the oldest left, which may be
-        dropped next: RabbitMQ drops on its own time, and only the offsets that `first` gives before and after a test bound it.
+        """Appends until the retention has dropped the message of this offset; returns the offset of the oldest one
+        left, which may be dropped next: RabbitMQ drops on its own time, and only the offsets that `first` returns
+        before and after a test bound it.
         """
         with connected(self.amqp_url) as connection:
             for _ in range(200):
@@ -106,7 +105,7 @@ class Stream:
 
 @contextmanager
 def new_stream(amqp_url: str, count: int = 0, retention: Retention | None = None) -> Iterator[Stream]:
-    """A stream for one test, with so many messages."""
+    """A stream for one test, with this many messages."""
     stream = Stream(amqp_url, retention)
     try:
         if count:
@@ -136,6 +135,6 @@ def cut(connection: BrokerConnection) -> None:
 
 
 def wait_for_next_second() -> None:
-    """RabbitMQ takes whole seconds: what is written from now on is of another one."""
+    """RabbitMQ has a resolution of seconds: what is written from now on has another timestamp."""
     now = time.time()
     threading.Event().wait(1.02 - now % 1)

@@ -1,6 +1,7 @@
-"""Chaos: real member processes, real servers, faults by a seed, and a history that is judged.
+"""Chaos: real member processes, real servers, seeded faults, and a history that is judged.
 
-Reading order: ``options`` (what is run), ``faults`` and ``server_faults`` (what goes wrong), ``servers``, ``stage`` (proxies, members),
-``run`` (in which order, and the performance), ``member`` and ``publisher`` (who writes the history), ``history`` (what is written),
-``checker`` (what follows from it, pure, with Jepsen's names), ``report`` (how it is said).
+Reading order: ``options`` (what is run), ``faults`` and ``server_faults`` (what goes wrong), ``servers``, ``stage``
+(proxies, members), ``run`` (the order of faults, and the performance), ``member`` and ``publisher`` (which write the
+history), ``history`` (what is recorded), ``checker`` (what follows from it, pure, with Jepsen's names), ``report`` (how
+it is presented).
 """

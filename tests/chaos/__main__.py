@@ -13,11 +13,11 @@ from tests.chaos.report import HEADER, is_valid, lines, row
 from tests.chaos.run import perform
 
 KINDS: dict[Servers, tuple[Kind, ...]] = {"rabbitmq-cluster": ("quorum", "stream")}
-"""A classic queue lies on one node, and is gone as long as that is."""
+"""A classic queue lives on one node and is unavailable while that node is."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Plays one kind of queue after the other; 0 if every verdict is valid."""
+    """Runs one kind of queue after the other; returns 0 if every verdict is valid."""
     parser = argparse.ArgumentParser(prog="make chaos", description="Real processes, real servers, and faults.")
     parser.add_argument("--kind", choices=get_args(Kind), action="append", help="default: all that suit the servers")
     parser.add_argument("--servers", choices=get_args(Servers), default="alone", help="default: one of each")
@@ -26,7 +26,7 @@ def main(args: Sequence[str] | None = None) -> int:
         "--seconds", type=float, default=0.0, help="of faults, for each kind; every fault strikes once anyway"
     )
     chosen = parser.parse_args(args)
-    for asked_to_stop in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the former
+    for asked_to_stop in (signal.SIGINT, signal.SIGTERM):  # a shell makes its background jobs ignore SIGINT
         signal.signal(asked_to_stop, signal.default_int_handler)
     rows, well = [], True
     for kind in chosen.kind or KINDS.get(chosen.servers, get_args(Kind)):

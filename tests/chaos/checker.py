@@ -1,8 +1,8 @@
-"""What follows from a history. The anomalies have the names that Jepsen's Kafka tests gave them, where those have one.
+"""Judges a history. The anomalies have the names of Jepsen's Kafka tests, where those have one.
 
-What counts as an anomaly is stricter than there: within a tenure messages come one after the other, without a gap; from one tenure to
-the next nothing is skipped, ever; and a message comes twice only where something went wrong before it was acknowledged: its
-holder was killed, frozen or cut off, or the tenure did not end as planned.
+The rules are stricter than there: within a tenure, messages come one after the other, without a gap; from one tenure to
+the next nothing is ever skipped; and a message is repeated only where something went wrong before it was acknowledged:
+its holder was killed, frozen or cut off, or the tenure did not end as planned.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ MEANINGS: dict[Name, str] = {
 
 FAULTY_ENDS = frozenset({"forced", "expired", "abandoned", "inherited"})
 PLANNED = frozenset({"deploy"})
-"""Troubles that are none, and so excuse nothing."""
+"""Events that are no faults and so excuse nothing."""
 
 LOSSES = frozenset(
     {"redis-empty", "redis-stale", "master-kill", "master-freeze", "split-brain", "slot-kill", "slot-freeze"}
 )
-"""Redis loses data, or may: a replica that is promoted need not have the last writes."""
+"""Faults in which Redis loses data, or may: a promoted replica need not have the last writes."""
 
 UNSOUND = frozenset({"freeze", "nap", "stopped-clock"})
-"""A process to which this is done may find itself at work when another one has begun."""
+"""After these faults, a process may find itself at work when another one has begun."""
 
 SLACK_NS = 10_000_000_000
-"""What a fault leaves behind (a connection noticed dead, a requeued message) shows up to so much later."""
+"""The after-effects of a fault (a connection found dead, a requeued message) may show this much later."""
 
 
 @attrs.frozen(kw_only=True)
 class Anomaly:
-    """Something that must not be."""
+    """Something that must not happen."""
 
     name: Name
     text: str
@@ -75,7 +75,7 @@ class Anomaly:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What became of a run."""
+    """The verdict on a run."""
 
     anomalies: tuple[Anomaly, ...]
     published: int
@@ -87,12 +87,12 @@ class Verdict:
     troubles: Counter[str]
 
     def count(self, name: Name) -> int:
-        """How often."""
+        """The number of anomalies of this name."""
         return sum(it.name == name for it in self.anomalies)
 
 
 def judge(history: History) -> Verdict:
-    """Looks for everything."""
+    """Checks for every anomaly."""
     by_partition: dict[str, list[Handling]] = defaultdict(list)
     for it in history.handlings:
         by_partition[it.message.partition].append(it)
@@ -138,7 +138,7 @@ def _writes(history: History) -> Iterator[Anomaly]:
 
 
 def _order(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
-    """Within one partition, by the beginnings of handlings."""
+    """The order within one partition, by the beginnings of handlings."""
     handed_out = sorted({it.message for it in handlings})
     position = {message: number for number, message in enumerate(handed_out)}
     seen: set[Message] = set()
@@ -182,7 +182,7 @@ def _offsets(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
 
 
 def _overlaps(handlings: Sequence[Handling], excuses: _Excuses) -> Iterator[Anomaly]:
-    """Every handling against the one of another process that ends latest before it begins."""
+    """Compares every handling with the one of another process that ends last before it begins."""
     latest: Handling | None = None
     for it in handlings:
         is_between = latest is not None and latest.process != it.process and _end(latest) > it.begun_ns
@@ -193,7 +193,7 @@ def _overlaps(handlings: Sequence[Handling], excuses: _Excuses) -> Iterator[Anom
 
 
 def _end(handling: Handling) -> int:
-    """What never ended was cancelled or killed, nobody knows when: it is not held against anybody."""
+    """A handling that never ended was cancelled or killed at an unknown time: it is given the benefit of the doubt."""
     return handling.begun_ns if handling.ended_ns is None else handling.ended_ns
 
 
@@ -218,9 +218,10 @@ def _first_of_each_token(handlings: Sequence[Handling]) -> list[Handling]:
 
 
 def _commits(history: History) -> Iterator[Anomaly]:
-    """Accepted commits of one partition, by the time their answers came.
+    """Accepted commits of one partition, by the time of their answers.
 
-    What Redis forgot and nobody claimed is gone: where it lost its data in between, only a commit of a tenure that was claimed since counts.
+    What Redis forgot and no member claimed is gone: after a loss of data, only a commit of a tenure that was claimed
+    since counts.
     """
     claimed: dict[tuple[str | None, int | None], int] = {}
     for entry in history.entries:
@@ -244,7 +245,7 @@ def _commits(history: History) -> Iterator[Anomaly]:
 
 
 class _Excuses:
-    """What went wrong, and so what it may cost."""
+    """The faults, and what they excuse."""
 
     def __init__(self, history: History) -> None:
         self._troubles = tuple(it for it in history.troubles if it.kind not in PLANNED)
@@ -254,7 +255,7 @@ class _Excuses:
         self._lost = {(it.partition, it.token) for it in history.events if it.kind == "lost"}
 
     def repeat(self, first: Handling, again: Handling) -> bool:
-        """Whether the first one need not have been acknowledged."""
+        """Whether the first handling may have ended without an acknowledgement."""
         tenure = first.message.partition, first.token
         return (
             first.ended_ns is None
@@ -264,7 +265,7 @@ class _Excuses:
         )
 
     def overlap(self, old: Handling, new: Handling) -> bool:
-        """Whether the old one was frozen, or its clock stood still, when the new one began."""
+        """Whether the old holder was frozen, or its clock stood still, when the new one began."""
         return any(
             it.kind in UNSOUND
             and it.process == old.process
@@ -281,7 +282,7 @@ class _Excuses:
 
 
 def reached(verdict: Verdict, kinds: Iterable[str]) -> Iterator[str]:
-    """What must have happened, or the run has proven less than it says; what is missing."""
+    """Returns what is missing of everything that must have happened; without it the run proves less than it claims."""
     yield from (f"no {kind} happened" for kind in kinds if not verdict.troubles[kind])
     for kind in ("forced", "cancelled", "expired"):
         if not verdict.journal[kind]:

@@ -1,6 +1,7 @@
-"""What goes wrong with members, one function a kind. Each strikes, lasts, and is over when it returns; the run then waits for the group.
+"""Faults of members, one function for each kind. Each begins, lasts, and is over when the function returns; the run
+then waits for the group.
 
-What goes wrong with servers is in ``server_faults``.
+Faults of servers are in ``server_faults``.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ Fault = Callable[["Performance", Random], None]
 
 SESSION_S = SETTINGS.session_timeout_ms / 1000
 NEWS_DELAY_MS = 300
-"""So late a member hears that its partition was moved, while what it commits arrives at once. Below the time that a call may take."""
+"""How late a member learns that its partition was moved; its commits arrive at once. Less than a call may take."""
 
 TRIES = 5
-"""On a machine that is too busy, the news may yet come before the next commit, or the deadline before the end of a session."""
+"""On a machine that is too busy, the news may still arrive before the next commit, or the deadline before the end of a
+session.
+"""
 
 
 def deploy(play: Performance, random: Random) -> None:
-    """No fault at all: one process comes, another leaves on SIGTERM. What it does to messages is judged as strictly as anything."""
+    """No fault at all: one process comes, another leaves on SIGTERM. Its effects on messages are judged like any
+    others.
+    """
     with play.trouble("deploy"):
         play.stage.start_member()
         play.settle()
@@ -44,7 +49,7 @@ def kill(play: Performance, random: Random) -> None:
 
 
 def freeze(play: Performance, random: Random) -> None:
-    """SIGSTOP for longer than the session, then SIGCONT: it wakes up as a holder that is none any more."""
+    """SIGSTOP for longer than the session, then SIGCONT: the process wakes up believing that it is still a holder."""
     member = play.someone(random)
     with play.trouble("freeze", member):
         member.freeze()
@@ -53,7 +58,7 @@ def freeze(play: Performance, random: Random) -> None:
 
 
 def nap(play: Performance, random: Random) -> None:
-    """SIGSTOP for less than the session, as a long garbage collection: nobody may notice."""
+    """SIGSTOP for less than the session, like a long garbage collection: it must have no effect."""
     member = play.someone(random)
     with play.trouble("nap", member):
         member.freeze()
@@ -79,7 +84,7 @@ def cut_redis(play: Performance, random: Random) -> None:
 
 
 def cut_rabbitmq(play: Performance, random: Random) -> None:
-    """The same to RabbitMQ, which notices by its heartbeats."""
+    """The same for RabbitMQ, which notices by its heartbeats."""
     member = play.someone(random)
     with play.trouble("cut-rabbitmq", member):
         member.rabbitmq.black_hole(*_directions(random))
@@ -88,7 +93,7 @@ def cut_rabbitmq(play: Performance, random: Random) -> None:
 
 
 def cut_both(play: Performance, random: Random) -> None:
-    """A member's cable is pulled."""
+    """A member's network cable is pulled."""
     member = play.someone(random)
     with play.trouble("cut-both", member):
         member.redis.black_hole()
@@ -99,7 +104,7 @@ def cut_both(play: Performance, random: Random) -> None:
 
 
 def delay(play: Performance, random: Random) -> None:
-    """Every packet of everybody takes longer, and processes come and go."""
+    """Every packet is delayed, and processes come and go."""
     with play.trouble("delay"):
         for member in play.stage.living:
             member.redis.delay(random.uniform(20, 300))
@@ -116,9 +121,9 @@ def delay(play: Performance, random: Random) -> None:
 def dawdle(play: Performance, random: Random) -> None:
     """Handlers take longer than the revocation timeout while the group changes.
 
-    A process comes, so that partitions are asked back. The clock of one of their holders stands still, so that it does not abort
-    its work ahead of the deadline as it should: its partition is moved by force, and what it still commits must be refused.
-    Then another process comes and is killed at once, so that what was asked back for it may be kept.
+    A process comes, so that partitions are revoked. The clock of one of their holders stands still, so that it does not
+    abort its work ahead of the deadline as it should: its partition is moved by force, and its later commits must be
+    refused. Then another process comes and is killed at once, so that the revocations for it may be cancelled.
     """
     with play.trouble("dawdle"):
         for _ in range(TRIES):
@@ -179,5 +184,5 @@ FAULTS: dict[str, Fault] = {
 
 
 def faults_of(servers: Servers) -> dict[str, Fault]:
-    """All that strikes in a run with such servers."""
+    """All faults of a run with such servers."""
     return FAULTS | server_faults.FAULTS[servers]

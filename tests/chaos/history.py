@@ -1,4 +1,4 @@
-"""What is written down while chaos reigns; the verdict is drawn from this and nothing else."""
+"""What is recorded during a run; the verdict depends on this and nothing else."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from cobalance.journal import JournalEntry
 
 @attrs.frozen(order=True)
 class Message:
-    """Which message. Within a partition they are published in this order, and each is published once."""
+    """Identifies a message. Within a partition they are published in this order, and each is published once."""
 
     partition: str
     epoch: int
-    """Rises whenever the publisher lost its connection: what was not confirmed is then published again, as new messages."""
+    """Rises whenever the publisher loses its connection: unconfirmed messages are then published again, as new
+    messages.
+    """
     seq: int
     dawdle: int | None = attrs.field(default=None, eq=False, order=False)
-    """An order to its handler, with a number: to take its time until :func:`hurry` exists."""
+    """A numbered order to its handler: keep working until :func:`hurry` exists."""
 
     def body(self) -> bytes:
-        """As it is published."""
+        """The body as published."""
         order = "" if self.dawdle is None else f" slow {self.dawdle}"
         return f"{self.partition} {self.epoch} {self.seq}{order}".encode()
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """From its body."""
+        """Parses a body."""
         partition, epoch, seq, *order = body.decode().split(" ")
         return cls(partition, int(epoch), int(seq), int(order[1]) if order else None)
 
 
 def hurry(folder: Path, number: int) -> Path:
-    """The file whose coming ends the dawdling of this number."""
+    """The file whose creation ends the dawdling of this number."""
     return folder / f"hurry-{number}"
 
 
@@ -49,14 +51,14 @@ class Handling:
     begun_ns: int
     """On the machine's monotonic clock, which all its processes share."""
     ended_ns: int | None = None
-    """Before it is acknowledged. None: it was cancelled, or its process was killed."""
+    """Just before the acknowledgement. None: it was cancelled, or its process was killed."""
     offset: int | None = None
-    """Of streams."""
+    """Only for streams."""
 
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """Something else that a member process has to say: assigned, revoked, lost, fenced, committed."""
+    """Any other event of a member process: assigned, revoked, lost, fenced, committed."""
 
     process: str
     kind: str
@@ -68,52 +70,52 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class Trouble:
-    """A fault, from its beginning to its end, and whom it was done to."""
+    """A fault, from its beginning to its end, and its target."""
 
     kind: str
     process: str = ""
-    """Empty: everybody."""
+    """Empty means all processes."""
     since_ns: int
     until_ns: int
 
 
 @attrs.frozen(kw_only=True)
 class History:
-    """All there is to judge."""
+    """Everything there is to judge."""
 
     partitions: tuple[str, ...]
     confirmed: frozenset[Message]
-    """RabbitMQ has said that it has them."""
+    """Messages that RabbitMQ has confirmed."""
     attempted: frozenset[Message]
-    """All that were ever sent; a superset."""
+    """All messages ever sent; a superset."""
     handlings: tuple[Handling, ...]
     """In the order of their beginnings."""
     events: tuple[Event, ...]
     entries: tuple[JournalEntry, ...]
-    """What was read of the journals of all lives of Redis, one after the other."""
+    """What was read from the journals of all lives of Redis, one after the other."""
     troubles: tuple[Trouble, ...]
     epoch_ns: int = 0
-    """When 1970 was, on the machine's monotonic clock: entries bear the time of day."""
+    """The Unix epoch on the machine's monotonic clock: entries carry the time of day."""
     left_in_queues: int = 0
-    """Messages that RabbitMQ still has after everybody had time to work them off. Of streams: not counted."""
+    """Messages that RabbitMQ still has after there was time to handle them all. Not counted for streams."""
     failed: tuple[str, ...] = ()
-    """Processes that ended by themselves, with their last words."""
+    """Processes that ended by themselves, with their last output."""
 
 
 class Diary:
-    """A member process writes here, a line at a time: unbuffered, so that what was written survives SIGKILL."""
+    """The file a member process writes to, line by line: unbuffered, so that what was written survives SIGKILL."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("ab", buffering=0)
 
     def write(self, *words: object) -> None:
-        """One line."""
+        """Writes one line."""
         self._file.write(("\t".join(map(str, words)) + "\n").encode())
 
 
 def read_diary(process: str, path: Path) -> tuple[list[Handling], list[Event]]:
-    """What a process wrote. A last line without an end was cut by SIGKILL and never happened."""
+    """Reads what a process wrote. A last line without a line end was cut off by SIGKILL and does not count."""
     begun: dict[str, Handling] = {}
     events: list[Event] = []
     for kind, *words in _lines(path):
@@ -153,5 +155,5 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 
 def in_order(handlings: Iterable[Handling]) -> tuple[Handling, ...]:
-    """By their beginnings."""
+    """Sorts by beginning."""
     return tuple(sorted(handlings, key=lambda it: it.begun_ns))

@@ -1,8 +1,8 @@
 """A member process: ``python -m tests.chaos.member NAME GROUP TOPIC DIARY SETTINGS``.
 
-It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group; it ends at once when its standard
-input does, since then nobody looks after it. Servers are named by the environment, as for every process: in a chaos run they
-are the proxies of this very member.
+It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group; it exits at once when its
+standard input ends, since then its parent is gone. As for every process, the environment names the servers: in a chaos
+run they are the proxies of this very member.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POSITIONS_AN_EPOCH = 10_000_000
 
 
 class Member:
-    """Handles messages, and writes down what happens to it."""
+    """Handles messages, and records what happens to it."""
 
     def __init__(self, diary: Diary) -> None:
         self._diary = diary
@@ -44,7 +44,6 @@ class Member:
         self.group: ConsumerGroup
 
     async def handle(self, delivery: Delivery) -> None:
-        """One message."""
         number = next(self._numbers)
         body = delivery.body.decode()
         message = Message.read(delivery.body)
@@ -61,8 +60,8 @@ class Member:
             await self._commit(delivery, position)
 
     async def _dawdle(self, delivery: Delivery, so_far: int, number: int) -> None:
-        """Takes its time until it is told to hurry. Once its partition is asked back, it keeps what it has got so far: one commit waits
-        while another is on its way, so that at any moment the next thing to be sent is a commit.
+        """Keeps working until it is told to hurry. Once its partition is revoked, it stores its progress so far: one
+        commit waits while another is in flight, so that at any moment the next thing to be sent is a commit.
         """
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
@@ -89,7 +88,7 @@ class Member:
                 self.note("committed", delivery.queue, delivery.token, position)
 
     def listener(self, kind: str) -> Callable[[Sequence[Tenure]], Awaitable[None]]:
-        """Notes what happens to tenures."""
+        """Returns a listener that records what happens to tenures."""
 
         async def note(tenures: Sequence[Tenure]) -> None:
             for tenure in tenures:
@@ -98,17 +97,18 @@ class Member:
         return note
 
     def note(self, kind: str, partition: str, token: int, position: int) -> None:
-        """Something happened."""
         self._diary.write(kind, partition, token, position, time.monotonic_ns())
 
 
 def position_of(message: Message) -> int:
-    """Rises with every message of a partition."""
+    """A position that rises with every message of a partition."""
     return message.epoch * POSITIONS_AN_EPOCH + message.seq
 
 
 def _let_clock_be_stopped() -> None:
-    """SIGUSR1: from now on the session does not notice that a deadline of its own has passed; SIGUSR2: it does again."""
+    """From SIGUSR1 on, the session does not notice that a deadline of its own has passed; from SIGUSR2 on, it does
+    again.
+    """
     notice = Holdings.check_deadlines
 
     def stop(*_: object) -> None:
@@ -122,7 +122,9 @@ def _let_clock_be_stopped() -> None:
 
 
 def _take_own_ways() -> None:
-    """Sentinels and nodes of a cluster name servers by the ports they know; this member reaches them by proxies of its own."""
+    """Sentinels and nodes of a cluster name servers by the ports they know; this member reaches them through proxies of
+    its own.
+    """
     ways = {int(known): port for known, port in json.loads(os.environ.get(WAYS, "{}")).items()}
     at = RedisAddress.at
 
@@ -133,7 +135,7 @@ def _take_own_ways() -> None:
 
 
 def _wait_to_begin() -> None:
-    """Until there is a byte; from then on a thread waits for the end of those who wrote it."""
+    """Waits for a byte; from then on a thread waits for the end of the parent."""
     stdin = sys.stdin.fileno()
     if not os.read(stdin, 1):
         sys.exit("nobody is there any more")

@@ -1,4 +1,4 @@
-"""What can be chosen about a run, and the figures that were chosen for you."""
+"""The options of a run, and fixed figures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from cobalance.settings import GroupSettings
 Kind = Literal["classic", "quorum", "stream"]
 
 Servers = Literal["alone", "rabbitmq-cluster", "redis-sentinel", "redis-cluster"]
-"""One Redis and one RabbitMQ; or three RabbitMQ nodes; or a Redis with two replicas and three Sentinels; or a Redis Cluster of three
-masters and their replicas."""
+"""One Redis and one RabbitMQ; or three RabbitMQ nodes; or a Redis with two replicas and three Sentinels; or a Redis
+Cluster of three masters and their replicas.
+"""
 
 SETTINGS = GroupSettings(
     session_timeout_ms=3_000,
@@ -21,7 +22,7 @@ SETTINGS = GroupSettings(
     rejoin_grace_ms=0,
     gather_ms=100,
 )
-"""Short, so that many faults fit into a minute; each fault below lasts longer or shorter than these on purpose."""
+"""Short, so that many faults fit into a minute; each fault below is longer or shorter than these on purpose."""
 
 WAYS = "COBALANCE_CHAOS_WAYS"
 """The environment variable that tells a member by which ports it reaches the Redis servers that others name."""
@@ -31,32 +32,32 @@ RATE = 120
 
 HANDLER_MS = (2.0, 12.0)
 SLOW_MS = 60_000
-"""A handler that is told to dawdle does so until it is told to hurry, but never for longer."""
+"""A handler that dawdles does so until it is told to hurry, but never for longer than this."""
 
 PREFETCH = 10
 SLOW_COMMIT_MS = 50
 COMMIT_EVERY = 5
-"""On queues that have no offsets of their own, members commit the position of every so many messages to Redis, fenced."""
+"""On queues without offsets of their own, members commit the position of every n-th message to Redis, fenced."""
 
 CONVERGE_S = 60.0
-"""After a fault has ended the group is even again within this time, or something is wrong."""
+"""After a fault has ended the group must be even again within this time."""
 
 PENDING_S = 5.0
-"""Who is asked for a partition is asked within a heartbeat or so."""
+"""A revocation reaches its holder within about a heartbeat."""
 
 DRAIN_S = 90.0
-"""At the end, everything published is worked off within this time."""
+"""At the end, everything published must be handled within this time."""
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """One run."""
+    """The options of one run."""
 
     kind: Kind = "classic"
     servers: Servers = "alone"
     seed: int = 1
     seconds: float = 0.0
-    """How long faults go on; every kind of fault strikes at least once, however short this is."""
+    """How long faults go on; every kind of fault happens at least once, however short this is."""
     partitions: int = 8
     members: int = 3
     management: bool = False

@@ -22,8 +22,8 @@ AGAIN_S = 0.2
 class Load:
     """The publisher's thread.
 
-    When a confirm does not come, everything from there on that was not confirmed is of unknown fate: a new epoch begins,
-    and publishing goes on with new messages. What was confirmed must be processed; what was not may be.
+    When a confirm is missing, the outcome of everything not confirmed from there on is unknown: a new epoch begins, and
+    publishing continues with new messages. Confirmed messages must be processed; others may be.
     """
 
     def __init__(self, url: str, topic: Topic) -> None:
@@ -39,17 +39,16 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="chaos publisher", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
         self._thread.start()
 
     def dawdle(self) -> int:
-        """One slow message for each partition, as soon as possible; the number they bear."""
+        """Publishes one slow message for each partition, as soon as possible; returns the number they bear."""
         self._dawdles += 1
         self._slow = list(self._keys)
         return self._dawdles
 
     def stop(self) -> None:
-        """Ends, when what was sent has been confirmed, or has failed."""
+        """Ends when all messages sent have been confirmed, or have failed."""
         self._stop.set()
         self._thread.join()
 

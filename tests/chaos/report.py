@@ -1,4 +1,4 @@
-"""How a verdict is said: lines for people, a row for the README's table."""
+"""How a verdict is presented: lines for people, a row for the README's table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOURNALLED = ("granted", "released", "forced", "expired", "abandoned", "cancelle
 
 
 def lines(options: Options, verdict: Verdict, missing: Sequence[str]) -> Iterator[str]:
-    """The verdict, with the command that plays it again."""
+    """The verdict, with the command that replays it."""
     yield f"{options.kind}, {options.servers}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
     yield f"  duplicates that faults explain: {verdict.duplicates_excused}"
     yield "  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.troubles.items()))
@@ -34,7 +34,9 @@ def is_valid(verdict: Verdict, missing: Sequence[str]) -> bool:
 
 
 def command(options: Options) -> str:
-    """Plays the same again. Chance decides nothing but the plan: processes and packets take their own time."""
+    """The command that replays the run. The seed decides nothing but the plan: processes and packets take their own
+    time.
+    """
     return f'make chaos ARGS="--servers {options.servers} --kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
 
 

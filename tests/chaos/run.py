@@ -1,4 +1,4 @@
-"""One performance: the faults strike in an order that the seed decides, everything is worked off, and the history is judged."""
+"""One run: faults happen in an order that the seed decides, all messages are handled, and the history is judged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Performance:
         self._began = time.monotonic()
 
     def play(self) -> History:
-        """All of it."""
+        """Carries out the whole run."""
         for _ in range(self.options.members):
             self.stage.start_member()
         self.settle()
@@ -67,7 +67,7 @@ class Performance:
         self.keep_size()
 
     def keep_size(self) -> None:
-        """As many members as in the beginning."""
+        """Restores the initial number of members."""
         while len(self.stage.living) > self.options.members:
             self.stage.living[0].leave()
             self.settle()
@@ -76,7 +76,9 @@ class Performance:
             self.settle()
 
     def _work_off(self) -> int:
-        """Waits until nothing comes any more, then has everybody leave, so that RabbitMQ has back what nobody acknowledged."""
+        """Waits until no more messages arrive, then makes every member leave, so that unacknowledged ones return to
+        RabbitMQ.
+        """
         deadline = time.monotonic() + DRAIN_S
         while not self._is_all_processed() and time.monotonic() < deadline:
             time.sleep(1)
@@ -101,7 +103,7 @@ class Performance:
         return handlings, events
 
     def history(self, left: int) -> History:
-        """What was written down so far."""
+        """What was recorded so far."""
         handlings, events = self._diaries()
         return History(
             partitions=self.stage.topic.queue_names,
@@ -120,7 +122,7 @@ class Performance:
 
     @contextmanager
     def trouble(self, kind: str, member: MemberProcess | None = None) -> Iterator[None]:
-        """Notes that something is going wrong."""
+        """Records a fault for the length of the block."""
         since = time.monotonic_ns()
         self.say(f"  {kind} {member.name if member else ''}")
         yield
@@ -137,7 +139,7 @@ class Performance:
             raise Unsettled(f"the group does not become even within {CONVERGE_S:.0f} s: {why}")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Looks again and again.
+        """Polls the condition.
 
         Raises:
             Unsettled: it takes too long.
@@ -149,7 +151,7 @@ class Performance:
             time.sleep(0.05)
 
     def everybody_dawdles(self) -> MemberProcess:
-        """Every partition has a slow message at work; returns a process that is ready to join."""
+        """Gives every partition a slow message; returns a process that is ready to join."""
         newcomer = self.stage.start_member(at_once=False)
         self.wait_until(newcomer.is_ready, "a process has started")
         self._dawdle = self.load.dawdle()
@@ -158,15 +160,15 @@ class Performance:
         return newcomer
 
     def nobody_dawdles(self) -> None:
-        """The slow ones are told to hurry."""
+        """Tells the slow handlers to hurry."""
         hurry(self.stage.folder, self._dawdle).touch()
 
     def is_fenced(self) -> bool:
-        """Whether some member's commit was refused because its tenure had ended."""
+        """Whether a member's commit was refused because its tenure had ended."""
         return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
 
     def is_cancelled(self) -> bool:
-        """Whether some revocation was called off."""
+        """Whether a revocation was cancelled."""
         self.stage.look()
         return any(entry.kind == "cancelled" for entry in self.stage.entries)
 
@@ -175,7 +177,7 @@ class Performance:
         return sum(it.diary.read_bytes().count(order) for it in self.stage.living if it.diary.exists())
 
     def someone(self, random: Random) -> MemberProcess:
-        """A member."""
+        """A random member."""
         return random.choice(self.stage.living)
 
     def sleep(self, seconds: float) -> None:
@@ -187,7 +189,9 @@ class Performance:
         return self.stage.coordinator.tick().now_ms
 
     def wait_pending(self) -> tuple[MemberProcess, int] | None:
-        """A member of whom a partition is asked back, and the deadline; None when nobody is: what was idle moved too quickly."""
+        """Waits for a revocation; returns its holder and the deadline, or None if there is none: an idle partition
+        moved too quickly.
+        """
         until = time.monotonic() + PENDING_S
         while time.monotonic() < until:
             for it in self.stage.coordinator.resources():
@@ -198,12 +202,14 @@ class Performance:
         return None
 
     def say(self, text: str) -> None:
-        """Progress."""
+        """Reports progress."""
         sys.stderr.write(f"{time.monotonic() - self._began:7.1f} s  {text}\n")
 
 
 def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
-    """Plays and judges; the verdict, and what was never reached. What was written down is kept when there is anything to look into."""
+    """Runs and judges; returns the verdict, and what was never reached. The recorded files are kept if there is
+    anything to investigate.
+    """
     with Stage(options) as stage:
         play = Performance(options, stage)
         try:

@@ -1,4 +1,4 @@
-"""What goes wrong with servers: one of each kind by itself, or nodes of a cluster."""
+"""Faults of servers: single ones of each kind, or nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 SESSION_S = SETTINGS.session_timeout_ms / 1000
 KEY_PAUSE_S = 0.15
-"""A slot is on its way for some two seconds, so that calls of everybody fall into each state of it."""
+"""A slot takes some two seconds to move, so that calls of all members fall into each state of it."""
 
 
 # -- one Redis, one RabbitMQ -------------------------------------------------------------------------------------------
 
 
 def redis_empty(play: Performance, random: Random) -> None:
-    """Redis ends, and comes back without data."""
+    """Redis stops, and comes back without data."""
     del random
     with play.trouble("redis-empty"):
         play.stage.look()
@@ -62,7 +62,9 @@ def redis_pause(play: Performance, random: Random) -> None:
 
 
 def rabbitmq_restart(play: Performance, random: Random) -> None:
-    """RabbitMQ is stopped and started; it is over when the queues can be used, which may be seconds after connections can."""
+    """RabbitMQ is stopped and started; the fault ends when the queues can be used, which may be seconds after
+    connections can.
+    """
     del random
     server = _the(Alone, play.stage.rabbitmq).server
     with play.trouble("rabbitmq-restart"):
@@ -84,7 +86,7 @@ def node_kill(play: Performance, random: Random) -> None:
 
 
 def node_restart(play: Performance, random: Random) -> None:
-    """A node is stopped politely and started, as for an upgrade."""
+    """A node is stopped cleanly and started, as for an upgrade."""
     node = random.choice(_nodes(play).nodes)
     with play.trouble("node-restart"):
         node.restart()
@@ -102,7 +104,7 @@ def node_freeze(play: Performance, random: Random) -> None:
 
 
 def node_partition(play: Performance, random: Random) -> None:
-    """A leader can talk to no other node, while clients reach it; it finds itself in a minority, and pauses."""
+    """A leader cannot reach any other node, while clients reach it; it finds itself in a minority, and pauses."""
     node = _leader(play, random)
     with play.trouble("node-partition"):
         node.cut_off()
@@ -115,7 +117,7 @@ def node_partition(play: Performance, random: Random) -> None:
 
 
 def master_kill(play: Performance, random: Random) -> None:
-    """Kill -9 of the master; a replica, which may lack the last writes, takes its place, and it comes back as a replica."""
+    """Kill -9 of the master; a replica, which may lack the last writes, takes over, and it comes back as a replica."""
     watched, master = _master(play)
     with play.trouble("master-kill"):
         play.stage.look()
@@ -127,7 +129,7 @@ def master_kill(play: Performance, random: Random) -> None:
 
 
 def master_freeze(play: Performance, random: Random) -> None:
-    """SIGSTOP of the master until another one is appointed: it wakes up as a master that is none any more."""
+    """SIGSTOP of the master until another one is appointed: it wakes up believing that it is still the master."""
     watched, master = _master(play)
     with play.trouble("master-freeze"):
         play.stage.look()
@@ -139,7 +141,7 @@ def master_freeze(play: Performance, random: Random) -> None:
 
 
 def split_brain(play: Performance, random: Random) -> None:
-    """The master is cut off from replicas and Sentinels, who appoint another one, while members still reach it."""
+    """The master is cut off from replicas and Sentinels, which appoint another one, while members still reach it."""
     watched, master = _master(play)
     with play.trouble("split-brain"):
         play.stage.look()
@@ -154,7 +156,7 @@ def split_brain(play: Performance, random: Random) -> None:
 
 
 def slot_kill(play: Performance, random: Random) -> None:
-    """Kill -9 of the node in charge of the group; its replica takes its place."""
+    """Kill -9 of the node in charge of the group; its replica takes over."""
     cluster, master = _in_charge(play)
     with play.trouble("slot-kill"):
         play.stage.look()
@@ -166,7 +168,7 @@ def slot_kill(play: Performance, random: Random) -> None:
 
 
 def slot_freeze(play: Performance, random: Random) -> None:
-    """SIGSTOP of the node in charge until its replica has taken its place."""
+    """SIGSTOP of the node in charge until its replica has taken over."""
     cluster, master = _in_charge(play)
     with play.trouble("slot-freeze"):
         play.stage.look()

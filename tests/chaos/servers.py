@@ -1,4 +1,4 @@
-"""The servers of a run: one of each, or one of them in company."""
+"""The servers of a run: one of each, or one of them as a cluster."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.faults.redis_servers import Cluster, Watched
 from cobalance import servers
 
 REPLICA_LAG_S = 2
-"""After so long without a word from a replica, a master refuses writes ..."""
+"""After this long without a word from a replica, a master refuses writes ..."""
 
 DOWN_AFTER_MS = 4_000
-"""... which is sooner than the Sentinels appoint another one, and has to be."""
+"""... which is, and has to be, sooner than the Sentinels appoint another one."""
 
 
 class Known(Protocol):
-    """What members have to be told."""
+    """How members reach a server."""
 
     @property
     def url(self) -> str:
@@ -30,7 +30,7 @@ class Known(Protocol):
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """What the URL and the servers call each other → where they are."""
+        """The port named by the URL and the servers → the real port."""
 
 
 @attrs.frozen
@@ -41,12 +41,10 @@ class Alone:
 
     @property
     def url(self) -> str:
-        """Of the server."""
         return self.server.url
 
     @property
     def ports(self) -> dict[int, int]:
-        """Its only one."""
         port = urlsplit(self.url).port
         assert port is not None
         return {port: port}
@@ -72,12 +70,12 @@ REDIS: dict[Servers, Callable[[ExitStack], Known]] = {
 
 
 def start_redis(options: Options, stack: ExitStack) -> Known:
-    """Ends with the stack."""
+    """Starts Redis; it stops with the stack."""
     return REDIS[options.servers](stack)
 
 
 def start_rabbitmq(options: Options, stack: ExitStack) -> Known:
-    """Ends with the stack."""
+    """Starts RabbitMQ; it stops with the stack."""
     if options.servers == "rabbitmq-cluster":
         return RabbitMQCluster(stack)
     server = servers.private_rabbitmq(management=options.management)

@@ -33,11 +33,11 @@ GROUP = "chaos"
 ROOT = Path(__file__).parents[2]
 LEAVE_S = 40.0
 CALL_MS = 10_000
-"""Who looks on has patience: a busy machine is no anomaly."""
+"""The observer is patient: a busy machine is no anomaly."""
 
 
 class MemberProcess:
-    """A member, and its own ways to the servers."""
+    """A member, and its own proxies to the servers."""
 
     def __init__(self, name: str, stage: Stage) -> None:
         self.name = name
@@ -72,7 +72,6 @@ class MemberProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def is_ready(self) -> bool:
@@ -85,41 +84,41 @@ class MemberProcess:
         return self._process.poll() is None
 
     def join(self) -> None:
-        """Has it begin; until then it only gets ready."""
+        """Makes it join; until then it only prepares."""
         self._stdin.write(b"!")
         self._stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.is_wanted = False
         self._process.kill()
         self._process.wait()
 
     def leave(self) -> None:
-        """SIGTERM, as a deployment sends it."""
+        """Sends SIGTERM, as a deployment does."""
         self.is_wanted = False
         self._process.send_signal(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """SIGSTOP: it executes nothing, and its sockets stay open."""
+        """Sends SIGSTOP: it executes nothing, and its sockets stay open."""
         self._process.send_signal(signal.SIGSTOP)
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on where it stopped."""
+        """Sends SIGCONT: it continues where it stopped."""
         self.is_frozen = False
         self._process.send_signal(signal.SIGCONT)
 
     def stop_clock(self) -> None:
-        """It does not see its own deadlines any more."""
+        """It no longer notices its own deadlines."""
         self._process.send_signal(signal.SIGUSR1)
 
     def start_clock(self) -> None:
-        """It sees them again."""
+        """It notices them again."""
         self._process.send_signal(signal.SIGUSR2)
 
     def wait_left(self) -> None:
-        """Until it has ended."""
+        """Waits until it has ended."""
         self._process.wait(LEAVE_S)
 
     def last_words(self) -> str:
@@ -142,7 +141,7 @@ class MemberProcess:
 
 
 class Stage:
-    """All of it, for the length of a ``with``; nothing is left behind."""
+    """The servers and members for the length of a ``with``; nothing is left behind."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -153,7 +152,7 @@ class Stage:
         self._read_to = BEGINNING
         self._number = 0
         self._spare: MemberProcess | None = None
-        """The next one gets ready meanwhile, which takes Python a second or more."""
+        """The next process, prepared in advance, which takes Python a second or more."""
         self._servers = ExitStack()
         try:
             self.redis = start_redis(options, self._servers)
@@ -173,11 +172,10 @@ class Stage:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close()
-        if kind is KeyboardInterrupt:  # nobody looks into what was broken off
+        if kind is KeyboardInterrupt:  # nobody investigates an interrupted run
             shutil.rmtree(self.folder)
 
     def close(self) -> None:
-        """Ends everything."""
         for member in (*self.members.values(), *([self._spare] if self._spare else ())):
             member.close()
         if hasattr(self, "_transport"):
@@ -187,7 +185,7 @@ class Stage:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def start_member(self, *, at_once: bool = True) -> MemberProcess:
-        """One more; it joins `at_once`, or when it is told to."""
+        """Adds a member, which joins `at_once`, or when it is told to."""
         member, self._spare = self._spare or self._new_process(), None
         self.members[member.name] = member
         if at_once:
@@ -201,15 +199,15 @@ class Stage:
 
     @property
     def living(self) -> list[MemberProcess]:
-        """Those who are to be members."""
+        """The processes that should be members."""
         return [it for it in self.members.values() if it.is_wanted]
 
     def failures(self) -> tuple[str, ...]:
-        """Who ended by itself."""
+        """The failures of members that ended by themselves."""
         return tuple(words for it in self.members.values() if (words := it.last_words()))
 
     def process_of(self, member: str | None) -> MemberProcess | None:
-        """Whose member id that is: labels end with the process id."""
+        """The process of a member id: labels end with the process id."""
         labels = {row.id: row.label for row in self.coordinator.members()}
         pid = labels.get(member or "", "").rpartition("/")[2]
         return next((it for it in self.living if str(it.pid) == pid), None)
@@ -230,7 +228,7 @@ class Stage:
         self._read_to = BEGINNING
 
     def why_unsettled(self) -> str:
-        """What is not yet as it should be; empty when all who should be members share everything evenly."""
+        """Says what has not converged yet; empty when all expected members share everything evenly."""
         self.look()
         try:
             members = [it for it in self.coordinator.members() if it.status != "graced"]
@@ -246,21 +244,21 @@ class Stage:
         return "" if max(loads) - min(loads) <= 1 else f"loads are {loads}"
 
     def wait_settled(self, timeout_s: float) -> str:
-        """Until it is; why not, when that takes too long."""
+        """Waits until the group is even; returns why it is not, if that takes too long."""
         deadline = time.monotonic() + timeout_s
         while (why := self.why_unsettled()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return why
 
     def has_topic(self) -> bool:
-        """Whether RabbitMQ has all of the topic's queues at hand."""
+        """Whether RabbitMQ has all of the topic's queues available."""
         try:
             return verify_topic(self.rabbitmq.url, self.topic) == self.topic
         except ServerError:
             return False
 
     def left_in_queues(self) -> int:
-        """Messages that RabbitMQ still has."""
+        """Number of messages that RabbitMQ still has."""
         if self.options.kind == "stream":
             return 0
         return sum(count or 0 for count in ready_messages(self.rabbitmq.url, self.topic.queue_names).values())

@@ -1,4 +1,4 @@
-"""A private certificate authority and a server certificate by it, as files."""
+"""A private certificate authority and a server certificate signed by it, as files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import trustme
 
 @attrs.frozen
 class Certificates:
-    """For a server called localhost, and only so."""
+    """Valid for a server called localhost, and no other."""
 
     folder: Path
     authority: Path
-    """What a client has to trust."""
+    """The authority a client has to trust."""
     certificate: Path
     key: Path
     stranger: Path
@@ -22,7 +22,7 @@ class Certificates:
 
     @classmethod
     def make(cls, folder: Path) -> Certificates:
-        """New ones."""
+        """Creates new ones."""
         authority, stranger = trustme.CA(), trustme.CA()
         issued = authority.issue_cert("localhost")
         made = cls(folder, *(folder / f"{name}.pem" for name in ("authority", "certificate", "key", "stranger")))

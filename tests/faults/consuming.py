@@ -1,4 +1,4 @@
-"""A consumer group at work in this process, and what it was delivered: the subject of the tests of faults."""
+"""A consumer group in this process, and the messages it received: the subject of the tests of faults."""
 
 from __future__ import annotations
 
@@ -23,33 +23,31 @@ SETTINGS = GroupSettings(
 
 
 class Received:
-    """What handlers got, in order."""
+    """What handlers received, in order."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
         self._news = anyio.Event()
 
     async def handle(self, delivery: Delivery) -> None:
-        """A handler."""
         self.deliveries.append(delivery)
         self._news.set()
         self._news = anyio.Event()
 
     @property
     def bodies(self) -> list[str]:
-        """All of them."""
         return [it.body.decode() for it in self.deliveries]
 
     @property
     def tokens(self) -> dict[str, set[int]]:
-        """By partition."""
+        """Tokens by partition."""
         found: dict[str, set[int]] = {}
         for it in self.deliveries:
             found.setdefault(it.queue, set()).add(it.token)
         return found
 
     async def wait(self, *bodies: str) -> None:
-        """Until all of these have come."""
+        """Waits until all of these have come."""
         with anyio.fail_after(WITHIN_S):
             while not set(bodies) <= set(self.bodies):
                 await self._news.wait()
@@ -57,7 +55,7 @@ class Received:
 
 @contextmanager
 def a_topic(amqp_url: str, partitions: int = 4, **options: Any) -> Iterator[Topic]:
-    """A new topic, gone afterwards."""
+    """A new topic, deleted afterwards."""
     topic = Topic(f"faults-{uuid.uuid4().hex[:8]}", partitions, **options)
     create_topic(amqp_url, topic)
     yield topic
@@ -65,7 +63,7 @@ def a_topic(amqp_url: str, partitions: int = 4, **options: Any) -> Iterator[Topi
 
 
 def create_group(redis_url: str, settings: GroupSettings = SETTINGS) -> str:
-    """A group known to be new, so that nobody waits for claims; its name."""
+    """Creates a group known to be new, so that no member waits for claims; returns its name."""
     name = f"faults-{uuid.uuid4().hex[:8]}"
     transport = open_transport(redis_url)
     Coordinator(transport, name).create(settings)
@@ -84,7 +82,7 @@ async def consuming(
     holds: int | None = None,
     **options: Any,
 ) -> AsyncIterator[ConsumerGroup]:
-    """A member that holds so many partitions of the topic, or all."""
+    """A member that holds this many partitions of the topic, or all."""
     member = MemberSettings(drain_timeout_ms=2_000)
     group = ConsumerGroup(
         name,
@@ -102,14 +100,14 @@ async def consuming(
 
 
 def publish(amqp_url: str, topic: Topic, *bodies: str) -> None:
-    """To whichever partition the body's hash says, confirmed."""
+    """Publishes, with confirms, to the partition that each body's hash selects."""
     with Publisher(amqp_url, topic) as publisher:
         for body in bodies:
             publisher.publish(body, body.encode())
 
 
 def consumers(amqp_url: str, queue: str) -> int:
-    """How many RabbitMQ has on a queue."""
+    """How many consumers RabbitMQ has on a queue."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     try:
         return connection.channel().queue_declare(queue, passive=True).method.consumer_count or 0

@@ -1,6 +1,6 @@
-"""A member in a process of its own, to be frozen: it holds one message until told to go on, then acks and commits.
+"""A member in a process of its own, to be frozen: it holds one message until told to continue, then acks and commits.
 
-Usage: holder.py GROUP TOPIC AMQP_URL REDIS_URL SESSION_MS [MANAGEMENT_URL]. It prints what happens, a line each.
+Usage: holder.py GROUP TOPIC AMQP_URL REDIS_URL SESSION_MS [MANAGEMENT_URL]. It prints what happens, one line each.
 """
 
 from __future__ import annotations

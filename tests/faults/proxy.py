@@ -1,8 +1,9 @@
-"""A TCP proxy that misbehaves on demand: delay, a black hole in either direction, RST, a cut in the middle of a message.
+"""A TCP proxy that misbehaves on demand: delay, a black hole in either direction, RST, a cut in the middle of a
+message.
 
-It runs on a thread of its own, so that plain tests and a supervisor of processes use it alike: every method may be called
-from any thread, and has taken effect when it returns. A black hole holds bytes back and loses none, as TCP does when packets
-are dropped for a while; what `heal` lets through then comes late, and in order.
+It runs on a thread of its own, so that plain tests and a supervisor of processes use it alike: every method may be
+called from any thread, and has taken effect when it returns. A black hole holds bytes back and loses none, as TCP does
+when packets are dropped for a while; what `heal` releases then arrives late, and in order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Direction = Literal["to_server", "to_client"]
 BOTH: tuple[Direction, Direction] = ("to_server", "to_client")
 
 _CHUNK = 65_536
-_RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, for no time: close() sends RST.
+_RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, with no time: close() sends RST.
 _ANSWER_S = 10.0
 
 T = TypeVar("T")
@@ -43,45 +44,45 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._thread.start()
         self.port = 0
-        """Where clients connect."""
+        """The port where clients connect."""
         self.heal()
 
     def through(self, url: str) -> str:
-        """The URL with this proxy's port in place of the server's."""
+        """Returns the URL with this proxy's port in place of the server's."""
         return url.replace(f":{self._server_port}", f":{self.port}")
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return self._do(lambda: len(self._links))
 
     def delay(self, ms: float, *directions: Direction) -> None:
-        """Every byte takes so much longer from now on; order is kept."""
+        """Delays every byte by this much from now on; order is kept."""
         self._do(lambda: self._delay_s.update(dict.fromkeys(directions or BOTH, ms / 1000)))
 
     def black_hole(self, *directions: Direction) -> None:
-        """Nothing gets through any more, in this direction or both, and nobody is told."""
+        """Lets nothing through any more, in this direction or both, without any sign to the ends."""
         self._do(lambda: self._stop_flowing(directions or BOTH))
 
     def lose_farewells(self) -> None:
-        """When the server ends a connection, nothing gets through to clients any more: nobody is told."""
+        """When the server ends a connection, lets nothing through to clients any more: they do not learn of it."""
         self._do(lambda: setattr(self, "_loses_farewells", True))
 
     def heal(self) -> None:
-        """No black hole, delay, cut or refusal any more. What was held back arrives."""
+        """Ends every black hole, delay, cut and refusal. What was held back arrives."""
         self._do(self._heal)
         self._wait(self._listen())
 
     def refuse(self) -> None:
-        """Nobody listens any more, as when a server is down; open connections stay."""
+        """Stops listening, as when a server is down; open connections stay."""
         self._do(self._stop_listening)
 
     def reset(self) -> None:
-        """RST to both ends of every connection."""
+        """Sends RST to both ends of every connection."""
         self._do(self._reset)
 
     def cut_after(self, count: int, direction: Direction = "to_server") -> None:
-        """Resets each connection, open or new, when so many more bytes have passed: in the middle of a message, most likely."""
+        """Resets each connection, open or new, after this many more bytes: most likely in the middle of a message."""
         self._do(lambda: self._cut_after(count, direction))
 
     def close(self) -> None:
@@ -101,7 +102,7 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Everything below runs on the proxy's thread, but for the ways in.
+    # Everything below runs on the proxy's thread, except the entry points.
 
     def _do(self, change: Callable[[], T]) -> T:
         async def run() -> T:
@@ -117,7 +118,7 @@ class FaultProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # for what was closed to be gone
+        await asyncio.sleep(0)  # lets closed connections disappear
 
     async def _listen(self) -> None:
         if self._server is None:
@@ -163,7 +164,7 @@ class FaultProxy:
         try:
             with suppress(
                 asyncio.CancelledError
-            ):  # by `close`; before Python 3.12, asyncio complains of servers' tasks that are
+            ):  # by `close`; before Python 3.12, asyncio reports servers' tasks that are
                 await asyncio.gather(
                     self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
                 )
@@ -174,7 +175,7 @@ class FaultProxy:
     async def _pump(
         self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
     ) -> None:
-        """Reading goes on while bytes are delayed, so that a delay is a longer way and not a narrower one."""
+        """Reading continues while bytes are delayed, so that a delay adds latency and does not limit throughput."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.create_task(self._send(link, queue, writer, direction))
         data = b"-"
@@ -207,18 +208,18 @@ class FaultProxy:
                 await writer.drain()
             if link.budgets.get(direction) == 0:
                 link.reset()
-        await self._flowing[direction].wait()  # in a black hole nobody hears that the other end has hung up
+        await self._flowing[direction].wait()  # in a black hole no end learns that the other has hung up
         with suppress(OSError):
             writer.write_eof()
 
 
 class _Link:
-    """One connection's two ends."""
+    """The two ends of a connection."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._ends = (client, server)
         self.budgets: dict[Direction, int] = {}
-        """Bytes that may still pass before the link is cut; without an entry any number."""
+        """Bytes that may still pass before the link is cut; without an entry, any number."""
 
     def spend(self, direction: Direction, data: bytes) -> bytes:
         left = self.budgets.get(direction)

@@ -20,13 +20,13 @@ LEADER = """
 {ok, Queue} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)),
 case amqqueue:get_pid(Queue) of {_, Leader} -> Leader; Pid -> node(Pid) end.
 """
-"""Of a quorum queue, or of a stream."""
+"""The leader of a quorum queue, or of a stream."""
 
 ANSWER_S = 30.0
 
 
 class Node(PrivateRabbitMQ):
-    """One of them. All but the first join it as they start; a minority pauses, as is recommended for quorum queues."""
+    """One node. All but the first join it as they start; a minority pauses, as is recommended for quorum queues."""
 
     def __init__(self, first: Node | None = None) -> None:
         program = find_rabbitmq()
@@ -41,12 +41,12 @@ class Node(PrivateRabbitMQ):
 
     @property
     def name(self) -> str:
-        """By which nodes know each other."""
+        """The name by which nodes know each other."""
         return self.environment()["RABBITMQ_NODENAME"]
 
     @property
     def port(self) -> int:
-        """For clients."""
+        """The port for clients."""
         return self.ports.amqp
 
     def answers(self) -> bool:
@@ -54,15 +54,17 @@ class Node(PrivateRabbitMQ):
         return amqp_answers(self.port)
 
     def cut_off(self) -> None:
-        """From now on no other node can talk to it, nor it to them; clients are not concerned."""
+        """Cuts all connections between this node and the others; clients are not affected."""
         self.evaluate(f"[begin erlang:set_cookie(N, {WRONG_COOKIE}), erlang:disconnect_node(N) end || N <- {PEERS}].")
 
     def mend(self) -> None:
-        """The others may connect again, and it to them."""
+        """Lets the nodes connect again."""
         self.evaluate(f"[erlang:set_cookie(N, {COOKIE}) || N <- {PEERS}].")
 
     def evaluate(self, expression: str) -> str:
-        """What an Erlang expression is on this node. `rabbitmqctl eval` would start an Erlang of its own for it, which takes seconds."""
+        """Evaluates an Erlang expression on this node. `rabbitmqctl eval` would start an Erlang of its own, which takes
+        seconds.
+        """
         done = subprocess.run(
             ["erl_call", "-address", f"{HOST}:{self.ports.distribution}", "-c", COOKIE, "-e"],
             check=True,
@@ -92,8 +94,6 @@ class Node(PrivateRabbitMQ):
 
 
 class RabbitMQCluster:
-    """Three nodes."""
-
     def __init__(self, stack: ExitStack) -> None:
         first = stack.enter_context(Node())
         with ThreadPoolExecutor() as threads:
@@ -102,13 +102,13 @@ class RabbitMQCluster:
 
     @property
     def url(self) -> str:
-        """For clients: any of them will do."""
+        """For clients: any of the nodes will do."""
         hosts = ",".join(f"{HOST}:{node.port}" for node in self.nodes)
         return f"amqp://guest:guest@{hosts}/%2F"
 
     @property
     def ports(self) -> dict[int, int]:
-        """What the URL names, which is where they are."""
+        """The ports that the URL names, which are the real ones."""
         return {node.port: node.port for node in self.nodes}
 
     def is_whole(self) -> bool:
@@ -123,6 +123,6 @@ class RabbitMQCluster:
 
 @contextmanager
 def rabbitmq_cluster() -> Iterator[RabbitMQCluster]:
-    """For the time of the block."""
+    """A cluster for the length of the block."""
     with ExitStack() as stack:
         yield RabbitMQCluster(stack)

@@ -1,4 +1,6 @@
-"""Redis in company: a master with replicas and three Sentinels, and a small cluster. All private, all gone afterwards."""
+"""Groups of Redis servers: a master with replicas and three Sentinels, and a small cluster. All private, all gone
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ ANSWER_S = 2.0
 
 
 def redis_program() -> Path:
-    """This machine's own."""
+    """The program installed on this machine."""
     program = find_redis()
     if program is None and apt.can_install():
         with apt.only_installer():
@@ -43,7 +45,7 @@ def redis_program() -> Path:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Servers do not tell when they have agreed on something, so they are asked."""
+    """Servers send no event when they have agreed on something, so they are polled."""
     give_up_at = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < give_up_at, "the servers did not come to agree"
@@ -51,7 +53,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 class Wired(PrivateRedis):
-    """A Redis that the others, and those who ask them for it, know by the port of a proxy: its wire, which can be cut."""
+    """A Redis that other servers and clients know by the port of a proxy: its wire, which can be cut."""
 
     def _own_options(self) -> list[str]:
         self.wire = FaultProxy(self.port)
@@ -61,13 +63,13 @@ class Wired(PrivateRedis):
         ]
 
     def close(self) -> None:
-        """End it and its wire."""
+        """Stops it and its wire."""
         super().close()
         self.wire.close()
 
 
 class Watched:
-    """A master, replicas and three Sentinels, which take so much silence for death. `options` are every server's."""
+    """A master, replicas and three Sentinels, which take this much silence for death. All servers get `options`."""
 
     def __init__(
         self, stack: ExitStack, *, replicas: int = 1, down_after_ms: int = 500, options: Sequence[str] = ()
@@ -84,7 +86,6 @@ class Watched:
 
     @property
     def nodes(self) -> list[Wired]:
-        """All servers."""
         return [self.master, *self.replicas]
 
     @property
@@ -95,11 +96,11 @@ class Watched:
 
     @property
     def ports(self) -> dict[int, int]:
-        """What the URL and the Sentinels name, and where the servers really are."""
+        """The ports that the URL and the Sentinels name → the real ports."""
         return {it: it for it in self.sentinels} | {it.wire.port: it.port for it in self.nodes}
 
     def present_master(self) -> Wired:
-        """As the Sentinels have it."""
+        """The master according to the Sentinels."""
         _, port = ask(self.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return next(it for it in self.nodes if it.wire.port == int(port))
 
@@ -160,11 +161,11 @@ class Cluster:
 
     @property
     def ports(self) -> dict[int, int]:
-        """What the URL and the nodes name, which is where they are."""
+        """The ports that the URL and the nodes name, which are the real ones."""
         return {it.port: it.port for it in self.nodes}
 
     def master_of(self, key: str) -> PrivateRedis:
-        """The node in charge, as the others that run have it."""
+        """The node in charge, according to the other running nodes."""
         slot = key_slot(key.encode())
         for asked in self.nodes:
             with suppress(redis.RedisError):
@@ -174,7 +175,7 @@ class Cluster:
         raise AssertionError("no node answers")
 
     def masters(self) -> list[PrivateRedis]:
-        """Those with slots."""
+        """The nodes with slots."""
         return [it for it in self.nodes if ask(it.port, "ROLE")[0] == "master"]
 
     def is_whole(self) -> bool:
@@ -184,7 +185,7 @@ class Cluster:
         return False
 
     def move_slot(self, slot: int, source: int, target: int, *, pause_s: float = 0.0) -> None:
-        """What redis-cli --cluster reshard does, key by key, with a pause before and after each."""
+        """Does what redis-cli --cluster reshard does, key by key, with a pause before and after each."""
         ids = {port: ask(port, "CLUSTER", "MYID") for port in (source, target)}
         ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
@@ -218,26 +219,25 @@ class Cluster:
 
 @contextmanager
 def watched(**options: Any) -> Iterator[Watched]:
-    """For the time of the block."""
+    """Starts them for the length of the block."""
     with ExitStack() as stack:
         yield Watched(stack, **options)
 
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """For the time of the block."""
+    """Starts a cluster for the length of the block."""
     with ExitStack() as stack:
         yield Cluster(stack)
 
 
 def ask(port: int, *words: Any) -> Any:
-    """One command, as administrator."""
+    """Sends one command, as administrator."""
     once: Any = Retry(NoBackoff(), 0)
     with redis.Redis(HOST, port, decode_responses=True, protocol=3, socket_timeout=ANSWER_S, retry=once) as client:
         return client.execute_command(*words)
 
 
 def info(port: int) -> dict[str, Any]:
-    """What INFO says."""
     found: dict[str, Any] = ask(port, "INFO")
     return found

@@ -1,4 +1,4 @@
-"""A RabbitMQ that can also be reached by TLS, with a certificate by a private authority."""
+"""A RabbitMQ that can also be reached by TLS, with a certificate of a private authority."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Secured:
         self.server = servers.private_rabbitmq(settings=settings)
 
     def url(self, *, host: str = "localhost", authority: Path | None = None, user: str = "guest:guest") -> str:
-        """By default one that works."""
+        """A URL; by default one that works."""
         return f"amqps://{user}@{host}:{self.port}/%2F?cacertfile={quote(str(authority or self.files.authority))}"

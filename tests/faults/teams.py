@@ -1,4 +1,4 @@
-"""Members of one group in this process, on a Redis that is about to get into trouble, and what must still be true afterwards."""
+"""Members of one group in this process, on a Redis that is about to fail, and what must still be true afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ("r0", "r1", "r2", "r3")
 
 @attrs.define
 class Member:
-    """One, and what it was told."""
+    """One member, and what its callbacks recorded."""
 
     group: Group = attrs.field(init=False)
     lost: list[str] = attrs.field(factory=list)
@@ -47,13 +47,13 @@ class Team:
         self.name, self.url, self.settings = name, url, settings
         self.members: list[Member] = []
         self.committed: dict[str, int] = {}
-        """What the coordinator said is stored."""
+        """The offsets that the coordinator reported as stored."""
         self.highest: dict[str, int] = {}
-        """Per resource, of any tenure so far."""
+        """Resource → highest token of any tenure so far."""
         self._stack = stack
 
     async def join(self) -> Member:
-        """One more member."""
+        """Adds a member."""
         member = Member()
 
         async def work(tenure: Tenure) -> None:
@@ -83,23 +83,23 @@ class Team:
 
     @property
     def held(self) -> list[dict[str, int]]:
-        """What each holds."""
+        """What each member holds."""
         return [member.held for member in self.members]
 
     async def settle(self) -> None:
-        """Until every resource is held, shares differ by one at most, and nothing is asked back."""
+        """Waits until every resource is held, shares differ by one at most, and nothing is pending."""
         sizes = sorted(
             len(NAMES) // len(self.members) + (n < len(NAMES) % len(self.members)) for n in range(len(self.members))
         )
         await eventually(lambda: sorted(map(len, self.held)) == sizes and set().union(*self.held) == set(NAMES))
 
     async def commit_all(self, offset: int) -> None:
-        """By whoever holds each resource, however often it takes."""
+        """Commits as the holder of each resource, however often it takes."""
         for name in NAMES:
             await self.commit(name, offset)
 
     async def commit(self, name: str, offset: int) -> None:
-        """Until it is stored."""
+        """Commits until it is stored."""
         with anyio.fail_after(WITHIN_S):
             while True:
                 holder = next((it for it in self.members if name in it.held), None)
@@ -119,7 +119,7 @@ class Team:
         return {row.name: row.committed for row in self.members[0].group._coordinator.resources()}
 
     def kinds(self) -> set[str]:
-        """Of transitions in the group's journal."""
+        """The kinds of transitions in the group's journal."""
         transport = self.members[0].group._coordinator.transport
         return {entry.kind for entry in Journal(transport, self.name).entries()}
 

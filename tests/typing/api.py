@@ -38,7 +38,6 @@ TOPIC = Topic("orders", 12, "quorum", delivery_limit=5)
 
 
 async def handle(delivery: Delivery) -> None:
-    """An async handler."""
     assert_type(delivery.body, bytes)
     assert_type(delivery.token, int)
     assert_type(delivery.redelivered, bool)
@@ -47,17 +46,15 @@ async def handle(delivery: Delivery) -> None:
 
 
 def handle_in_thread(delivery: Delivery) -> None:
-    """A plain one."""
     del delivery
 
 
 async def handle_batch(deliveries: list[Delivery]) -> None:
-    """One of lists."""
     assert_type(deliveries[0].earlier_tries, int | None)
 
 
 async def changed(tenures: list[Tenure]) -> None:
-    """Any of the callbacks."""
+    """Fits any of the callbacks."""
     for tenure in tenures:
         assert_type(tenure.resource, str)
         assert_type(tenure.token, int)
@@ -65,7 +62,7 @@ async def changed(tenures: list[Tenure]) -> None:
 
 
 async def work(tenure: Tenure) -> None:
-    """For any resource."""
+    """Work on any resource."""
     while tenure.active:
         with tenure.processing():
             await tenure.commit(1)
@@ -103,7 +100,7 @@ async def members() -> None:
 
 
 def programs() -> None:
-    """Without async."""
+    """Programs without async."""
     run(ConsumerGroup("billing", "orders", handle_in_thread, amqp_url=URL, on_error="dead_letter"))
     run(ConsumerGroup("billing", [Queue("a"), "b"], handle), backend="trio")
     run(ConsumerGroup("billing", BoundQueues("x"), handle_batch, batch=Batch(10, within_ms=5), prefetch=10))
@@ -164,7 +161,7 @@ def told_plainly(tenures: list[Tenure]) -> None:
 
 
 def without_an_event_loop() -> None:
-    """All in threads."""
+    """Everything in threads."""
     group = BlockingConsumerGroup(
         "billing", TOPIC, handle_in_thread, on_assigned=told, prefetch=10, connect_timeout_s=30
     )
@@ -175,7 +172,7 @@ def without_an_event_loop() -> None:
 
 
 async def in_a_lifespan() -> None:
-    """Begun here, ended there."""
+    """Started here, stopped there."""
     group = ConsumerGroup("billing", TOPIC, handle, on_lost=told_plainly)
     await group.start()
     await group.stop()

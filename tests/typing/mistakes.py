@@ -1,4 +1,6 @@
-"""Mistakes that a type checker has to find, never executed: mypy, in strict mode, complains of an ignored error that is none."""
+"""Mistakes that a type checker has to find, never executed: mypy, in strict mode, reports an ignored error that is
+none.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,10 @@ from cobalance.rabbitmq.dropin.connection import GroupConnection
 
 
 async def handle(delivery: Delivery) -> None:
-    """One message."""
     del delivery
 
 
 def handle_list(deliveries: list[Delivery]) -> None:
-    """A batch."""
     del deliveries
 
 
@@ -24,17 +24,17 @@ def generates(delivery: Delivery) -> Iterator[Delivery]:
 
 
 async def generates_async(delivery: Delivery) -> AsyncIterator[Delivery]:
-    """Neither does this one's."""
+    """Its body does not run either."""
     yield delivery
 
 
 async def answers(delivery: Delivery) -> bytes:
-    """Nobody looks at what it returns."""
+    """Its return value is ignored."""
     return delivery.body
 
 
 def mistakes() -> None:
-    """Each is refused by mypy."""
+    """Each is rejected by mypy."""
     ConsumerGroup("billing", "orders", handle, batch=Batch(10))  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", handle_list)  # type: ignore[arg-type]
     BlockingConsumerGroup("billing", "orders", handle)  # type: ignore[arg-type]
