@@ -1,4 +1,4 @@
-"""How the shipped defaults are judged: by ratios to themselves, averaged over kinds of churn that cost very differently."""
+"""How the shipped defaults are judged: by ratios to themselves, averaged over churns with very different costs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Dearness = Callable[[GroupSettings], float]
 def outcomes(
     churn: str, size: float, dearness: Dearness, failed: tuple[int, ...] = (), params: str = "{}"
 ) -> Iterator[Outcome]:
-    """Runs of a minute, some seeds of which are dearer than others."""
+    """Runs of a minute; some seeds are dearer than others."""
     for seed in range(12):
         hard = np.random.default_rng(seed).lognormal(0, 0.3)
         for settings in (SHIPPED, LONGER, EAGER, BOTH):
@@ -54,7 +54,7 @@ def judged(small: Dearness, large: Dearness) -> dict[str, Any]:
 
 
 def test_what_is_surely_better_everywhere_is_recommended() -> None:
-    """A third less under the small churn and a fifth less under the large one: on average, 0.73 of the defaults' costs."""
+    """A third less under the small churn, a fifth less under the large one: on average, 0.73 of the defaults' costs."""
     found = judged(lambda it: 0.667 if it == LONGER else 1.0, lambda it: 0.8 if it == LONGER else 1.0)
     assert found["decision"] == "change"
     assert found["recommended"]["changed"] == {"revocation_timeout_ms": 90_000}

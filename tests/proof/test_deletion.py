@@ -21,7 +21,9 @@ STORY = Scenario(
 
 
 def test_a_group_that_is_deleted_by_force_keeps_its_promises() -> None:
-    """Its members claim what they hold and go on with it: nobody works what somebody else does, and offsets held are kept."""
+    """Its members claim what they hold and continue: no resource is worked by two, and offsets of held resources are
+    kept.
+    """
     run = Run(SCENARIOS["group_deleted"], 1)
     outcome = run.tell()
     assert not outcome.failure
@@ -29,7 +31,7 @@ def test_a_group_that_is_deleted_by_force_keeps_its_promises() -> None:
 
 
 def test_holders_keep_what_they_have_over_a_deletion() -> None:
-    """Each resource is claimed by who holds it, under its token and with its offset, and none is granted anew."""
+    """Each resource is claimed by its holder, under its token and with its offset, and none is granted again."""
     run = Run(STORY, 1)
     outcome = run.tell()
     assert not outcome.failure
@@ -47,7 +49,7 @@ def test_members_keep_their_group_from_being_deleted_gently() -> None:
 
 
 def test_a_gentle_deletion_that_is_not_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where members claim all that there was."""
+    """Even where members claim everything that there was."""
     delete = RedisServer.delete
     monkeypatch.setattr(RedisServer, "delete", lambda self, *, by_force: delete(self, by_force=not by_force))
     plan = (*STORY.plan[:1], At(10_000, Delete(by_force=False)))

@@ -1,4 +1,4 @@
-"""Every story is told with a few seeds; the same seed tells the same story, on every engine."""
+"""Every scenario runs with a few seeds; the same seed gives the same run, on every engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proof.stories.speed import steady_churn
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_a_campaign_keeps_every_promise_and_reaches_every_trouble() -> None:
-    """All scenarios with a few seeds: no checker objects, and nothing that must happen sometimes never does."""
+    """All scenarios with a few seeds: no checker objects, and everything that must happen sometimes does."""
     campaign = Campaign(SCENARIOS, range(1, 5))
     campaign.run()
     assert campaign.passed, campaign.summary()
@@ -30,14 +30,14 @@ def test_the_same_seed_tells_the_same_story_on_every_engine(name: str) -> None:
 
 
 def test_the_same_seed_tells_the_same_story_again() -> None:
-    """A replay is worth something only if it is the same."""
+    """A replay is only useful if it is identical."""
     first, again = (Run(SCENARIOS["everything"], 3).tell() for _ in range(2))
     assert first.lines == again.lines
     assert first.digest == again.digest
 
 
 def test_another_seed_tells_another_story() -> None:
-    """Seeds are not decoration."""
+    """The seed matters."""
     assert len({Run(SCENARIOS["autoscale"], seed, verbose=False).tell().digest for seed in range(5)}) == 5
 
 

@@ -1,4 +1,4 @@
-"""A world in which nothing happens but what a test plants."""
+"""A world in which nothing happens except what a test plants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cobalance_sims.simulate.world import World
 
 
 class Stage:
-    """A world in which nothing happens but what a test plants."""
+    """The world, and what tests plant in it."""
 
     def __init__(self, check: type[Check], *, partitions: bool = False) -> None:
         self.world = World(QUICKENED, partitions=partitions)
@@ -25,7 +25,7 @@ class Stage:
         self._seq = 0
 
     def entry(self, kind: str, **fields: Any) -> None:
-        """An entry of the journal, as if a script had written it."""
+        """Writes an entry of the journal, as if a script had written it."""
         self._seq += 1
         self.world._on_entry(JournalEntry(id=str(self._seq), seq=self._seq, kind=kind, at_ms=0, **fields))
 
@@ -35,7 +35,7 @@ class Stage:
         self.entry("granted", resource=resource, member=member, token=token)
 
     def start(self, process: Process, token: int, committed: int | None = None) -> None:
-        """A member is told that it holds r."""
+        """Tells a member that it holds r."""
         self.world.watch.started(process, act.Start("r", token, committed))
 
     def commit(self, number: int, token: int, offset: int) -> None:
@@ -44,7 +44,7 @@ class Stage:
         self.world.watch.executed(self.first, request, CoordinatorReply(status="OK", results=("OK",)))
 
     def let_pass(self, ms: int) -> None:
-        """Time passes for the checkers; nobody calls Redis, but it looks as if somebody did."""
+        """Lets time pass for the checkers; nobody calls Redis, but it looks as if someone did."""
         for _ in range(ms // 1_000):
             self.world.clock.now += 1_000
             self.world.redis.heard_at = self.world.now

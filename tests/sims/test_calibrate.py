@@ -1,4 +1,4 @@
-"""What is fitted to a group's events: known truths are found again, and what is too thin is said to be."""
+"""Fits to a group's events: known truths are found again, and samples that are too small are reported as such."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ SESSION_MS, HEARTBEAT_MS = 10_000, 3_000
 
 
 def test_cut_short_drains_are_longer_than_they_look() -> None:
-    """Half of the drains are cut short by a timeout: the fit finds the truth, where the finished ones alone would mislead."""
+    """Half of the drains are cut short by a timeout: the fit finds the truth, where the finished ones alone would
+    mislead.
+    """
     generator = np.random.default_rng(1)
     true_ms = generator.lognormal(math.log(4_000), 1.0, 600)
     timeout_ms = 4_000
@@ -42,7 +44,9 @@ def test_cut_short_drains_are_longer_than_they_look() -> None:
 
 
 def test_drains_cut_short_far_beyond_all_others_are_not_lost() -> None:
-    """Idle resources drain in 100 ms sharp, and one drain in six is cut short after half a minute: no fit says that none takes longer."""
+    """Idle resources drain in exactly 100 ms, and one drain in six is cut short after half a minute: no fit says that
+    none takes longer.
+    """
     found = durations.describe(Sample.of([100] * 100, [30_000] * 20))
     assert found.distribution is not None
     assert found.distribution.quantile(0.99) > 30_000
@@ -50,7 +54,7 @@ def test_drains_cut_short_far_beyond_all_others_are_not_lost() -> None:
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
-    """Of 200 censored samples, the intervals of the median and of sigma hold the truth in nine of ten at least."""
+    """Of 200 censored samples, the intervals of the median and of sigma contain the truth in at least nine of ten."""
     generator = np.random.default_rng(2)
     held = np.zeros(2)
     for _ in range(200):
@@ -62,7 +66,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 
 def test_survival_counts_who_is_still_at_it() -> None:
-    """Kaplan and Meier by hand: 1 of 4 ends at 10, one is lost sight of at 20, and 1 of the last 2 ends at 40."""
+    """Kaplan and Meier by hand: 1 of 4 ends at 10, one is censored at 20, and 1 of the last 2 ends at 40."""
     seen = Survival.of(Sample.of([10, 40], [20, 80]))
     assert seen.share == pytest.approx([3 / 4, 3 / 4 * 1 / 2])
     assert seen.known_to == pytest.approx(1 - 3 / 8)
@@ -77,7 +81,9 @@ def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
 
 
 def test_pauses_are_read_from_late_heartbeats() -> None:
-    """Ten pauses an hour, of which a heartbeat interval of three seconds hides a good part: rate, median and sigma come out."""
+    """Ten pauses an hour, many of which a heartbeat interval of three seconds hides: rate, median and sigma are
+    recovered.
+    """
     generator = np.random.default_rng(3)
     told: dict[int, Told] = {}
     for _ in range(600):
@@ -95,7 +101,7 @@ def test_pauses_are_read_from_late_heartbeats() -> None:
 
 
 def test_handlers_are_read_from_totals() -> None:
-    """Tenures tell how many messages they handled and how long that took: mean, tail and rate of arrival follow."""
+    """Tenures report how many messages they handled and how long that took: mean, tail and arrival rate follow."""
     generator = np.random.default_rng(4)
     counts = generator.poisson(200, 300)
     totals = [generator.lognormal(math.log(20), 1.0, count).sum() for count in counts]
@@ -120,7 +126,7 @@ def test_handlers_are_read_from_totals() -> None:
 
 
 def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
-    """Idle resources drain at once and busy ones in a second: two heaps, told by their quantiles."""
+    """Idle resources drain at once and busy ones in a second: two clusters, described by their quantiles."""
     found = durations.describe(Sample.of([1] * 300 + [1_000] * 300))
     assert isinstance(found.distribution, Empirical)
     assert found.distribution.quantile(0.25) == pytest.approx(1, rel=0.02)
@@ -129,7 +135,7 @@ def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
 
 
 def test_too_few_are_said_to_be_too_few() -> None:
-    """Twelve drains make no distribution, and three crashes no rate that speaks against what is assumed."""
+    """Twelve drains make no distribution, and three crashes no rate that contradicts the assumption."""
     found = durations.describe(Sample.of([100.0] * 12))
     assert found.distribution is None
     assert "30 are needed" in found.note
@@ -140,7 +146,9 @@ def test_too_few_are_said_to_be_too_few() -> None:
 
 
 def test_rates_stay_within_what_a_churn_can_have() -> None:
-    """Ten joins in a hundredth of a second are no rate of millions an hour; nor has a group more members than there can be."""
+    """Ten joins in a hundredth of a second are not a rate of millions an hour; nor has a group more members than the
+    maximum.
+    """
     assert rate("joins_per_hour", 10, 0.01 / 3_600, 0.0, "joins").value == 100_000
     huge = [life(f"m{n}", 10) for n in range(4_000)]
     found = calibrate(
@@ -154,7 +162,7 @@ def test_rates_stay_within_what_a_churn_can_have() -> None:
 
 
 def life(member: str, joined: int, gone: int | None = None, reason: str = "left", *, previous: str = "") -> Life:
-    """One member of a group that is called g; it takes a second to leave."""
+    """One member of a group called g; it takes a second to leave."""
     how = "" if gone is None else {"left": "left", "expired": "expired_member"}[reason]
     leaving = gone - 1_000 if gone is not None and how == "left" else None
     return Life(
@@ -171,12 +179,11 @@ def life(member: str, joined: int, gone: int | None = None, reason: str = "left"
 
 
 def window(to_ms: int) -> Window:
-    """What was observed of it."""
     return Window(run="g", source="journal", from_ms=0, to_ms=to_ms, events=99, missing=0, resources=12, is_whole=True)
 
 
 def rolling_deploy(begun_ms: int) -> list[Life]:
-    """Three members, who are replaced one after the other, each new one four seconds after the old one."""
+    """Three members that are replaced one after the other, each new one four seconds after the old one."""
     old = [life(f"a{n}", 10, begun_ms + 10_000 * n) for n in range(3)]
     return [*old, *(life(f"b{n}", begun_ms + 10_000 * n + 4_000) for n in range(3))]
 
@@ -210,7 +217,9 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
     ],
 )
 def test_deploys_are_told_apart(starts_ms: tuple[int, ...], shape: str) -> None:
-    """Three members go ten seconds apart; when the new ones come says how it is done, though a crash is made good meanwhile."""
+    """Three members go ten seconds apart; the times of the new ones show the kind of deploy, even if a crash is
+    replaced meanwhile.
+    """
     old = [life(f"a{n}", 10, 600_000 + 10_000 * n) for n in range(3)]
     new = [life(f"b{n}", 600_000 + ms) for n, ms in enumerate(starts_ms)]
     crash = [life("c", 10, 575_000, "expired"), life("d", 580_000)]
@@ -231,7 +240,9 @@ def thin() -> Tallies:
 
 
 def test_a_thin_journal_makes_a_churn_that_says_what_it_assumes(tmp_path: Path) -> None:
-    """What was seen is taken, the rest is assumed, and the page says which is which and what to collect; tune reads it all."""
+    """Observed values are taken, the rest is assumed; the page says which is which and what to collect; tune reads it
+    all.
+    """
     found = calibrate(thin(), CHURNS["gc_pauses"], name="shop", session_timeout_ms=20_000, heartbeat_interval_ms=5_000)
     assert found.churn().deploy == "rolling"
     assert found.churn().members == 3
@@ -247,14 +258,14 @@ def test_a_thin_journal_makes_a_churn_that_says_what_it_assumes(tmp_path: Path) 
 
 
 def test_nothing_is_made_of_nothing() -> None:
-    """Events in which no member occurs are refused in words."""
+    """Events without any member are refused with an explanation."""
     empty = Tallies(windows=[], lives=[], drains={}, handlers={}, late={}, settings={})
     with pytest.raises(NothingToCalibrate, match="right group"):
         calibrate(empty, CHURNS["steady"], name="x", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS)
 
 
 def test_settings_of_several_groups_are_those_that_all_have() -> None:
-    """A session timeout that differs, and what one of them does not tell, is no group's when they are taken together."""
+    """Where session timeouts differ, or one group's is unknown, there is no common one for several groups together."""
     told: dict[str, dict[str, int | str]] = {
         "a": {"session_timeout_ms": 20_000, "revocation_timeout_ms": 60_000},
         "b": {"session_timeout_ms": 30_000, "revocation_timeout_ms": 60_000, "gather_ms": 0},

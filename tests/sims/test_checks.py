@@ -302,7 +302,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
 
 @pytest.mark.parametrize(("check", "plant"), PLANTED, ids=[plant.__name__[1:] for _, plant in PLANTED])
 def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage], None]) -> None:
-    """The checker of that promise, and of no other, objects."""
+    """The checker of that promise, and no other, objects."""
     stage = Stage(check, partitions=check is M1)
     with pytest.raises(Violation) as caught:
         plant(stage)
@@ -322,5 +322,5 @@ def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage]
     ],
 )
 def test_what_may_stay_is_counted_right(kept: dict[str, int], total: int, members: int, expected: int) -> None:
-    """Floors for all, and as many ceilings as there are, to those who have them."""
+    """Floors for all, and as many ceilings as there are for the members that have them."""
     assert retained(kept, total, members) == expected

@@ -1,4 +1,4 @@
-"""The checkers of members that name different things see the violation that is planted for them, and no other."""
+"""The checkers for members that name different resources see the violation that is planted for them, and no other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from proof.stories.scenarios import SCENARIOS
 
 
 def _joined(stage: Stage, *wants: str) -> Process:
-    """A member whose code names these, and of which the group knows it."""
+    """A member whose code names these, and which the group knows about."""
     process = stage.world.start(wants=wants)
     stage.world.clock.run(1_000)
     return process
 
 
 def _two(stage: Stage) -> tuple[str, str]:
-    """One works a and b, the other b and c; nobody else is there."""
+    """Two members: one works a and b, the other b and c."""
     stage.first.kill()
     stage.second.kill()
     stage.world.redis.create()
@@ -104,7 +104,7 @@ def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage]
 
 
 def test_nothing_else_is_asked_of_a_group_whose_members_differ() -> None:
-    """What only one can work it keeps, and what nobody present can work waits."""
+    """A member keeps what only it can work, and what no member can work waits."""
     stage = Stage(S5)
     _two(stage)
     assert why_unsettled(stage.world) == ""

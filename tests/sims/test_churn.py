@@ -22,7 +22,7 @@ FORMS = ["constant:40", "uniform:5:60", "exponential:500", "lognormal:200:1", "e
 
 @pytest.mark.parametrize("text", FORMS)
 def test_a_distribution_is_what_its_text_says(text: str) -> None:
-    """It comes back from its own text, and its samples lie where its quantiles say."""
+    """It equals the one parsed from its own text, and its samples lie where its quantiles say."""
     distribution, random = parse(text), Random(1)
     assert distribution.text == text
     assert parse(distribution.text) == distribution
@@ -42,7 +42,7 @@ def test_what_was_observed_is_a_distribution() -> None:
     "text", ["lognormal:200", "normal:1:2", "uniform:9:3", "constant:-1", "empirical:5", "exponential:x"]
 )
 def test_a_distribution_that_is_none_is_refused(text: str) -> None:
-    """The message says what would be one."""
+    """The message says what would be valid."""
     with pytest.raises(BadDistribution):
         parse(text)
 
@@ -80,7 +80,9 @@ def test_an_impossible_churn_is_refused(table: dict[str, object], says: str) -> 
 
 
 def test_leaving_out_idle_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing depends on who sends its heartbeat when, the same story with and without it is the same, to the millisecond."""
+    """Where nothing depends on when each process sends its heartbeats, the same story with and without idle time is the
+    same, to the millisecond.
+    """
     params = {
         "churn": "autoscaled",
         "seed": 6,
@@ -97,12 +99,14 @@ def test_leaving_out_idle_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _but_what_differs(event: Event) -> Event:
-    """Tokens count the microseconds of the simulated server, which has lived less long; fewer heartbeats are late less often."""
+    """Tokens count the microseconds of the simulated server, which has lived less long; fewer heartbeats are late less
+    often.
+    """
     return event._replace(token=None, handover_id=None, late_ms=None)
 
 
 def test_an_expiry_is_found_as_late_with_and_without_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Idle time that was left out has made nobody's session longer or shorter than it can be."""
+    """Leaving out idle time makes no session longer or shorter than it can be."""
     params = {"churn": {"crashes_per_member_hour": 20, "length_ms": 300_000}, "members": 4, "resources": 4, "seed": 3}
     params |= {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 3_000}
     heals = [*_heals(run_row(params).outcome)]

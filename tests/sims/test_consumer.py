@@ -1,4 +1,6 @@
-"""The simulated consumer does what the real one does: it finishes its buffer, acknowledges in ticks, and says who is idle."""
+"""The simulated consumer does what the real one does: it finishes its buffer, acknowledges in ticks, and reports idle
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Scene:
 
 @pytest.mark.parametrize(("within_ms", "finished"), [(150, 1), (300, 2), (1_000, 3)])
 def test_a_drain_finishes_what_was_prefetched_for_half_of_the_time(within_ms: int, finished: int) -> None:
-    """The running handler always ends; others begin only while half of the time to the deadline lasts; the rest goes back."""
+    """The running handler always finishes; others start only within half of the time to the deadline; the rest goes
+    back.
+    """
     scene = Scene(100, 100, 100, drain_timeout_ms=within_ms)
     scene.process.stop(remain=False)
     scene.world.clock.run(1_000)
@@ -56,7 +60,7 @@ def test_acks_leave_at_ticks() -> None:
 
 
 def test_a_frozen_consumer_loses_its_queue_after_two_to_three_heartbeats() -> None:
-    """The broker's heartbeat is what a ConsumerGroup with these settings asks for."""
+    """The broker's heartbeat is the one that a ConsumerGroup with these settings asks for."""
     scene = Scene(500)
     assert scene.broker.heartbeat_ms == 2_000
     scene.process.pause()
@@ -67,7 +71,7 @@ def test_a_frozen_consumer_loses_its_queue_after_two_to_three_heartbeats() -> No
 
 
 def test_the_coordinator_learns_who_is_busy() -> None:
-    """At the engine's samples, so that idle partitions are asked back first."""
+    """It is reported at the engine's samples, so that idle partitions are revoked first."""
     world = World(QUICKENED, partitions=True)
     world.redis.create()
     world.resources = ("r0", "r1")
@@ -75,7 +79,7 @@ def test_the_coordinator_learns_who_is_busy() -> None:
     world.start()
     world.clock.run(1_000)
     latest = max(world.redis.coordinator.resources(), key=lambda row: row.token).name
-    world.broker.publish(latest, 60_000)  # idle, it would be the first to go
+    world.broker.publish(latest, 60_000)  # if it were idle, it would be the first to go
     world.clock.run(3 * QUICKENED.heartbeat_interval_ms)
     newcomer = world.start()
     world.clock.run(2_000)

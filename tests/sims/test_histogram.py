@@ -15,7 +15,7 @@ DURATIONS = st.integers(min_value=0, max_value=10**12)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(DURATIONS, min_size=1, max_size=200), st.floats(min_value=0, max_value=1))
 def test_a_percentile_is_right_within_a_hundredth(values: list[int], share: float) -> None:
-    """Whatever was counted, and whichever percentile is asked for, against the exact one of the same rank."""
+    """Any values and any percentile, against the exact one of the same rank."""
     exact = sorted(values)[max(1, math.ceil(share * len(values))) - 1]
     told = percentile(histogram(values), share)
     assert told is not None
@@ -25,7 +25,7 @@ def test_a_percentile_is_right_within_a_hundredth(values: list[int], share: floa
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(DURATIONS, max_size=50), max_size=6))
 def test_merged_histograms_are_the_histogram_of_everything(parts: list[list[int]]) -> None:
-    """Runs are counted apart and read together."""
+    """Runs are counted separately and read together."""
     assert merge(map(histogram, parts)) == histogram([value for part in parts for value in part])
 
 
@@ -41,6 +41,6 @@ def test_immediate_handovers_have_a_bin_of_their_own() -> None:
 
 
 def test_nothing_has_no_percentile() -> None:
-    """Nothing observed is not zero."""
+    """No observation is not the same as zero."""
     assert percentile({}, 0.5) is None
     assert mean({}) is None

@@ -24,7 +24,7 @@ SLOW = Exception("org.apache.spark.SparkException: Python worker failed to conne
 
 
 class Query:
-    """A stream that goes on until it fails, is stopped or is told to end."""
+    """A stream that runs until it fails, is stopped or is told to end."""
 
     def __init__(self, end: Callable[[], object], progress: object = None) -> None:
         self._end, self.lastProgress, self.stopped = end, progress, False
@@ -34,12 +34,11 @@ class Query:
         return bool(self._end())
 
     def stop(self) -> None:
-        """As asked."""
         self.stopped = True
 
 
 def raising(error: BaseException) -> Callable[[], None]:
-    """An end in an error."""
+    """Ends in an error."""
 
     def end() -> None:
         raise error
@@ -48,13 +47,13 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 def terminated() -> None:
-    """As a service manager does it."""
+    """Ends as a service manager does it."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What Spark is asked to do, in its place: the options of each stream that was started. None goes on by itself."""
+    """Replaces Spark: records the options of each stream that was started. None continues by itself."""
     asked: list[Any] = []
 
     @contextmanager
@@ -87,7 +86,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_wrong_command_is_refused_before_spark_starts(
     started: list[Any], words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever was mistyped, what is said about it holds no password."""
+    """Whatever was mistyped, the message contains no password."""
     assert run(["sims", "journal", "--out", str(tmp_path / "out"), "--group", "orders", *words]) == USAGE
     said = capsys.readouterr().err
     assert says in said
@@ -96,7 +95,7 @@ def test_a_wrong_command_is_refused_before_spark_starts(
 
 
 def test_sigterm_ends_it_as_ctrl_c_does(started: list[Any], tmp_path: Path) -> None:
-    """A stop of a service manager's: with --follow the regular end. No file with the URL stays behind."""
+    """A service manager stops it: with --follow, that is the regular end. No file with the URL stays behind."""
     words = ["sims", "journal", "--out", str(tmp_path / "out"), "--group", "orders", "--redis-url", URL]
     before = signal.getsignal(signal.SIGTERM)
     assert run([*words, "--follow"]) == 0
@@ -108,7 +107,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(started: list[Any], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_wish_to_stop_is_met_between_two_questions(sent: signal.Signals) -> None:
-    """None of them is torn, as by an exception: the query is asked to its end, and then told to stop."""
+    """No call is interrupted, as by an exception: the current call finishes, and then the query is told to stop."""
     told: list[str] = []
 
     def end() -> None:
@@ -121,7 +120,9 @@ def test_a_wish_to_stop_is_met_between_two_questions(sent: signal.Signals) -> No
 
 
 def test_a_slow_start_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is said. What counts is how often in a row: a query that got on begins anew, even after weeks."""
+    """A message says so. What counts is how often in a row: a query that made progress starts counting at zero, even
+    after weeks.
+    """
     queries = [Query(raising(SLOW)) for _ in range(15)] + [Query(raising(SLOW), "batch 7")]
     queries += [Query(raising(SLOW)) for _ in range(15)] + [Query(lambda: True)]
     assert command.to_the_end(iter(queries).__next__)  # type: ignore[arg-type]
@@ -131,7 +132,7 @@ def test_a_slow_start_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_error_is_of_its_own_kind() -> None:
-    """So that the exit code says whether it is worth trying again. What is kept is said, too."""
+    """So that the exit code says whether it is worth trying again. The message also says what is kept."""
     cause = ConnectionError("Traceback …\ncobalance.errors.Unreachable: Redis at h:1 cannot be reached\nat java…")
     with pytest.raises(Unreachable, match=r"^Redis at h:1 cannot be reached.*exported before is kept"), own_words("x"):
         raise cause
@@ -145,7 +146,7 @@ def test_an_error_is_of_its_own_kind() -> None:
 def test_a_folder_without_its_checkpoint_is_refused(
     started: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where its events end is not known: they would come twice."""
+    """It is unknown where its events end: they would come twice."""
     (tmp_path / "events").mkdir()
     assert run(["sims", "journal", "--out", str(tmp_path), "--group", "orders", "--redis-url", URL]) == USAGE
     assert "holds events but no checkpoint" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""What the Spark source reads of a journal, without Spark: slices, gaps, what is not ours, and options that hold no secret."""
+"""What the Spark source reads of a journal, without Spark: slices, gaps, foreign entries, and options that hold no
+secret.
+"""
 
 from __future__ import annotations
 
@@ -45,32 +47,32 @@ def group(admin: redis.Redis) -> Iterator[str]:
 
 @pytest.fixture
 def options(group: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> JournalOptions:
-    """To read the group as the published user."""
+    """Options to read the group as the published user."""
     monkeypatch.setenv("COBALANCE_REDIS_URL", redis_url)
     return JournalOptions.read({"groups": group, "retryS": "0"})
 
 
 def write(admin: redis.Redis, group: str, id_: str, seq: int, kind: str = "granted", **fields: Any) -> None:
-    """One entry."""
+    """Writes one entry."""
     words: dict[Any, Any] = {"seq": seq, "kind": kind, "at_ms": int(id_.partition("-")[0]), **fields}
     admin.xadd(journal_key(group), words, id=id_)
 
 
 def burst(admin: redis.Redis, group: str, count: int, *, width: int) -> None:
-    """Entries with `width` of them in every third millisecond, as calls that move much write them."""
+    """Writes entries with `width` of them in every third millisecond, as calls that move much write them."""
     for at in range(count):
         write(admin, group, f"{START_MS + 3 * (at // width)}-{at % width}", at + 1, resource=f"r{at}")
 
 
 def rows(options: JournalOptions, piece: Slice) -> list[dict[str, Any]]:
-    """What a task hands back for a slice."""
+    """What a task returns for a slice."""
     from cobalance_sims.spark.journal import Piece
 
     return [row for batch in read_piece(options, Piece(piece)) for row in batch.to_pylist()]
 
 
 def whole(server: JournalServer, group: str, since_ms: int | None = None) -> Slice:
-    """All that is there."""
+    """Everything that is there."""
     newest = server.newest(group)
     assert newest is not None
     return Slice(group, start_of(server, group, since_ms), newest)
@@ -78,7 +80,9 @@ def whole(server: JournalServer, group: str, since_ms: int | None = None) -> Sli
 
 @pytest.mark.parametrize("width", [1, 7, 100])
 def test_slices_hold_every_entry_once(admin: redis.Redis, group: str, options: JournalOptions, width: int) -> None:
-    """However many entries share a millisecond, slices are of about the size asked for, and join without gap or overlap."""
+    """However many entries share a millisecond, slices are of about the size asked for, and join without gap or
+    overlap.
+    """
     burst(admin, group, 100, width=width)
     with JournalServer(options) as server:
         pieces = list(cut(server, whole(server, group), 20))
@@ -89,7 +93,9 @@ def test_slices_hold_every_entry_once(admin: redis.Redis, group: str, options: J
 
 
 def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: JournalOptions) -> None:
-    """Entries missing at the beginning, in the middle and at the end become rows of kind gap, each with the seqs that are gone."""
+    """Entries missing at the beginning, in the middle and at the end become rows of kind gap, each with the seqs that
+    are gone.
+    """
     burst(admin, group, 30, width=1)
     with JournalServer(options) as server:
         piece = whole(server, group)
@@ -110,7 +116,9 @@ def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: Journal
 def test_an_incarnation_may_jump_and_a_lost_history_shows(
     admin: redis.Redis, group: str, options: JournalOptions
 ) -> None:
-    """A group that goes on above what its members have seen has no gap there; one that began anew, and was trimmed, has."""
+    """A group that continues above what its members have seen has no gap there; one that started again, and was
+    trimmed, has.
+    """
     write(admin, group, f"{START_MS}-0", 7)
     write(admin, group, f"{START_MS + 1}-0", 5_000, "incarnation", reason="recovering")
     write(admin, group, f"{START_MS + 2}-0", 3)
@@ -127,7 +135,9 @@ def test_an_incarnation_may_jump_and_a_lost_history_shows(
 
 
 def test_since_begins_where_it_says(admin: redis.Redis, group: str, options: JournalOptions) -> None:
-    """From a time on nothing earlier is read or counted missing, unless what is left begins only after that time."""
+    """From the given time on, nothing earlier is read or counted missing, unless what is left begins only after that
+    time.
+    """
     burst(admin, group, 9, width=3)
     with JournalServer(options) as server:
         assert [row["seq"] for row in rows(options, whole(server, group, START_MS + 3))] == [4, 5, 6, 7, 8, 9]
@@ -140,7 +150,7 @@ def test_since_begins_where_it_says(admin: redis.Redis, group: str, options: Jou
 def test_numbers_and_words_are_read_as_the_journal_reads_them(
     admin: redis.Redis, group: str, options: JournalOptions, redis_url: str
 ) -> None:
-    """Rows are the events that cobalance.journal's entries make, empty numbers, unknown fields and odd bytes included."""
+    """Rows are the events that cobalance.journal's entries make, with empty numbers, unknown fields and odd bytes."""
     write(admin, group, f"{START_MS}-0", 1, "joined", member="m.1", reason="-")
     write(
         admin, group, f"{START_MS}-1", 2, "released", resource="r", member="m.1", token=5, handover_id=5, deadline=0, drain_ms=12,
@@ -190,7 +200,7 @@ def test_an_entry_of_another_form_is_named(
 
 
 def test_what_is_not_ours_is_named(admin: redis.Redis, group: str, options: JournalOptions) -> None:
-    """An entry without our fields, a group of another schema, and one that is not there: each says what it is."""
+    """An entry without our fields, a group of another schema, and one that is not there: the message names each."""
     admin.xadd(journal_key(group), {"colour": "red"}, id=f"{START_MS}-0")
     with pytest.raises(ProtocolMismatch, match=rf"Entry {START_MS}-0 .* {group} is not of the form"):
         rows(options, Slice(group, BEGINNING, Position(f"{START_MS}-9", 1)))
@@ -239,7 +249,7 @@ def test_options_that_cannot_be_meant(given: dict[str, str], words: str) -> None
 
 
 def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file goes before the variable; where neither is, the message says what to do."""
+    """A file takes precedence over the variable; where neither is given, the message says what to do."""
     monkeypatch.delenv("COBALANCE_REDIS_URL", raising=False)
     with pytest.raises(InvalidSettings, match="COBALANCE_REDIS_URL is not set in the process of Spark"):
         JournalOptions.read({"groups": "g"}).redis_url()
@@ -253,13 +263,13 @@ def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_batch_is_shared_by_what_waits() -> None:
-    """Each group gets its part of the limit, and the smallest still gets on."""
+    """Each group gets its part of the limit, and the smallest still makes progress."""
     assert shares({"a": 900, "b": 99, "c": 1}, 100) == {"a": 90, "b": 9, "c": 1}
     assert shares({"a": 3}, 100) == {"a": 3}
 
 
 def test_a_key_prefix_is_another_place(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two groups of one name the one that is meant is read."""
+    """Of two groups with the same name, the intended one is read."""
     monkeypatch.setenv("COBALANCE_REDIS_URL", redis_url)
     name, prefix = unique("orders"), "cobalance:staging"
     with GroupAdmin(redis_url, key_prefix=prefix) as there:

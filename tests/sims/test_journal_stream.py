@@ -1,4 +1,4 @@
-"""The stream's offsets over what happens to a Redis below it: driven as Spark drives them, without a JVM."""
+"""The stream's offsets while its Redis restarts or loses data: driven as Spark drives them, without a JVM."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Stream:
         self.offset = self._reader.initialOffset()
 
     def restart(self) -> None:
-        """A new process, which knows the checkpoint alone."""
+        """A new process, which knows only the checkpoint."""
         self._reader.stop()
         self._reader = JournalStreamReader(self._options)
 
     def end(self) -> None:
-        """Ends its connection."""
+        """Closes its connection."""
         self._reader.stop()
 
     def catch_up(self) -> None:
@@ -61,7 +61,7 @@ def server() -> Iterator[servers.OwnRedis]:
 
 @pytest.fixture
 def admin(server: servers.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
-    """Into an empty one, which is where streams look."""
+    """Connects to an empty one, which is the one that streams read."""
     monkeypatch.setenv("COBALANCE_REDIS_URL", server.url)
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
@@ -69,7 +69,7 @@ def admin(server: servers.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def write(admin: redis.Redis, group: str, *seqs: int, kind: str = "granted", later_ms: int = 0) -> None:
-    """Entries, a millisecond a seq."""
+    """Writes entries, a millisecond apart."""
     for seq in seqs:
         fields: dict[Any, Any] = {"seq": seq, "kind": kind, "at_ms": START_MS + seq}
         admin.xadd(journal_key(group), fields, id=f"{START_MS + later_ms + seq}-0")
@@ -77,7 +77,7 @@ def write(admin: redis.Redis, group: str, *seqs: int, kind: str = "granted", lat
 
 
 def seqs(rows: list[tuple[str, int, str]], group: str = "orders") -> list[int]:
-    """Of one group."""
+    """The seqs of one group."""
     return [seq for name, seq, _ in rows if name == group]
 
 
@@ -96,7 +96,7 @@ def test_limits_and_restarts_lose_nothing(admin: redis.Redis) -> None:
 
 
 def test_available_now_ends_with_what_was_there(admin: redis.Redis) -> None:
-    """What comes after its begin is left to the next run, so that a busy group cannot keep it for ever."""
+    """Entries that arrive after it began are left to the next run, so that a busy group cannot keep it for ever."""
     write(admin, "orders", *range(1, 11))
     stream = Stream(groups="orders")
     stream.catch_up()
@@ -110,7 +110,7 @@ def test_available_now_ends_with_what_was_there(admin: redis.Redis) -> None:
 
 
 def test_since_means_the_same_after_a_restart(admin: redis.Redis) -> None:
-    """The time is kept in the offset, and holds for groups that come later; nothing before it is called missing."""
+    """The time is kept in the offset, and applies to groups that come later; nothing before it is reported missing."""
     write(admin, "orders-a", *range(1, 11))
     stream = Stream(groups="orders-*", since=str(START_MS + 6))
     assert seqs(stream.batch(), "orders-a") == [6, 7, 8, 9, 10]
@@ -121,7 +121,9 @@ def test_since_means_the_same_after_a_restart(admin: redis.Redis) -> None:
 
 
 def test_a_first_batch_that_is_repeated_begins_where_it_began(admin: redis.Redis) -> None:
-    """Killed before its commit, it is repeated by a process for which "two hours ago" is later; its plan says from when on it was."""
+    """If the query is killed before its commit, a process repeats it for which "two hours ago" is later; its plan has
+    the original time.
+    """
     write(admin, "orders", *range(1, 11))
     killed = JournalStreamReader(JournalOptions.read({"groups": "orders", "since": str(START_MS + 3)}))
     end = killed.latestOffset(killed.initialOffset(), ALL)
@@ -133,7 +135,9 @@ def test_a_first_batch_that_is_repeated_begins_where_it_began(admin: redis.Redis
 
 
 def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
-    """While it is empty there is nothing to read; the group goes on above what its members saw, and only what is missing is reported."""
+    """While it is empty there is nothing to read; the group goes on above what its members saw, and only what is
+    missing is reported.
+    """
     write(admin, "orders", *range(1, 11))
     stream = Stream(groups="orders")
     strict = Stream(groups="orders", on_gap="fail")
@@ -155,7 +159,9 @@ def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
 
 
 def test_a_loss_fails_a_strict_query_of_what_is_there_now(admin: redis.Redis) -> None:
-    """An export that is repeated every hour, as one that follows: a Redis that has less than was read, or nothing of the group."""
+    """Fails for a Redis that has less than was read, or nothing of the group, in an hourly export as in one that
+    follows.
+    """
     write(admin, "orders-a", *range(1, 11))
     write(admin, "orders-b", *range(1, 11))
     write(admin, "billing", *range(1, 11))
@@ -192,7 +198,9 @@ def test_a_strict_query_asks_only_for_its_groups(admin: redis.Redis) -> None:
 
 
 def test_a_group_that_began_anew_is_reported(admin: redis.Redis) -> None:
-    """A history under the same name whose seq starts again, its first entries gone: they are reported, and the rest is read."""
+    """A history under the same name whose seq starts again, with its first entries gone: they are reported, and the
+    rest is read.
+    """
     write(admin, "orders", *range(1, 11))
     stream = Stream(groups="orders")
     stream.batch()
@@ -203,7 +211,9 @@ def test_a_group_that_began_anew_is_reported(admin: redis.Redis) -> None:
 
 
 def test_an_unreachable_redis_is_asked_again(admin: redis.Redis, server: servers.OwnRedis) -> None:
-    """A restart of Redis in the middle costs time only; when it stays away for longer than retryS, the query fails and says so."""
+    """A restart of Redis in the middle only costs time; when it stays away for longer than retryS, the query fails and
+    says so.
+    """
     write(admin, "orders", *range(1, 11))
     patient, hasty = Stream(groups="orders", retryS="30"), Stream(groups="orders", retryS="0")
     assert len(patient.batch()) == len(hasty.batch()) == 10
@@ -223,7 +233,9 @@ def test_an_unreachable_redis_is_asked_again(admin: redis.Redis, server: servers
 
 
 def test_a_group_that_does_not_exist_is_an_error_at_the_beginning(admin: redis.Redis) -> None:
-    """Names and patterns that nothing has are told at once, with what there is; a stream would wait for them in silence."""
+    """Names and patterns without a match are reported at once, with the existing groups; a stream would wait for them
+    in silence.
+    """
     write(admin, "billing", 1)
     for groups in ("orders", "orders-*"):
         stream = Stream(groups=groups)

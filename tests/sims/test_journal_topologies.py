@@ -1,4 +1,4 @@
-"""Journals on a Redis Cluster, and behind Sentinels: what a task and a stream read there, and over the end of a master."""
+"""Journals on a Redis Cluster, and behind Sentinels: what a task and a stream read there, also when a master dies."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def sentinels() -> Iterator[Watched]:
-    """A master with a replica, watched."""
+    """A master with a replica and Sentinels."""
     with watched() as started:
         yield started
 
 
 def write(url: str, group: str, first: int, last: int) -> None:
-    """Entries from one seq to another, and what makes it a group."""
+    """Writes the entries from one seq to another, and the keys that make it a group."""
     with closing(open_transport(url)) as transport:
         transport.call(WRITE, [journal_key(group), f"cobalance:1:{{{group}}}:state"], [first, last, START_MS])
 

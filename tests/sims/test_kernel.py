@@ -30,7 +30,7 @@ def outcome(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_same_parameters_give_the_same_rows() -> None:
-    """In whatever order and state of the process: a used store, a new one, another run in between."""
+    """In any order and state of the process: a used store, a new one, another run in between."""
     params = {"churn": "lively", "seed": 5, "length_ms": 400_000}
     first = run_row(params)
     run_row({"churn": "crash_loop", "seed": 1, "length_ms": 60_000})
@@ -47,7 +47,7 @@ def test_the_same_parameters_give_the_same_rows() -> None:
 
 @pytest.mark.parametrize("name", CHURNS)
 def test_every_named_churn_keeps_the_promises(name: str) -> None:
-    """With all checkers on, in a short form; and what nobody has to move, nobody moves."""
+    """With all checkers on, in a short form; and nothing moves that need not."""
     told = outcome({"churn": name, "seed": 3, "length_ms": 300_000, "deploy_every_ms": 150_000, "checks": "all"})
     assert told["status"] == "ok", told["replay"]
     assert told["observed_ms"] == 300_000
@@ -77,7 +77,7 @@ def test_rows_are_as_the_schema_says() -> None:
 
 
 def test_messages_of_a_broker_are_at_risk_when_their_holder_dies() -> None:
-    """Exactly those that were delivered and not acknowledged: the broker tells, message by message."""
+    """Exactly those that were delivered and not acknowledged: the broker reports them one by one."""
     story = attrs.evolve(SCENARIOS["hot_partition"], length_ms=50_000)
     rows = [result_of(Row({}, "run", story, seed, "cheap", None)).outcome for seed in (1, 2)]
     told = [dict(zip(OUTCOME.names, row, strict=True)) for row in rows]
@@ -87,7 +87,7 @@ def test_messages_of_a_broker_are_at_risk_when_their_holder_dies() -> None:
 
 
 def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
-    """The very choice that a sweep is for."""
+    """This choice is what a sweep is for."""
 
     def totals(session_ms: int) -> tuple[float, int]:
         params = {"churn": "frozen_hosts", "crashes_per_member_hour": 6, "pauses_per_member_hour": 12}
@@ -102,7 +102,9 @@ def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
 
 
 def test_who_sleeps_into_the_calm_is_waited_for() -> None:
-    """A process frozen until its lease was all but over gives its work up when it wakes: only then has the group converged."""
+    """A process frozen until its lease was nearly over gives its work up when it wakes: only then has the group
+    converged.
+    """
     params = {
         "churn": "gc_pauses",
         "members": 2,
@@ -115,7 +117,7 @@ def test_who_sleeps_into_the_calm_is_waited_for() -> None:
 
 
 def test_somebody_calls_when_the_last_one_leaves_as_calm_begins() -> None:
-    """Else a member that was killed just before would stay on record, as it may in a group that nobody calls."""
+    """Otherwise a member that was killed just before would stay recorded, as it may in a group that nobody calls."""
     churn = {
         "crashes_per_member_hour": 60,
         "deploy": "rolling",
@@ -130,7 +132,7 @@ def test_somebody_calls_when_the_last_one_leaves_as_calm_begins() -> None:
 def test_a_broken_promise_names_the_command_that_breaks_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sweep goes on, and the command alone is enough to see it happen."""
+    """The sweep goes on, and the command alone is enough to reproduce it."""
     monkeypatch.setattr("cobalance_sims.simulate.checks.liveness.L1.bound_ms", lambda _: -1)
     monkeypatch.setattr("cobalance_sims.simulate.checks.liveness.why_unsettled", lambda _: "somebody sulks")
     told = outcome(
@@ -173,7 +175,7 @@ def test_parameters_that_make_no_run_are_refused(params: dict[str, Any], says: s
 
 
 def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistyped command says so, with an example."""
+    """A mistyped command is reported with an example."""
     assert main(["sims", "run", "--params", "{churn: steady}"]) == 2
     assert main(["sims", "run", "--params", "[1]"]) == 2
     assert main(["sims", "run"]) == 2
@@ -183,7 +185,7 @@ def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_halted_resource_is_not_free() -> None:
-    """The simulator's ledger follows an operator's matters: nobody owes a halted resource an owner."""
+    """The replayed ownership follows what operators do: a halted resource needs no owner."""
     ledger = Ownership()
     kinds = ("added", "granted", "abandoned", "halted", "reset", "resumed")
     free = []

@@ -15,7 +15,7 @@ GRANT, REVOKE, RELEASE = "granted", "revoking", "released"
 
 
 def events(*rows: tuple[Any, ...], source: str = JOURNAL) -> list[Event]:
-    """Each a kind, a time, and what else it says."""
+    """Each row is a kind, a time, and further fields."""
     made = []
     for seq, (kind, at, said) in enumerate(rows, 1):
         made.append(Event("x", source, None, said.pop("seq", seq), kind, at, **said))
@@ -54,7 +54,7 @@ STORY = (
 
 
 def test_a_story_by_hand() -> None:
-    """Two members, two resources: a move, an expiry that was none, a cancellation and a force."""
+    """Two members, two resources: a move, a false expiry, a cancellation and a forced move."""
     folded = fold(events(*STORY), "x", JOURNAL)
     first, expired, cancelled, forced = sorted(folded.handover_dicts(), key=lambda row: row["ended_at_ms"])
     assert (first["giver"], first["taker"], first["how"]) == ("a.1", "b.1", "released")
@@ -74,12 +74,13 @@ def test_a_story_by_hand() -> None:
     assert it["drain_hist"] == {bin_of(400): 1, bin_of(2_000): 1}
     assert it["observed_ms"] == 15_100
     assert it["member_hours"] * 3_600_000 == 15_100 + 10_000 + 300
-    # Uneven: r1 while it drained at a.1 (1000-1400), nobody's after the expiry, and again while b.2 was there (12000-12300).
+    # Uneven: r1 while it drained at a.1 (1000-1400), free after the expiry, and again while b.2 was there
+    # (12000-12300).
     assert round((1 - it["fairness"]) * 15_100) == (400 + 300) / 2
 
 
 def test_a_crash_heals_when_the_last_resource_is_owned_again() -> None:
-    """From the crash where a simulator knows it; a journal counts from the expiry, and so does the gap."""
+    """Counted from the crash where a simulator knows it; a journal counts from the expiry, and so does the gap."""
     story = (
         ("joined", 0, {"member": "a.1", "reason": "-"}),
         ("joined", 0, {"member": "b.1", "reason": "-"}),
@@ -107,7 +108,7 @@ def test_a_crash_heals_when_the_last_resource_is_owned_again() -> None:
 
 
 def test_a_halted_resource_is_an_operators_matter() -> None:
-    """It is not unavailable because of any timeout, and counts in nobody's share, until it is resumed."""
+    """It is not unavailable because of any timeout, and counts in no share, until it is resumed."""
     story = (
         ("joined", 0, {"member": "a.1", "reason": "-"}),
         ("added", 0, {"resource": "r0"}),
@@ -145,7 +146,7 @@ def test_a_journal_that_begins_in_the_middle_or_has_holes_is_taken_as_it_is() ->
 
 
 def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
-    """Events of a journal that was put together by hand, or by another clock: durations are 0 then, and nothing fails."""
+    """In a journal that was put together by hand, or by another clock, durations are 0 then, and nothing fails."""
     story = (
         tenure(GRANT, 5_000, "r0", "a.1", 1),
         tenure(REVOKE, 6_000, "r0", "a.1", 1),
@@ -158,7 +159,7 @@ def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
 
 
 def test_data_that_redis_lost_is_no_gap() -> None:
-    """The group goes on above whatever its members have seen, and they bring back what they hold."""
+    """The group goes on above everything its members have seen, and they bring back what they hold."""
     story = (
         ("joined", 0, {"member": "a.1", "reason": "-"}),
         ("added", 0, {"resource": "r0"}),
@@ -201,7 +202,7 @@ def test_a_simulated_run_by_brute_force() -> None:
 
 
 def tell(it: Evenness, event: Event) -> None:
-    """What the fold tells it."""
+    """Passes an event on as the fold does."""
     member = event.member or ""
     if event.kind == "joined":
         it.join(member, event.capacity or 0)
@@ -215,7 +216,7 @@ def tell(it: Evenness, event: Event) -> None:
 
 
 def test_evenness_counts_on_as_if_it_had_counted_anew() -> None:
-    """What each event changes adds up to what a count of everything gives."""
+    """The changes by each event add up to what a full count gives."""
     rates = {"joins_per_hour": 300, "leaves_per_hour": 300, "length_ms": 150_000}
     result = run_row({"churn": "autoscaled", "seed": 2, "capacities": [1, 3], **rates})
     quick, slow = Evenness(), Evenness()

@@ -1,10 +1,10 @@
-"""Rebalanser's randomised runs, told in virtual time with its own numbers of members and resources.
+"""Rebalanser's randomised runs in virtual time, with its own numbers of members and resources.
 
-Every interval one of its members starts or stops, or a resource comes or goes. Its monitor looks for two members at one resource
-then, and, where the interval leaves time for it, whether everything is assigned. Here all promises are checked after every
-step; members are also killed and frozen, which Rebalanser's never are; and evenness is asked for as well. Nobody gets longer
-than it gives: its five minutes between the changes of a large group are one. A quarter of its changes is told;
-``COBALANCE_SHARE=1`` tells all of them.
+At every interval one of its members starts or stops, or a resource comes or goes. Its monitor then looks for two
+members at one resource, and, where the interval leaves time for it, checks whether everything is assigned. Here all
+promises are checked after every step; members are also killed and frozen, which Rebalanser's never are; and evenness is
+required as well. No run gets more time than Rebalanser gives: its five minutes between the changes of a large group are
+one. A quarter of its changes is run; ``COBALANCE_SHARE=1`` runs all of them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ class Config:
     interval_s: int
     check: Literal["full", "conditional", "double"]
     changes: int = 120
-    """How many its two (or eight) hours hold."""
+    """How many changes its two (or eight) hours hold."""
     random_interval: bool = False
     habits: Habits = QUICK
     partitions: bool = False
-    """Messages of a broker, which has connections of the dead for a while (what OnAssignmentDelay is there for)."""
+    """Whether there are messages of a broker, which keeps connections of dead clients for a while (the reason for
+    OnAssignmentDelay).
+    """
 
 
 LOW = Config(members=3, resources=6, interval_s=60, check="full")
@@ -96,7 +98,7 @@ class Randomised:
         self.ever: set[str] = set()
 
     def tell(self) -> None:
-        """To the end; a broken promise raises where it is broken."""
+        """Runs to the end; a broken promise raises where it is broken."""
         self.run.begin()
         self.world.clock.run(30_000)
         for _ in range(int(self.config.changes * SHARE)):
@@ -119,7 +121,7 @@ class Randomised:
                 self.world.broker.publish(name)
 
     def _change_members(self) -> None:
-        """One of so many slots is struck: its member stops, is killed or freezes, or one starts there."""
+        """Picks a random slot: its member stops, is killed or freezes, or one starts there."""
         if self.random.randrange(self.config.members) >= len(self.world.living):
             self.world.start()
             return

@@ -1,4 +1,6 @@
-"""Journals with lines of scripts that died: whoever reads them counts nothing that a repair took back, and everything that it did not."""
+"""Journals with lines of scripts that died: readers count nothing that a repair took back, and everything that it did
+not.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,16 @@ ONCE = ENDINGS | {"joined", "leaving", "graced", "left", "expired_member"}
 
 
 def read(group: TornGroup) -> list[JournalEntry]:
-    """Its journal."""
     return [JournalEntry.read(f"{number}-0", fields) for number, fields in enumerate(group.records().journal)]
 
 
 def owners(records: Records) -> dict[str, str]:
-    """On record."""
+    """The recorded owners."""
     return {name: it.owner for name, it in records.resources.items() if it.owner != "-"}
 
 
 def replay(entries: list[JournalEntry]) -> Tenures:
-    """What the demo makes of them."""
+    """The demo's view of the entries."""
     made = Tenures()
     for entry in entries:
         made.apply(entry)
@@ -48,7 +49,7 @@ def replay(entries: list[JournalEntry]) -> Tenures:
 @pytest.mark.parametrize("settings", [SETTINGS, FEW, EAGER], ids=["usual", "few", "eager"])
 @pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
 def test_readers_know_what_is_on_record(story: Story, settings: GroupSettings) -> None:
-    """With what the repair says; and by what it did not take back alone, in which nothing begins or ends twice."""
+    """With the repair's own lines, and from the remaining lines alone, in which nothing begins or ends twice."""
     every = deaths(story, settings)
     for death in every[:: max(1, len(every) // TRIED)]:
         group = tell(story, settings, death)
@@ -74,7 +75,7 @@ BEGINNING = (
 
 
 def outcome(*rows: Row) -> dict[str, Any]:
-    """Of ten seconds that began with two members and a resource."""
+    """The outcome of ten seconds that began with two members and a resource."""
     return fold(events(*BEGINNING, *rows), "x", JOURNAL, Known(0, 10_000)).outcome_dict()
 
 
@@ -89,7 +90,7 @@ AFTER = {"reason": f"torn after {len(BEGINNING)}"}
 
 
 def test_what_was_taken_back_did_not_happen() -> None:
-    """A move and a departure that are told twice are one of each; one that is not told again is none."""
+    """A move and a departure that are reported twice count once; one that is not reported again does not count."""
     kept = mended(4_100, resource="r0", member="a.1", token=10, reason="held")
     once, twice = outcome(*RELEASED), outcome(*RELEASED, kept, mended(4_100, **AFTER), *RELEASED)
     counted = ("handovers", "moves", "drain_hist", "gap_hist", "unowned_resource_ms", "missing_events", "fairness")
@@ -102,7 +103,7 @@ def test_what_was_taken_back_did_not_happen() -> None:
 
 
 def test_what_was_not_taken_back_happened() -> None:
-    """A member that is on record as dead has gone, though what it held is still its own; nobody takes it for alive."""
+    """A member that is recorded as dead has gone, though it still owns what it held; no reader takes it for alive."""
     it = outcome(
         ("expired_member", 4_000, {"member": "a.1", "reason": "expired"}),
         mended(4_000, resource="r0", member="a.1", token=10, reason="held"),
@@ -114,7 +115,7 @@ def test_what_was_not_taken_back_happened() -> None:
 
 
 def test_a_recovery_that_died_is_begun_once() -> None:
-    """Or would be waited for without an end; members are there all the time."""
+    """Otherwise it would be waited for without end; members are there all the time."""
     lost = ("incarnation", 4_000, {"reason": "recovering"})
     it = outcome(lost, mended(4_000, **AFTER))
     assert (it["incarnations"], it["member_hours"], it["fairness"]) == (0, 20 / 3_600, 1)
@@ -123,7 +124,7 @@ def test_a_recovery_that_died_is_begun_once() -> None:
 
 
 def test_a_figure_shows_nothing_that_was_taken_back() -> None:
-    """One that somebody else held, or a departure."""
+    """Such as a resource that another member held, or a departure."""
     kept = mended(4_100, resource="r0", member="a.1", token=10, reason="held")
     rows = (*BEGINNING, *RELEASED, LEFT, kept, mended(4_100, member="b.1", reason="active"), mended(4_100, **AFTER))
     story = tell_story("x", [*events(*rows, ("added", 9_000, {"resource": "r1"}))])
@@ -134,6 +135,6 @@ def test_a_figure_shows_nothing_that_was_taken_back() -> None:
 
 
 def test_a_repair_without_lines_takes_nothing_back() -> None:
-    """One that was asked for, or mends a script that died before it told anything."""
+    """A repair that was asked for, or one that mends a script that died before it wrote anything."""
     told: list[Event] = events(*BEGINNING, mended(1_000, reason="torn"), LEFT, mended(9_000, reason="asked"))
     assert undone(told) == frozenset()

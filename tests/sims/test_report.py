@@ -1,4 +1,4 @@
-"""The report: what it says of a run, what it refuses, and how it looks to a real browser."""
+"""The report: what it says of a run, what it refuses, and how it looks in a real browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ START_MS = 1_790_000_000_000
 
 
 def events(run: str = "orders", *, cut_short: bool = True) -> list[Event]:
-    """Two members share four resources; a third joins and gets two of them, one by force; one is revoked and kept after all."""
+    """Two members share four resources; a third joins and gets two of them, one by force; one is revoked and kept after
+    all.
+    """
     rows: list[dict[str, Any]] = [{"kind": "joined", "member": f"host/{at}.1", "reason": "-"} for at in (1, 2)]
     names = ["orders-1", "orders-2", "orders-3", EVIL]
     rows += [
@@ -58,7 +60,7 @@ def events(run: str = "orders", *, cut_short: bool = True) -> list[Event]:
 
 
 def write(folder: Path, record: Any, rows: list[Any]) -> None:
-    """Rows as a wave of Parquet."""
+    """Writes rows as a wave of Parquet."""
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_struct_array(struct_array(record, rows)), folder / "part-0.parquet")
 
@@ -180,14 +182,16 @@ def test_light_and_dark_are_one_drawing(page: Page) -> None:
 
 
 def test_pictures_are_there_as_files(html: Path) -> None:
-    """One PNG a figure."""
+    """One PNG for each figure."""
     files = sorted((html.parent / "png").iterdir())
     assert [file.stem for file in files] == sorted(FIGURES)
     assert all(file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size > 5_000 for file in files)
 
 
 def test_a_story_is_what_happened() -> None:
-    """Held, draining and free time add up to all lanes; a cancelled revocation goes on with its owner, a forced one shows."""
+    """Held, draining and free time add up to all lanes; a cancelled revocation continues with its owner, a forced one
+    shows.
+    """
     story = tell("orders", events())
     assert story is not None
     assert story.time_ms("held") + story.time_ms("draining") + story.time_ms("free") == 4 * story.length_ms
@@ -211,7 +215,7 @@ def test_a_journal_is_folded(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) -> None:
-    """An empty folder, a damaged part and a recommendation of another form: what it is, and where."""
+    """An empty folder, a damaged part and a recommendation of another form: the message says what it is, and where."""
     with pytest.raises(NothingToReport, match="neither a sweep"):
         read(str(tmp_path))
     (tmp_path / "torn" / "events").mkdir(parents=True)
@@ -223,7 +227,7 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) 
 
 
 def test_rows_of_another_form_are_refused_in_words(tmp_path: Path, sweep: Path) -> None:
-    """Parquet that lacks what every event or outcome has is other data, or another version's; a folder may be empty."""
+    """Parquet without the columns of events or outcomes is other data, or another version's; a folder may be empty."""
     for name, table in (
         ("journal", {"run": ["g"], "kind": ["granted"]}),
         ("journal-2", {"run": ["g", None], "seq": [1, 2], "kind": ["joined", "left"], "at_ms": [1, 2]}),
@@ -243,21 +247,21 @@ def test_rows_of_another_form_are_refused_in_words(tmp_path: Path, sweep: Path) 
 
 
 def test_the_recommendation_is_found_among_other_files(tmp_path: Path, tuned: dict[str, Any]) -> None:
-    """A folder with the churn, what is known of it and the recommendation: the last is what a report is made of."""
+    """In a folder with the churn, its calibration and the recommendation, the last is what a report is made of."""
     (tmp_path / "churn.json").write_text("{}")
     (tmp_path / "tune.json").write_text(json.dumps(tuned))
     assert read(str(tmp_path)).tuned == tuned
 
 
 def test_costs_without_a_bound_can_be_drawn(tuned: dict[str, Any]) -> None:
-    """Where healing has a weight and is never seen to end, all totals are unbounded: there is no sensitivity to show."""
+    """If healing has a weight and is never seen to end, all totals are unbounded: there is no sensitivity to show."""
     endless = {"value": None, "low": 3.0, "high": None}
     points = [{**it, "total": endless} for it in tuned["sensitivity"][0]["points"]]
     assert sensitivity(Tuned.read({**tuned, "sensitivity": [{**tuned["sensitivity"][0], "points": points}]})) is None
 
 
 def test_settings_that_are_kept_are_not_compared(tuned: dict[str, Any]) -> None:
-    """Where today's settings are recommended, there is no before and after; the front shows them all the same."""
+    """If today's settings are recommended, there is no before and after; the front shows them all the same."""
     kept = Tuned.read({**tuned, "recommended": tuned["today"], "decision": "keep"})
     assert kept.recommended is None
     assert before_after(kept) is None
@@ -267,7 +271,7 @@ def test_settings_that_are_kept_are_not_compared(tuned: dict[str, Any]) -> None:
 
 
 def test_numbers_are_for_people() -> None:
-    """Durations have the unit that fits, and labels keep apart what they shorten."""
+    """Durations have the unit that fits, and shortened labels stay distinct."""
     assert [duration(ms) for ms in (0, 850, 1_234, 300_000, 7_300_000, 2e8)] == [
         "0 ms",
         "850 ms",

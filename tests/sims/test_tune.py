@@ -34,7 +34,7 @@ REVOCATION = Chosen((AXES["revocation_timeout_ms"],), {})
 
 
 def outcome(settings: GroupSettings, seed: int, **costs: Any) -> Outcome:
-    """Of a run of one day."""
+    """The outcome of a run of one day."""
     nothing = dict.fromkeys(
         (
             "unavailable_resource_ms",
@@ -82,12 +82,14 @@ class Known:
 
 
 def tuned(runner: Known, preferences: Preferences = Preferences(), *, seeds: int = 16) -> Tuning:  # noqa: B008 -- frozen
-    """With the revocation timeout searched."""
+    """A search of the revocation timeout."""
     return tune(runner, TODAY, REVOCATION, preferences, seeds=seeds)
 
 
 def test_the_bootstrap_holds_the_truth_as_often_as_it_says() -> None:
-    """Runs with skewed counts of clustered events: of 300 intervals from 24 runs each, 95 in 100 hold the truth, give or take."""
+    """Runs with skewed counts of clustered events: of 300 intervals from 24 runs each, about 95 in 100 contain the
+    truth.
+    """
     generator = np.random.default_rng(5)
     held = 0
     for number in range(300):
@@ -111,14 +113,14 @@ def test_the_bootstrap_of_a_quantile_holds_the_truth() -> None:
 
 
 def test_what_never_happened_may_still_happen() -> None:
-    """No forced move in ten days: less than 0.37 a day, not none."""
+    """No forced move in ten days means less than 0.37 a day, not none."""
     found = Ratio(np.zeros(10), np.ones(10)).interval(Draws.of(10))
     assert (found.value, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(0.369, rel=0.01)
 
 
 def test_the_front_is_blind_to_chance() -> None:
-    """B is surely worse than A in one cost and equal in the other, so it is off; C differs by noise alone, so it stays."""
+    """B is surely worse than A in one cost, equal in the other, and off; C differs by noise alone, and stays."""
     noise = np.random.default_rng(7).normal(0, 1, (2, 500))
     a = np.vstack((10 + 0.1 * noise[0], 5 + 0.1 * noise[1]))
     b = a + np.array([[3.0], [0.0]])
@@ -127,7 +129,9 @@ def test_the_front_is_blind_to_chance() -> None:
 
 
 def test_the_known_best_is_found_and_recommended() -> None:
-    """The cheapest revocation timeout is 200 s: the search comes within its finest step, surely better than today's 30 s."""
+    """The cheapest revocation timeout is 200 s: the search comes within its finest step, surely better than today's 30
+    s.
+    """
     found = tuned(Known())
     assert found.verdict.decision == "change"
     assert found.verdict.choice is not None
@@ -152,21 +156,21 @@ def test_a_limit_outweighs_what_is_cheaper() -> None:
 
 
 def refused(found: Tuning) -> Verdict:
-    """The verdict, which must be that."""
+    """Returns the verdict, which must be a refusal."""
     assert found.verdict.decision == "refused"
     assert found.verdict.choice is None
     return found.verdict
 
 
 def test_a_limit_that_no_timeout_can_keep_is_refused() -> None:
-    """Healing takes as long as the session timeout, which is not searched: 5 s cannot be had, and the words say so."""
+    """Healing takes a session timeout, which is not searched: 5 s cannot be had, and the message says so."""
     verdict = refused(tuned(Known(), Preferences({"heal": 5.0})))
     assert "heal: at least" in " ".join(verdict.reasons)
     assert "Raise the limit of heal" in " ".join(verdict.collect)
 
 
 def test_overlapping_intervals_are_refused() -> None:
-    """With runs that differ tenfold and few seeds nothing can be told apart; it says how many seeds would do."""
+    """With runs that differ tenfold and few seeds nothing is sure; the message says how many seeds would do."""
     noisy = tune(_Noisy(), TODAY, REVOCATION, Preferences(), seeds=6)
     verdict = refused(noisy)
     assert "overlap too much" in verdict.reasons[0]
@@ -174,7 +178,7 @@ def test_overlapping_intervals_are_refused() -> None:
 
 
 class _Noisy(Known):
-    """What makes a run dear is another thing for each choice."""
+    """A run's high cost has a different cause for each choice."""
 
     def _run(self, settings: GroupSettings, seed: int) -> Outcome:
         hard = np.random.default_rng((seed, settings.revocation_timeout_ms)).lognormal(0, 1.5)
@@ -182,7 +186,7 @@ class _Noisy(Known):
 
 
 def test_today_is_kept_where_nothing_is_surely_better() -> None:
-    """Costs that no setting changes: no change is recommended."""
+    """For costs that no setting changes, no change is recommended."""
 
     class Flat(Known):
         def _run(self, settings: GroupSettings, seed: int) -> Outcome:
@@ -205,7 +209,7 @@ def test_failed_runs_end_the_search_with_a_replay_command() -> None:
 
 
 def test_the_grid_and_its_neighbours_hold_no_contradiction() -> None:
-    """Every choice is possible settings; a longer session takes the revocation timeout along."""
+    """Every choice is a set of valid settings; a longer session takes the revocation timeout along."""
     axes = list(AXES.values())
     assert len(coarse_grid(TODAY, axes)) > 50
     tight = GroupSettings(session_timeout_ms=10_000, revocation_timeout_ms=10_000)
@@ -214,7 +218,7 @@ def test_the_grid_and_its_neighbours_hold_no_contradiction() -> None:
 
 
 def test_what_the_journal_does_not_tell_is_not_searched() -> None:
-    """Pauses that had to be assumed leave session and heartbeat alone, with the reason; asking for them overrules that."""
+    """Pauses that had to be assumed exclude session and heartbeat, with the reason; asking for them overrules that."""
     source = Source(churn=Churn(), bases={"pause_ms": "assumed"}, notes={"pause_ms": "0 late heartbeats: 5 are needed"})
     chosen = choose(source)
     assert [axis.name for axis in chosen.axes] == ["revocation_timeout_ms", "gather_ms"]
@@ -240,7 +244,9 @@ DEPLOYS = Churn(
 
 
 def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
-    """Production Lua and session: a deadline of three seconds cuts drains of up to five short; one above five costs no message."""
+    """Production Lua and session: a deadline of three seconds cuts drains of up to five short; one above five costs no
+    message.
+    """
     today = GroupSettings(
         session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000, gather_ms=0
     )
@@ -256,7 +262,7 @@ def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
 
 
 def test_the_command_refuses_with_an_exit_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A limit that cannot be kept: exit code 5, reasons on the page, and all of it in the file that the report reads."""
+    """A limit that cannot be kept: exit code 5, reasons on the page, and all in the file that the report reads."""
     (tmp_path / "churn.json").write_text(
         json.dumps({**DEPLOYS.table(), "length_ms": 60_000, "deploy_every_ms": 30_000})
     )

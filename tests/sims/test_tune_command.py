@@ -17,7 +17,7 @@ from cobalance_sims.tune.written import command
 
 
 def test_the_recommended_command_is_what_the_command_line_takes(redis_url: str) -> None:
-    """Every setting that is searched, changed at once: afterwards the group has them all."""
+    """Every searched setting is changed at once: afterwards the group has them all."""
     name, environment = unique("tuned"), {"COBALANCE_REDIS_URL": redis_url}
     today = GroupSettings()
     chosen = GroupSettings(
@@ -36,7 +36,7 @@ def test_the_recommended_command_is_what_the_command_line_takes(redis_url: str) 
 
 
 def test_todays_settings_are_read_from_the_group_itself(redis_url: str, tmp_path: Path) -> None:
-    """With --redis-url, what is compared with is what the group runs."""
+    """With --redis-url, the comparison is with what the group runs."""
     name, environment = unique("tuned"), {"COBALANCE_REDIS_URL": redis_url}
     assert cobalance("group", "create", name, "--revocation-timeout", "77s", environment=environment).code == 0
     churn = Churn(members=2, resources=4, length_ms=20_000, deploy="rolling", deploy_every_ms=10_000)

@@ -1,4 +1,4 @@
-"""What people may do to ``cobalance sims tune``: contradict themselves, name places that cannot be written, hand it strange files."""
+"""Bad input to ``cobalance sims tune``: contradictory options, unwritable places, strange files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from cobalance_sims.tune.written import as_json, command, page
 def test_preferences_that_contradict_each_other_are_refused(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is run, and nothing is silently preferred to something else."""
+    """Nothing is run, and neither is silently preferred."""
     assert main(["sims", "tune", "--churn", "steady", "--in-process", *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -55,7 +55,7 @@ def test_the_same_said_twice_is_no_contradiction() -> None:
 def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A search may take an hour: it is not lost because its result has no place to go."""
+    """A search may take an hour: it must not be lost because its result has no place to go."""
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "folder").mkdir()
     assert main(["sims", "tune", "--churn", "steady", "--in-process", "--out", str(tmp_path / place)]) == 2
@@ -75,7 +75,7 @@ STRANGE: list[Any] = [
 
 @pytest.mark.parametrize("known", STRANGE)
 def test_a_calibration_of_another_form_is_refused_in_words(known: dict[str, Any], tmp_path: Path) -> None:
-    """It says to calibrate again."""
+    """The message says to calibrate again."""
     (tmp_path / CHURN).write_text(json.dumps(DEPLOYS.table()))
     (tmp_path / KNOWN).write_text(json.dumps(known))
     with pytest.raises(BadSource, match="run cobalance sims calibrate again"):
@@ -91,7 +91,9 @@ def test_runs_of_a_sweep_are_no_group(tmp_path: Path) -> None:
 
 
 def test_settings_that_nobody_has_told_are_in_the_command() -> None:
-    """What a group runs may differ from the defaults that were taken for it: the command then sets all that the choice rests on."""
+    """A group may run other settings than the assumed defaults: the command then sets everything that the choice rests
+    on.
+    """
     choice = attrs.evolve(TODAY, revocation_timeout_ms=90_000)
     assert command("shop", TODAY, choice) == "cobalance group configure shop --revocation-timeout 90000ms"
     words = command("shop", TODAY, choice, unknown=("session_timeout_ms", "gather_ms"))
@@ -108,7 +110,7 @@ def test_settings_that_nobody_has_told_are_in_the_command() -> None:
 def test_a_search_of_a_named_churn_says_what_today_is_taken_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No journal and no Redis told today's settings; what --today gives is told."""
+    """No journal and no Redis gave today's settings; what --today gives is reported."""
     (tmp_path / "churn.json").write_text(
         json.dumps({**DEPLOYS.table(), "length_ms": 20_000, "deploy_every_ms": 10_000})
     )
@@ -135,7 +137,7 @@ def test_a_setting_that_is_named_twice_is_searched_once() -> None:
 
 
 def test_the_command_is_for_the_redis_that_was_read() -> None:
-    """Where it is is said; its password is not."""
+    """It contains the address, but not the password."""
     said = "".join(whereabouts("rediss://ann:s3cret@db.example:6380/2"))
     assert "db.example:6380/2" in said
     assert "COBALANCE_REDIS_URL" in said
@@ -145,7 +147,7 @@ def test_the_command_is_for_the_redis_that_was_read() -> None:
 
 
 def test_the_defaults_of_others_are_settings_that_can_be_had() -> None:
-    """Whatever today's are; Iggy's clients send a heartbeat every five seconds."""
+    """Whatever today's settings are; Iggy's clients send a heartbeat every five seconds."""
     kafka, iggy = peers(GroupSettings(session_timeout_ms=600, heartbeat_interval_ms=200, revocation_timeout_ms=600))
     assert (kafka.settings.session_timeout_ms, kafka.settings.heartbeat_interval_ms) == (45_000, 5_000)
     assert (iggy.settings.session_timeout_ms, iggy.settings.heartbeat_interval_ms) == (36_000, 5_000)

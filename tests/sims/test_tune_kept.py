@@ -1,4 +1,4 @@
-"""An interrupted search goes on where it stopped, and comes to the same."""
+"""An interrupted search resumes where it stopped, and comes to the same result."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from cobalance_sims.tune.written import as_json
 
 
 class Counting:
-    """As known; it counts its runs, and is interrupted when it has made so many."""
+    """Known costs; counts its runs, and is interrupted after a given number."""
 
     def __init__(self, patience: int = 1_000_000) -> None:
         self.made: list[Asked] = []
         self.patience = patience
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """Makes them."""
         if len(self.made) + len(asked) > self.patience:
             raise KeyboardInterrupt
         self.made += asked
@@ -33,12 +32,12 @@ class Counting:
 
 
 def result(runner: Runner) -> str:
-    """Of a search, to the last digit."""
+    """The result of a search, to the last digit."""
     return json.dumps(as_json(tune(runner, TODAY, REVOCATION, Preferences(), seeds=8), churn={}, group="g"))
 
 
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
-    """Nothing is made twice, a torn last line is made again, and the recommendation is that of an undisturbed search."""
+    """No run is repeated except a torn last line, and the recommendation is that of an undisturbed search."""
     file, whole = tmp_path / "tune.json.runs", Counting()
     wanted = result(whole)
     first = Counting(patience=30)

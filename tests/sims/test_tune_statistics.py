@@ -1,4 +1,4 @@
-"""What few runs can tell: bounds that hold, a front that is never empty, and refusals that say what would help."""
+"""What few runs can show: bounds that hold, a front that is never empty, and refusals that say what would help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def quantile_of(runs: list[np.ndarray], share: float = 0.99) -> Quantile:
 
 @pytest.mark.parametrize("per_run", [2, 20, 40])
 def test_the_bound_of_a_quantile_holds_for_few_durations_too(per_run: int) -> None:
-    """The longest of 32 crashes bounds the 99th percentile one time in four: its interval has to reach beyond what was seen."""
+    """The longest of 32 crashes bounds the 99th percentile one time in four: its interval has to reach beyond what was
+    seen.
+    """
     generator, truth, held = np.random.default_rng(8), -math.log(0.01) * 1_000, 0
     for number in range(60):
         found = quantile_of([generator.exponential(1_000, per_run) for _ in range(16)])
@@ -41,13 +43,17 @@ def test_the_bound_of_a_quantile_holds_for_few_durations_too(per_run: int) -> No
 
 
 def test_a_quantile_is_not_drawn_down_by_runs_without_any() -> None:
-    """One crash in eight runs: draws without that run say nothing of how long healing takes, least of all that it takes no time."""
+    """One crash in eight runs: draws without that run say nothing of how long healing takes, least of all that it takes
+    no time.
+    """
     found = quantile_of([np.array([9.0]), *[np.array([])] * 7]).interval(Draws.of(8))
     assert (found.value, found.low) == (9.0, 9.0)
 
 
 def test_healing_that_was_not_seen_to_end_may_have_been_about_to() -> None:
-    """Three crashes in a hundred were not healed when the run was over: how long they take is not known, which breaks no limit."""
+    """Three crashes in a hundred were not healed when the run was over: their healing times are unknown, which breaks
+    no limit.
+    """
     rows = [outcome(TODAY, seed, heal_hist={histogram.bin_of(9_000): 97}, unhealed=3) for seed in range(8)]
     found = estimates(rows, TODAY)["heal"].interval(Draws.of(8))
     assert found.low == pytest.approx(9.0, rel=0.01)
@@ -55,7 +61,9 @@ def test_healing_that_was_not_seen_to_end_may_have_been_about_to() -> None:
 
 
 def test_a_front_is_never_empty() -> None:
-    """Of three choices each surely beats the next in one cost, and chance hides the rest: the cheapest stays on the front."""
+    """Of three choices each surely beats the next in one cost, and chance hides the rest: the cheapest stays on the
+    front.
+    """
     noise = np.random.default_rng(10).normal(0, 0.6, (3, 3, 500))
     a, b, c = (np.array(row)[:, None] + noise[at] for at, row in enumerate(([0, 1, 2], [2, 0, 1], [1, 2, 0])))
     assert pareto.beats(a, b)
@@ -65,14 +73,16 @@ def test_a_front_is_never_empty() -> None:
 
 
 def test_a_limit_of_nothing_cannot_be_shown_to_be_kept() -> None:
-    """No number of runs without a duplicate says that there never is one: it says so, instead of asking for more seeds."""
+    """No number of runs without a duplicate shows that there never is one: it says so, instead of asking for more
+    seeds.
+    """
     verdict = refused(tuned(Known(duplicates=0.0), Preferences({"duplicates": 0.0})))
     assert "--seeds" not in " ".join(verdict.collect)
     assert "give a small number instead of 0" in " ".join(verdict.collect)
 
 
 def test_a_limit_of_healing_needs_crashes() -> None:
-    """Where no run has a crash, more seeds have none either: it says that the churn lacks them."""
+    """Where no run has a crash, more seeds have none either: the message says that the churn lacks them."""
 
     class Calm(Known):
         def _run(self, settings: GroupSettings, seed: int) -> Outcome:
@@ -84,7 +94,7 @@ def test_a_limit_of_healing_needs_crashes() -> None:
 
 
 def test_keeping_a_limit_may_cost_more_and_the_words_say_so() -> None:
-    """At most 30 duplicates a day take a revocation timeout that is dearer than today's: more is never called less."""
+    """At most 30 duplicates a day require a timeout that is dearer than today's: more is never called less."""
     found = tune(
         Limited(),
         GroupSettings(revocation_timeout_ms=200_000),
@@ -98,13 +108,13 @@ def test_keeping_a_limit_may_cost_more_and_the_words_say_so() -> None:
 
 
 class Limited(Known):
-    """As known, with less noise."""
+    """Known costs with less noise."""
 
     noise: float = 0.01
 
 
 def test_what_never_ends_is_dearer_than_all_else() -> None:
-    """Healing that has a weight and is not seen to end: totals stay numbers that can be compared, and nothing is surely better."""
+    """If healing has a weight and is not seen to end, totals stay comparable and nothing is surely better."""
 
     class Endless(Known):
         def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
@@ -117,7 +127,7 @@ def test_what_never_ends_is_dearer_than_all_else() -> None:
 
 
 def test_the_number_of_seeds_that_would_do_is_one_that_the_command_takes() -> None:
-    """However many: a whole number without an exponent. Amounts of some hundred thousand can be read, too."""
+    """Always a whole number without an exponent. Amounts of some hundred thousand are readable, too."""
     assert more_seeds(999_999) == "Run it with more seeds: --seeds 1000000 would be about enough."
     assert str(Interval(131_950.0, 84_210.0, 187_000.0)) == "132,000 (84,200 to 187,000)"
     assert short(2.5e9) == "2.5e+09"
