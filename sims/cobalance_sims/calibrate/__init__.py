@@ -1,4 +1,4 @@
-"""What drives the choice of timeouts, fitted to what a group did: its churn, its drains, its handlers, its heartbeats.
+"""Fits the inputs of a choice of timeouts to a group's history: its churn, drains, handlers and heartbeats.
 
-Spark makes small aggregates of a journal however long (``tallies``); the fits of them run on the driver, with numpy.
+Spark reduces a journal of any length to small aggregates (``tallies``); they are fitted on the driver, with numpy.
 """

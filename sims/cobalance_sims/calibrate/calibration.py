@@ -1,4 +1,4 @@
-"""All of it together: from the tallies to a churn, and for each of its parameters what it rests on."""
+"""The complete calibration: from the tallies to a churn, and for each of its parameters what it rests on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.distributions import LogNormal
 
 ENOUGH_OF_ONE = 50
-"""Exact drains of one resource from which it is described on its own, besides all of them together."""
+"""With this many exact drains, a resource gets a distribution of its own, besides the one of all together."""
 
 
 class NothingToCalibrate(CobalanceError):
-    """The events say nothing of any group."""
+    """The events describe no group."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,26 +31,26 @@ class Calibration:
 
     name: str
     base: str
-    """The churn that says what the events do not."""
+    """The churn that provides what the events do not."""
     events: int
     missing_events: int
     runs: list[str]
     source: str
-    """What the events are of: journal or sim."""
+    """Source of the events: journal or sim."""
     group: Membership
     turnover: Turnover
     drains: Durations
     drains_of: dict[str, Durations]
-    """Of resources with enough drains of their own."""
+    """Resources with enough drains of their own."""
     handling: Handling
     pauses: Pauses
     parameters: list[Parameter]
     settings: dict[str, int | str]
-    """Today's, as far as the events tell."""
+    """Today's settings, as far as the events show them."""
     notes: list[str]
 
     def churn(self) -> Churn:
-        """For ``tune`` and ``sweep``."""
+        """The churn for ``tune`` and ``sweep``."""
         values = {it.name: it.value for it in self.parameters}
         summary = f"calibrated from {self.events} events of {', '.join(self.runs[:3])}"
         return Churn.of({"base": self.base, **values, "name": self.name, "summary": summary})
@@ -63,7 +63,7 @@ class Calibration:
 def calibrate(
     tallies: Tallies, base: Churn, *, name: str, session_timeout_ms: int, heartbeat_interval_ms: int
 ) -> Calibration:
-    """Fits everything. ``base`` says what the events do not; the two settings are those that were in force.
+    """Fits everything. ``base`` provides what the events do not; the two settings are those that were in force.
 
     Raises:
         NothingToCalibrate: there is no event of a member.

@@ -1,4 +1,4 @@
-"""How surely two parameters are known: from how sharply their likelihood falls off around its top."""
+"""How precisely two parameters are known: from how sharply their likelihood falls off around its maximum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def covariance(f: Callable[[float, float], float], top: tuple[float, float], steps: tuple[float, float]) -> Floats:
-    """Of the two: the inverse of the curvature, measured by small steps. Infinite where there is no top to all sides."""
+    """Returns their covariance: the inverse of the curvature, measured by small steps. Infinite if it is not a maximum
+    in every direction.
+    """
     (x, y), (h, k) = top, steps
     middle = f(x, y)
     a = (2 * middle - f(x + h, y) - f(x - h, y)) / h**2
@@ -30,6 +32,6 @@ def covariance(f: Callable[[float, float], float], top: tuple[float, float], ste
 
 
 def around_log(log_value: float, variance: float) -> Interval:
-    """Of something whose logarithm is known with this variance."""
+    """The interval of a quantity whose logarithm is known with this variance."""
     value, factor = math.exp(log_value), math.exp(min(Z95 * math.sqrt(variance), 700.0))
     return Interval(value, value / factor, value * factor)

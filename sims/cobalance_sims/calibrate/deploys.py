@@ -1,6 +1,6 @@
-"""Sorts who came and went: deploys, replacements, crashes, and what is left, which is scaling.
+"""Classifies members that came and went: deploys, replacements, crashes, and the rest, which is scaling.
 
-Graceful ends that follow each other closely are one burst. A burst in which at least half of the group went, and nearly as many
+Graceful ends in quick succession are one burst. A burst in which at least half of the group went, and nearly as many
 new processes came, is a deploy. Outside deploys, a new process that comes soon after another one went takes its place.
 """
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.membership import End, Membership, Start
 
 APART_MS = 120_000
-"""Ends further apart than this belong to different bursts; a start later than this after an end does not belong to it."""
+"""Ends further apart than this belong to different bursts; a start later than this after an end is unrelated."""
 
 LEAST_SHARE = 0.5
-"""Of the group, to be a deploy; and of the burst, that new processes must make up for."""
+"""The share of the group that makes a deploy, and the share of the burst that new processes must replace."""
 
 
 @attrs.frozen(kw_only=True)
 class Deploy:
-    """One of them."""
+    """One deploy."""
 
     run: str
     at_ms: int
     replaced: int
     shape: DeployShape
     pause_ms: float
-    """From when a new process has joined until the next one is replaced, typically."""
+    """Typical time from when a new process has joined until the next one is replaced."""
     downs_ms: list[int]
     """From each end until its successor joined; empty where the successors join first."""
     is_static: bool
@@ -41,20 +41,20 @@ class Deploy:
 
 @attrs.frozen(kw_only=True)
 class Turnover:
-    """All of it."""
+    """The classified ends and starts."""
 
     deploys: list[Deploy]
     replaced_ms: list[int]
-    """Graceful ends outside deploys whose place was taken: how long that took, each."""
+    """For each graceful end outside deploys whose place was taken: how long that took."""
     restarted_ms: list[int]
-    """The same for crashes, from the death, as far as the session timeout tells when that was."""
+    """The same for crashes, counted from the death, as far as the session timeout shows when that was."""
     crashes: int
     scaled_in: int
     scaled_out: int
 
 
 def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
-    """Deploys first; then each end takes the first start after it that no other has taken."""
+    """Finds deploys first; then each end takes the first start after it that no other has taken."""
     free = list(group.starts)
     deploys, singles = [], []
     for burst in _bursts(group.ended("left")):
@@ -80,7 +80,7 @@ def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
 
 
 def _take(end: End, died_at_ms: int, free: list[Start]) -> int | None:
-    """Takes the first start after an end out of the list; how long after it came."""
+    """Takes the first start after an end out of the list; returns how long after the end it came."""
     for start in free:
         if start.run == end.run and died_at_ms <= start.at_ms <= end.at_ms + APART_MS:
             free.remove(start)
@@ -122,8 +122,8 @@ def _deploy(burst: list[End], coming: list[Start], shape: DeployShape) -> Deploy
 
 
 def _shape(burst: list[End], coming: list[Start]) -> DeployShape:
-    """Surge: a new one joins before the first old one is gone, and none so soon after the last. All at once: most join after the
-    last is gone.
+    """Surge: a new one joins before the first old one is gone, and none shortly after the last. All at once: most join
+    after the last is gone.
     """
     first, last = burst[0].at_ms, burst[-1].at_ms
     ahead = min((first - start.at_ms for start in coming if start.at_ms < first), default=2 * APART_MS)

@@ -1,4 +1,4 @@
-"""One kind of durations, fitted: which distribution, how well it fits, and on how much it rests."""
+"""One kind of durations, fitted: which distribution, how well it fits, and on how much data it rests."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.sample import Sample
 
 ENOUGH = 30
-"""Exact durations below which nothing is said of a distribution."""
+"""The least number of exact durations from which a distribution is fitted."""
 
 CLOSE = 0.05
-"""Kolmogorov's and Smirnov's distance up to which a fit is taken as good, however many durations tell it from the data."""
+"""Kolmogorov-Smirnov distance up to which a fit counts as good, even if there are enough durations to tell it from the
+data.
+"""
 
 LILLIEFORS = 0.886
-"""Over the square root of their number: what chance alone gives a fitted normal, 95 times in 100, at most."""
+"""Divided by the square root of their number: the distance that chance alone gives a fitted normal, 95 times in 100, at
+most.
+"""
 
 WELL_KNOWN = 0.99
-"""The share of durations that must be known exactly for quantiles to stand in for a fit that is not good."""
+"""The share of durations that must be known exactly for quantiles to replace a fit that is not good."""
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 
@@ -43,16 +47,16 @@ class Quantiles:
 
 @attrs.frozen(kw_only=True)
 class Durations:
-    """What is said of them."""
+    """The description of one kind of durations."""
 
     count: int
     cut_short: int
     distribution: Distribution | None
-    """``None`` where there are too few."""
+    """``None`` if there are too few."""
     median_ms: Interval | None = None
     sigma: Interval | None = None
     distance: float | None = None
-    """Between the data and the lognormal: the largest difference of shares."""
+    """Distance between the data and the lognormal: the largest difference of shares."""
     reliable_to: float = 0.0
     """The share up to which quantiles rest on ten durations or more."""
     quantiles: tuple[Quantiles, ...] = ()
@@ -60,7 +64,7 @@ class Durations:
 
 
 def describe(sample: Sample) -> Durations:
-    """Fits a lognormal; where that is not good and nearly all is known exactly, the data's own quantiles."""
+    """Fits a lognormal; if that is not good and nearly all is known exactly, takes the data's own quantiles."""
     count, cut = sample.count, sample.cut_short
     if count < ENOUGH:
         note = (

@@ -1,8 +1,8 @@
-"""How long a handler takes for one message, from what tenures took in all.
+"""How long a handler takes for one message, from the totals of tenures.
 
-A tenure tells how many messages it handled and how long that took; single messages are not told. Of n messages with mean m and
-variance v the total has mean n·m and variance n·v, so m is the ratio of the sums, and v follows from how far the totals are from
-n·m. Where messages of one tenure are alike, this takes v for larger than it is: the tail is on the safe side.
+A tenure reports how many messages it handled and how long that took, but not single messages. For n messages with mean
+m and variance v, the total has mean n·m and variance n·v, so m is the ratio of the sums, and v follows from how far the
+totals are from n·m. Where messages of one tenure are alike, this overestimates v: the tail is on the safe side.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.tallies import Handlers
 
 ENOUGH = 20
-"""Tenures from which a variance is computed."""
+"""The least number of tenures from which a variance is computed."""
 
 
 @attrs.frozen(kw_only=True)
 class Handling:
-    """What is said of it."""
+    """The description of message handling."""
 
     tenures: int
     handled: int
     mean_ms: Interval | None
     length: LogNormal | None
-    """``None`` where there are too few."""
+    """``None`` if there are too few."""
     per_s: float | None
-    """Messages a second and resource; ``None`` where no tenure was seen from its beginning to its end."""
+    """Messages a second and resource; ``None`` if no tenure was seen from its beginning to its end."""
 
 
 def describe(tallies: Iterable[Handlers]) -> Handling:
-    """From one resource's tallies, or those of all."""
+    """Describes one resource's tallies, or those of all."""
     them = list(tallies)
     tenures, handled = sum(it.tenures for it in them), sum(it.handled for it in them)
     held_s = sum(it.held_ms for it in them) / 1000

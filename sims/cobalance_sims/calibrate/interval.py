@@ -1,4 +1,4 @@
-"""An estimate and the interval that holds the truth 95 times in 100."""
+"""An estimate with an interval that contains the truth 95 times in 100."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Interval:
         return self.low <= truth <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """In another unit."""
+        """The same in another unit."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Interval:
 
 
 def short(number: float) -> str:
-    """Three digits, without an exponent where that can be read."""
+    """Three digits, without an exponent where that is readable."""
     if math.isinf(number):
         return "unbounded"
     if number == 0 or 0.001 <= abs(number) < 1e9:
@@ -39,7 +39,7 @@ def short(number: float) -> str:
 
 
 def poisson(count: int, exposure: float) -> Interval:
-    """How often something happens, from how many times it did; per unit of exposure, which is above 0.
+    """The rate of something that happened ``count`` times, per unit of exposure, which is above 0.
 
     The bounds are Byar's, within one percent of the exact ones, and hold for a count of 0 as well.
     """
@@ -50,7 +50,7 @@ def poisson(count: int, exposure: float) -> Interval:
 
 
 def share(count: int, of: int) -> Interval:
-    """How large a part of all, from how many of so many; Wilson's score interval."""
+    """The share ``count`` out of ``of``, with Wilson's score interval."""
     if of == 0:
         return Interval(0.0, 0.0, 1.0)
     p, z2 = count / of, Z95**2
@@ -60,7 +60,7 @@ def share(count: int, of: int) -> Interval:
 
 
 def mean(total: float, square: float, count: float) -> Interval:
-    """Of values whose sum, sum of squares and number are known; ``count`` is above 0."""
+    """The mean of values whose sum, sum of squares and number are known; ``count`` is above 0."""
     value = total / count
     if count < 2:
         return Interval(value, -math.inf, math.inf)

@@ -1,9 +1,10 @@
-"""The lognormal that fits durations best, where some are only known to have been longer.
+"""The lognormal that best fits durations, some of which are only known to have been longer.
 
-A drain that was forced, given up or called off says that it would have taken longer than it was let. To leave it out, or to
-take it as it is, makes drains look shorter than they are, and then a timeout that forces many looks harmless. So each such
-duration enters the likelihood as "longer than". The maximum is found by expectation and maximisation: each round puts in, for
-what is not known, what the last round expects of it. A round never lowers the likelihood (Dempster, Laird, Rubin 1977).
+A drain that was forced, given up or cancelled would have taken longer than it was allowed. Leaving it out, or taking it
+as it is, makes drains look shorter than they are, and then a timeout that forces many looks harmless. So each such
+duration enters the likelihood as "longer than". The maximum is found by expectation and maximisation: each round
+replaces the unknown by its expectation under the last round's fit. A round never lowers the likelihood (Dempster,
+Laird, Rubin 1977).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 ROUNDS = 5_000
 PRECISION = 1e-10
 NARROWEST = 0.01
-"""The least sigma: durations that are all the same have none, and nothing could be computed from 0."""
+"""The least sigma: identical durations have a sigma of 0, with which nothing could be computed."""
 
 FAR = 30.0
-"""Standard deviations from which the share above is too small for a number: it is computed from its series there."""
+"""From this many standard deviations on, the share above is too small for a number and is computed from its series."""
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
@@ -38,7 +39,7 @@ def above(z: np.ndarray) -> np.ndarray:
 
 
 def log_above(z: np.ndarray) -> np.ndarray:
-    """The logarithm of :func:`above`, however far."""
+    """The logarithm of :func:`above`, for any distance."""
     far = np.maximum(z, FAR)
     return np.asarray(
         np.where(z > FAR, -far * far / 2 - np.log(far * math.sqrt(2 * math.pi)), np.log(above(np.minimum(z, FAR))))
@@ -46,7 +47,7 @@ def log_above(z: np.ndarray) -> np.ndarray:
 
 
 def _mills(z: np.ndarray) -> np.ndarray:
-    """Density over the share above. Far out it is little more than z itself, where a quotient of zeros would say 0."""
+    """Density over the share above. Far out it is little more than z itself, where a quotient of zeros would give 0."""
     near, far = np.minimum(z, FAR), np.maximum(z, FAR)
     density = np.exp(-near * near / 2) / math.sqrt(2 * math.pi)
     return np.asarray(np.where(z > FAR, far + 1 / far, density / above(near)))
@@ -54,19 +55,19 @@ def _mills(z: np.ndarray) -> np.ndarray:
 
 @attrs.frozen
 class LognormalFit:
-    """How it fits."""
+    """The fitted distribution."""
 
     median_ms: Interval
     sigma: Interval
-    """Of the logarithm."""
+    """Sigma of the logarithm."""
 
     def share_above(self, ms: np.ndarray) -> np.ndarray:
-        """How many would take longer."""
+        """The share of durations that would take longer."""
         return above((np.log(np.maximum(ms, 1e-9)) - math.log(self.median_ms.value)) / self.sigma.value)
 
 
 def fit(sample: Sample) -> LognormalFit:
-    """The best one, with intervals from the curvature of the likelihood. The sample needs an exact duration.
+    """Returns the best fit, with intervals from the curvature of the likelihood. The sample needs an exact duration.
 
     Raises:
         ValueError: it has none.
@@ -93,7 +94,7 @@ class _Logs:
         return cls(np.log(exact), exact_weights, np.log(longer), longer_weights)
 
     def likelihood(self, mu: float, log_sigma: float) -> float:
-        """Its logarithm."""
+        """The logarithm of the likelihood."""
         sigma = math.exp(log_sigma)
         z = (self.exact - mu) / sigma
         known = float(self.exact_weights @ (-z * z / 2 - log_sigma))
@@ -107,7 +108,7 @@ def _maximise(data: _Logs) -> tuple[float, float]:
     for _ in range(ROUNDS):
         z = (data.longer - mu) / sigma
         mills = _mills(z)
-        # Of a normal above z: its mean is mu + sigma·mills, and its square around mu sigma²·(1 + z·mills).
+        # For a normal above z, the mean is mu + sigma·mills, and the square around mu is sigma²·(1 + z·mills).
         first = data.exact_weights @ (data.exact - mu) + data.longer_weights @ (sigma * mills)
         second = data.exact_weights @ (data.exact - mu) ** 2 + data.longer_weights @ (sigma**2 * (1 + z * mills))
         step = float(first / total)

@@ -1,4 +1,4 @@
-"""Who came, who went and how, and for how long they were there: from one row a member."""
+"""Which members came, which went and how, and for how long they were there: from one row for each member."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 
 SETTLING_MS = 10_000
-"""Who joins within so long of a group's very first event is one of its first members, not a newcomer."""
+"""A member that joins within this time of a group's very first event is one of its first members, not a newcomer."""
 
 How = Literal["left", "crashed", "paused", "replaced"]
-"""``paused``: its session ended, and the same process came back. ``replaced``: it joined anew before that."""
+"""``paused``: its session ended, and the same process came back. ``replaced``: it joined again before that."""
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class End:
     leaving_ms: int = 0
     """How long it took to leave, as far as that was seen."""
     away_ms: int | None = None
-    """Of a paused one: from the end of its session until it came back."""
+    """For a paused member: from the end of its session until it came back."""
 
 
 @attrs.frozen
@@ -45,26 +45,26 @@ class Start:
 
 @attrs.frozen(kw_only=True)
 class Membership:
-    """All of it, in the order of time."""
+    """All ends and starts, in the order of time."""
 
     hours: float
-    """Of observation, the runs added up."""
+    """Length of the observation, summed over the runs."""
     member_hours: float
     starts: list[Start]
     ends: list[End]
 
     @property
     def mean_members(self) -> float:
-        """How many were there, on average."""
+        """The average number of members."""
         return self.member_hours / self.hours if self.hours else 0.0
 
     def ended(self, how: How) -> list[End]:
-        """Those that ended so."""
+        """The sessions that ended in this way."""
         return [end for end in self.ends if end.how == how]
 
 
 def membership(lives: Iterable[Life], windows: Iterable[Window]) -> Membership:
-    """Members whose beginning or end lies outside what was observed count as there from its beginning, or until its end."""
+    """Members whose beginning or end lies outside the observation count as there from its start, or until its end."""
     lives, span = list(lives), {window.run: window for window in windows}
     back = {(life.run, life.previous): life.joined_at_ms for life in lives if life.previous}
     there_ms = sum(_there_ms(life, span[life.run]) for life in lives)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.churn import Churn
 
 SHORTEST_MS, LONGEST_MS = 120_000, 24 * HOUR_MS
-"""How long the runs of a calibrated churn are at least and at most."""
+"""Least and greatest length of the runs of a calibrated churn."""
 
 HAPPENINGS = 20
-"""Runs are long enough that about so many things happen in each."""
+"""Runs are long enough for about this many events in each."""
 
 
 def size(tallies: Tallies, group: Membership, turnover: Turnover, base: Churn) -> list[Parameter]:
-    """How large it is, and whether its members have instance ids."""
+    """How large the group is, and whether its members have instance ids."""
     members = max(1, round(group.mean_members))
     resources = max(1, round(sum(it.resources for it in tallies.windows) / len(tallies.windows)))
     told = [end for end in group.ends if end.how in ("left", "crashed")]
@@ -116,7 +116,7 @@ def _plain(base: Churn, name: str) -> Any:
 
 
 def _startup(name: str, seen_ms: list[int], base: Any) -> Parameter:
-    """Its median is told by few, its spread by many."""
+    """A few values are enough for its median; its spread takes many."""
     if len(seen_ms) < 3:
         return Parameter(
             name=name,
@@ -146,7 +146,7 @@ def _startup(name: str, seen_ms: list[int], base: Any) -> Parameter:
 
 
 def rates(turnover: Turnover, group: Membership, base: Churn) -> list[Parameter]:
-    """Who comes and goes besides."""
+    """Members that come and go outside deploys."""
     hours, whole = group.member_hours, group.hours
     return [
         rate("crashes_per_member_hour", turnover.crashes, hours, base.crashes_per_member_hour, "crashes"),
@@ -171,7 +171,7 @@ def rates(turnover: Turnover, group: Membership, base: Churn) -> list[Parameter]
 
 
 def length(parameters: list[Parameter], base: Churn) -> Parameter:
-    """So that about ``HAPPENINGS`` things happen in a run, a deploy among them."""
+    """A length with about ``HAPPENINGS`` events in a run, including a deploy."""
     churn = base.changed(**{it.name: it.value for it in parameters})
     per_hour = (
         churn.joins_per_hour

@@ -1,4 +1,4 @@
-"""The parameters of a churn that are about work: drains, messages, and members that stand still."""
+"""The parameters of a churn that are about work: drains, messages, and members that freeze."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.churn import Churn
 
 MOST_OWN = 200
-"""Resources that get a drain time of their own: those with the longest ones."""
+"""How many resources get a drain time of their own: those with the longest ones."""
 
 
 def stops(found: Pauses, base: Churn) -> list[Parameter]:
-    """How members stand still, or are cut off."""
+    """How members freeze, or are cut off."""
     if found.length is None:
         note = f"{found.late} late heartbeats in {short(found.covered_hours)} member-hours: {pauses.FEW} are needed for their rate, {pauses.ENOUGH} for their length"
         return [
@@ -60,7 +60,7 @@ def stops(found: Pauses, base: Churn) -> list[Parameter]:
 
 
 def drains(pooled: Durations, own: dict[str, Durations], base: Churn) -> list[Parameter]:
-    """How long resources take to be given back."""
+    """How long resources take to drain."""
     if pooled.distribution is None:
         return [
             Parameter(

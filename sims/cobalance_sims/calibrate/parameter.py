@@ -9,33 +9,35 @@ import attrs
 from cobalance_sims.calibrate.interval import Interval, poisson, short
 
 Basis = Literal["measured", "few", "assumed"]
-"""``few``: measured, but on too little to be sure of. ``assumed``: the data does not say, so it is as in the base churn."""
+"""``few``: measured, but on too little to be sure of. ``assumed``: the data does not say, so it is as in the base
+churn.
+"""
 
 ENOUGH_EVENTS = 5
-"""Something that happened at least so often has a rate; its interval is then no wider than from a third to 2.3 times it."""
+"""From this many events on there is a rate; its interval is then no wider than from a third to 2.3 times it."""
 
 
 MOST_AN_HOUR = 100_000
-"""A churn takes no higher rate; a journal of a moment may seem to have one."""
+"""The highest rate that a churn accepts; a very short journal may seem to have a higher one."""
 
 
 @attrs.frozen(kw_only=True)
 class Parameter:
-    """One of them, by its name in churn.Churn."""
+    """One parameter, by its name in churn.Churn."""
 
     name: str
     value: Any
     basis: Basis
     observations: int
     interval: Interval | None = None
-    """Of what it was computed from; in the unit of the parameter, or of a distribution's median."""
+    """The interval of what it was computed from; in the unit of the parameter, or of a distribution's median."""
     note: str = ""
     """What is odd about it, or what to collect."""
 
 
 def rate(name: str, count: int, hours: float, base: float, what: str) -> Parameter:
-    """How often something happens an hour of exposure. Below ``ENOUGH_EVENTS``, half an event is added to what was seen, and the
-    base is taken where even the bound that follows from seeing so few says nothing against it.
+    """How often something happens in an hour of exposure. Below ``ENOUGH_EVENTS``, half an event is added to what was
+    seen, and the base is taken if even the bound that follows from so few does not contradict it.
     """
     if hours <= 0:
         return Parameter(name=name, value=base, basis="assumed", observations=0, note="nobody was there")

@@ -1,14 +1,14 @@
-"""How often members stand still or are cut off, and for how long: from how late their heartbeats were.
+"""How often members freeze or are cut off, and for how long: from how late their heartbeats were.
 
-A member tells with the end of a tenure its longest silence beyond a heartbeat interval since it last told that. A pause of
-length D that begins v before the next heartbeat is due makes it late by D - v, and v may be anything up to the interval. So
-heartbeats that are late by more than x come at the rate
+At the end of a tenure a member reports its longest silence beyond a heartbeat interval since its last report. A pause
+of length D that begins v before the next heartbeat is due makes it late by D - v, where v is anything up to the
+interval. So heartbeats that are late by more than x come at the rate
 
     L(x) = rate · (C(x) - C(x + interval)) / interval,   C(x) = E[max(D - x, 0)],
 
-which for lognormal pauses has a closed form, and the longest of a time t is x or less with probability exp(-L(x)·t). The
-likelihood of what all members told follows; its maximum over rate, median and sigma is the estimate. What is late by less than
-``NOTICED_MS`` is the network's, or nobody's.
+which for lognormal pauses has a closed form, and the longest of a time t is x or less with probability exp(-L(x)·t).
+This gives the likelihood of all reports; its maximum over rate, median and sigma is the estimate. Lateness below
+``NOTICED_MS`` is put down to the network.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 NOTICED_MS = 100
-"""Heartbeats that are late by less say nothing of pauses."""
+"""Heartbeats that are less late say nothing about pauses."""
 
 ENOUGH = 30
-"""Late heartbeats from which the length of pauses is fitted, too."""
+"""From this many late heartbeats on, the length of pauses is fitted, too."""
 
 FEW = 5
-"""Late heartbeats from which their rate is; below, only a bound of it is known."""
+"""From this many late heartbeats on, their rate is fitted; below, only a bound of it is known."""
 
 HOUR_MS = 3_600_000
 
 
 @attrs.frozen
 class Told:
-    """Reports whose longest lateness was the same (one bin): how many, and the time they cover, ms."""
+    """Reports with the same longest lateness (one bin): how many, and the time they cover, ms."""
 
     count: int
     covered_ms: int
@@ -53,25 +53,25 @@ class Told:
 
 @attrs.frozen(kw_only=True)
 class Pauses:
-    """What is said of them."""
+    """The description of pauses."""
 
     late: int
-    """Late heartbeats that it rests on."""
+    """Number of late heartbeats that it rests on."""
     covered_hours: float
     """Member-hours that the reports cover."""
     per_member_hour: Interval
     length: LogNormal | None
-    """``None`` where there are too few."""
+    """``None`` if there are too few."""
     median_ms: Interval | None = None
     sigma: Interval | None = None
 
 
 def describe(told: Mapping[int, Told], interval_ms: int, assumed: LogNormal) -> Pauses:
-    """From the reports by the bin of their lateness (histogram.py).
+    """Describes pauses from the reports by the bin of their lateness (histogram.py).
 
     Args:
         interval_ms: between heartbeats, as it was set.
-        assumed: how long pauses are taken to be where there are enough to count, but not enough to tell.
+        assumed: the length of pauses where there are enough to count, but too few to fit.
     """
     data = _Data.of(told, interval_ms)
     hours = sum(it.covered_ms for it in told.values()) / HOUR_MS
@@ -95,7 +95,7 @@ def describe(told: Mapping[int, Told], interval_ms: int, assumed: LogNormal) -> 
 
 
 def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
-    """How many pauses there were, those included that nobody noticed, depends on how long pauses are: so does its interval."""
+    """The number of pauses, including unnoticed ones, depends on how long pauses are: so does its interval."""
     h = 0.01
     by_mu = math.log(data.exposure(mu + h, sigma) / data.exposure(mu - h, sigma)) / (2 * h)
     by_sigma = math.log(data.exposure(mu, sigma * math.exp(h)) / data.exposure(mu, sigma * math.exp(-h))) / (2 * h)
@@ -106,7 +106,9 @@ def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
 
 @attrs.frozen(eq=False)
 class _Data:
-    """Lateness of the late reports and how many; lateness of all, at least the least that is noticed, and the time covered."""
+    """Lateness and number of the late reports; lateness of all reports, raised to at least ``NOTICED_MS``, and the time
+    covered.
+    """
 
     lateness: Floats
     counts: Floats
@@ -133,12 +135,12 @@ class _Data:
         return int(self.counts.sum())
 
     def exposure(self, mu: float, sigma: float) -> float:
-        """How many late heartbeats were to be expected of a rate of one pause a millisecond."""
+        """The expected number of late heartbeats at a rate of one pause a millisecond."""
         more = _excess(self.bounds, mu, sigma) - _excess(self.bounds + self.interval_ms, mu, sigma)
         return max(float(more @ self.covered_ms) / self.interval_ms, 1e-12)
 
     def likelihood(self, mu: float, log_sigma: float) -> float:
-        """Its logarithm, at the best rate for this median and sigma."""
+        """The logarithm of the likelihood, at the best rate for this median and sigma."""
         sigma = math.exp(log_sigma)
         density = _survival(self.lateness, mu, sigma) - _survival(self.lateness + self.interval_ms, mu, sigma)
         known = float(self.counts @ np.log(np.maximum(density, 1e-300)))
@@ -156,7 +158,7 @@ def _excess(x: Floats, mu: float, sigma: float) -> Floats:
 
 
 def _maximise(data: _Data) -> tuple[float, float]:
-    """By ever finer grids around the best point: two parameters need nothing cleverer."""
+    """Searches ever finer grids around the best point: two parameters need nothing cleverer."""
     best, wide = (math.log(1_000), math.log(0.8)), (math.log(50), math.log(6))
     steps = np.linspace(-1, 1, 5)
     for _ in range(22):

@@ -10,7 +10,7 @@ import numpy as np
 from cobalance_sims import histogram
 
 UNDER_A_MILLISECOND = 0.5
-"""What stands for a duration of 0: times are whole milliseconds."""
+"""Stands for a duration of 0: times are whole milliseconds."""
 
 
 @attrs.frozen
@@ -19,11 +19,10 @@ class Sample:
 
     exact: Mapping[int, int] = attrs.field(factory=dict)
     longer: Mapping[int, int] = attrs.field(factory=dict)
-    """Of those that were cut short, how long they had taken by then."""
+    """For durations that were cut short, how long they had taken by then."""
 
     @classmethod
     def of(cls, exact_ms: Iterable[float], longer_ms: Iterable[float] = ()) -> Sample:
-        """Of these durations."""
         return cls(histogram.histogram(exact_ms), histogram.histogram(longer_ms))
 
     @property
@@ -33,7 +32,7 @@ class Sample:
 
     @property
     def cut_short(self) -> int:
-        """How many are not."""
+        """How many were cut short."""
         return sum(self.longer.values())
 
     def __add__(self, other: Sample) -> Sample:
@@ -44,7 +43,7 @@ class Sample:
         return _columns(self.exact)
 
     def longer_columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same of those cut short."""
+        """The same for those cut short."""
         return _columns(self.longer)
 
 

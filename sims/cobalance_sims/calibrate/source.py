@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class NoEvents(CobalanceError):
-    """There are none where they were said to be."""
+    """The given places hold no events."""
 
 
 def from_parquet(spark: SparkSession, places: Sequence[str], groups: Sequence[str] = ()) -> DataFrame:
-    """Events of exports, of sweeps (their finished waves), or of folders of either's events. What several places hold counts once.
+    """Reads events of exports, of sweeps (their finished waves), or of folders of either's events. Duplicates across
+    places count once.
 
     Raises:
         NoEvents: there is no such folder.
@@ -29,7 +30,7 @@ def from_parquet(spark: SparkSession, places: Sequence[str], groups: Sequence[st
     if len(places) > 1:
         events = events.dropDuplicates(
             ["run", "id", "seq"]
-        )  # a group that was made anew counts seq anew, its ids never
+        )  # a group that was created again restarts its seq, but never its ids
     if groups:
         events = events.where(events.run.isin(list(groups)))
     return events
@@ -61,7 +62,9 @@ def from_redis(
     url_file: str | None = None,
     key_prefix: str | None = None,
 ) -> DataFrame:
-    """The journals of groups as they are now. Redis's address is found as the source of journals says (journal_options.py)."""
+    """Reads the journals of groups as they are now. Redis's address is found as the source of journals says
+    (journal_options.py).
+    """
     options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file, "keyPrefix": key_prefix}
     given = {name: value for name, value in options.items() if value}
     return spark.read.format("cobalance").options(**given).load()

@@ -1,7 +1,7 @@
 """How long things take, read off the data alone; and how far a fit is from it.
 
-The estimate is Kaplan's and Meier's: a duration that is only known to have been longer counts among those still at it until
-then, and not afterwards. Beyond the last exact duration nothing is known.
+The estimate is Kaplan's and Meier's: a duration that is only known to have been longer counts among those still running
+until then, and not afterwards. Beyond the last exact duration nothing is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class Survival:
-    """At each duration that was seen, ascending: the share that takes longer than that."""
+    """For each observed duration, ascending: the share that takes longer."""
 
     ms: np.ndarray
     share: np.ndarray
@@ -39,20 +39,20 @@ class Survival:
 
     @property
     def known_to(self) -> float:
-        """The share whose duration is known: what is left of 1 was always cut short."""
+        """The share whose duration is known: the rest was always cut short."""
         return float(1 - self.share[-1]) if len(self.share) else 0.0
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Durations below which these shares lie. Those beyond ``known_to`` are given the longest one known."""
+        """Durations below which these shares lie. Those beyond ``known_to`` get the longest known one."""
         below = 1 - self.share
         places = np.searchsorted(below, np.asarray(shares) - 1e-12)
         return [float(self.ms[min(place, len(self.ms) - 1)]) for place in places]
 
     def distance(self, share_above: Callable[[np.ndarray], np.ndarray]) -> float:
-        """Kolmogorov's and Smirnov's: the largest difference between a fit and the data, as a share.
+        """The Kolmogorov-Smirnov distance: the largest difference between a fit and the data, as a share.
 
-        Durations come in bins and in whole milliseconds: what a fit has a bin and a millisecond to either side is not told apart. But
-        a step of many durations that are all alike is a step, which no smooth fit may cut in half.
+        Durations come in bins and in whole milliseconds: what a fit has within a bin and a millisecond to either side
+        counts as equal. But a step of many identical durations is a step, which no smooth fit may cut in half.
         """
         if not len(self.ms):
             return 0.0

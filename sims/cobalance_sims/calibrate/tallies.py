@@ -1,7 +1,7 @@
-"""What the fits need of any number of events, made small by Spark: histograms, sums, and one row a member.
+"""What the fits need of any number of events, reduced by Spark: histograms, sums, and one row for each member.
 
-Works on the DataFrame API alone, with SQL functions only: but for what scripts told that died, no row passes through Python before it is
-aggregated.
+It uses the DataFrame API alone, with SQL functions only: except for the lines of scripts that died, no row passes
+through Python before it is aggregated.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 
 class StrangeEvents(CobalanceError):
-    """The rows are no events, or those of another version."""
+    """The rows are not events, or those of another version."""
 
 
 @attrs.frozen(kw_only=True)
 class Handlers:
-    """Handler times, as far as tenures tell: each says how many messages it handled, and how long that took in all."""
+    """Handler times, as far as tenures report them: each says how many messages it handled, and how long that took in
+    all.
+    """
 
     tenures: int
     handled: int
@@ -46,13 +48,13 @@ class Handlers:
 
 @attrs.frozen(kw_only=True)
 class Life:
-    """One member, as the events tell. Times are on the group's clock; ``None`` is not known, or not yet."""
+    """One member, according to the events. Times are on the group's clock; ``None`` is not known, or not yet."""
 
     run: str
     member: str
     joined_at_ms: int | None
     leaving_at_ms: int | None
-    """When it began to leave gracefully, if it was seen to."""
+    """When it began to leave gracefully, if that was seen."""
     previous: str
     """The member that the same process was before its session broke, if it was one."""
     gone_at_ms: int | None
@@ -60,7 +62,7 @@ class Life:
     """How it first ended: left, expired_member or graced; empty while it has not."""
     reason: str
     kept: str
-    """What came of a graced one: inherited by its successor, or the grace ran out; empty if neither yet."""
+    """What happened to a graced one: inherited by its successor, or the grace ran out; empty if neither yet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,13 +81,12 @@ class Window:
 
     @property
     def hours(self) -> float:
-        """How long."""
         return (self.to_ms - self.from_ms) / 3_600_000
 
 
 @attrs.frozen(kw_only=True)
 class Tallies:
-    """All of it."""
+    """All tallies."""
 
     windows: list[Window]
     lives: list[Life]
@@ -94,11 +95,13 @@ class Tallies:
     late: dict[int, Told]
     """Reports of lateness, by the bin of the lateness."""
     settings: dict[str, int | str]
-    """Those that ``configured`` entries name, by their names in GroupSettings; the latest of each, as far as all groups agree."""
+    """Settings in ``configured`` entries, by their names in GroupSettings; the latest of each, as far as all groups
+    agree.
+    """
 
 
 def tallies(events: DataFrame) -> Tallies:
-    """From rows of EVENT (records.py), in any order."""
+    """Reduces rows of EVENT (records.py), in any order."""
     with spark_errors("tallying the events"):
         events = events.where("kind IS NULL OR kind <> 'gap'").cache()
         try:
@@ -116,7 +119,7 @@ def tallies(events: DataFrame) -> Tallies:
 
 
 def _windows(events: DataFrame) -> list[Window]:
-    """The seq jumps of its own accord where an incarnation begins; any other jump is a gap."""
+    """The seq may jump where an incarnation begins; any other jump is a gap."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
     jump = F.col("seq") - F.lag("seq").over(_by_seq("run")) - 1
@@ -146,7 +149,9 @@ def _windows(events: DataFrame) -> list[Window]:
 
 
 def _happened(events: DataFrame) -> DataFrame:
-    """Without what repairs took back. Only the lines of scripts that died pass through Python, and there are few of those."""
+    """Removes what repairs took back. Only the lines of scripts that died pass through Python, and there are few of
+    those.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     after = F.regexp_extract("reason", AFTER, 1)
@@ -208,9 +213,9 @@ def _life(row: dict[str, Any]) -> Life:
 
 
 def _drains(events: DataFrame) -> dict[str, Sample]:
-    """A tenure that ended with a deadline set had been asked back: its drain was over, or was cut short.
+    """A tenure that ended with a deadline set had been revoked: its drain was over, or was cut short.
 
-    What expired says nothing of drains: its holder was gone before, nobody knows since when.
+    An expiry says nothing about drains: its holder was gone before, since an unknown time.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -279,7 +284,7 @@ Settings = dict[str, int | str]
 
 
 def _settings(events: DataFrame) -> dict[str, Settings]:
-    """Of each run. An entry says what was changed, as pairs of words."""
+    """The settings of each run. An entry says what was changed, as pairs of words."""
     rows = events.where("kind = 'configured'").orderBy("at_ms", "seq").select("run", "reason").collect()
     names = {stored: name for name, stored in STORED_NAMES.items()}
     found: dict[str, Settings] = {}
@@ -292,6 +297,6 @@ def _settings(events: DataFrame) -> dict[str, Settings]:
 
 
 def agreed(settings: Mapping[str, Settings], runs: Sequence[str]) -> Settings:
-    """What all runs are known to have. Settings that differ are nobody's when groups are taken together."""
+    """The settings that all runs are known to share. Where they differ, there is none for several groups together."""
     first, *others = [settings.get(run, {}) for run in runs] or [{}]
     return {name: value for name, value in first.items() if all(it.get(name) == value for it in others)}

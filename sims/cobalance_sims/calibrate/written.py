@@ -1,4 +1,6 @@
-"""A calibration as files: the churn, for ``tune`` and ``sweep``; all that is known, for programs; and a page, for people."""
+"""A calibration as files: the churn, for ``tune`` and ``sweep``; everything known, for programs; and a page, for
+people.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ taken if what was seen does not speak against it, else half an event more than w
 
 
 def write(calibration: Calibration, folder: Path) -> None:
-    """Writes all three; the folder is made."""
+    """Writes all three into the folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CHURN).write_text(json.dumps(calibration.churn().table(), indent=2) + "\n", encoding="utf-8")
     (folder / KNOWN).write_text(json.dumps(_plain(attrs.asdict(calibration)), indent=2) + "\n", encoding="utf-8")
@@ -47,7 +49,7 @@ def _plain(value: Any) -> Any:
 
 
 def page(calibration: Calibration) -> str:
-    """For people."""
+    """The page for people."""
     group = calibration.group
     more = " …" if len(calibration.runs) > 5 else ""
     whose = f"{calibration.events:,} events of {', '.join(calibration.runs[:5])}{more}"

@@ -1,4 +1,4 @@
-"""Before and after: what today's settings cost, beside what the recommended ones do."""
+"""Before and after: the costs of today's settings next to those of the recommended ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class _Pair:
 
 
 def before_after(tuned: Tuned) -> Figure | None:
-    """Today's costs against the recommendation's, each as a share of the larger one. None without a recommendation."""
+    """Draws today's costs against the recommendation's, each as a share of the larger one. None without a
+    recommendation.
+    """
     if tuned.recommended is None:
         return None
     pairs = [

@@ -1,4 +1,4 @@
-"""Puts a report together: a section a source, and in each what its figures say."""
+"""Assembles a report: a section for each source, and in each what its figures say."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def sections(materials: Sequence[Material]) -> list[Section]:
 
 
 def document(materials: Sequence[Material], title: str) -> str:
-    """The page."""
+    """Returns the page."""
     return page(title, "; ".join(it.label for it in materials), sections(materials))
 
 
 def write_pngs(materials: Sequence[Material], folder: Path) -> list[Path]:
-    """Every figure as a file of its own."""
+    """Writes every figure to a file of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for section in sections(materials):

@@ -1,4 +1,4 @@
-"""What ``cobalance sims tune`` found, as the report draws it: choices of settings with what each costs."""
+"""The results of ``cobalance sims tune``, as the report draws them: choices of settings with the costs of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cost:
 
     @classmethod
     def of(cls, found: Any) -> Cost:
-        """From a number, or a mapping with value, low and high."""
+        """Reads a number, or a mapping with value, low and high."""
         if isinstance(found, Mapping):
             value = _number(found["value"])
             return cls(value, _number(found.get("low", value)), _number(found.get("high", value)))
@@ -30,7 +30,7 @@ class Cost:
 
 @attrs.frozen
 class Choice:
-    """Settings, and what they cost."""
+    """Settings and their costs."""
 
     name: str
     settings: Mapping[str, Any]
@@ -49,13 +49,13 @@ class Sensitivity:
 
 @attrs.frozen(kw_only=True)
 class Tuned:
-    """All of it."""
+    """All results."""
 
     today: Choice
     recommended: Choice | None
     peers: tuple[Choice, ...]
     front: tuple[Choice, ...]
-    """Those that nothing tried surely beats in all costs that count."""
+    """Choices that nothing tried surely beats in all costs that count."""
     others: tuple[Choice, ...]
     sensitivity: tuple[Sensitivity, ...]
     decision: str
@@ -67,12 +67,12 @@ class Tuned:
 
     @property
     def named(self) -> tuple[Choice, ...]:
-        """Those that have a name of their own."""
+        """Choices with a name of their own."""
         return (*((self.recommended,) if self.recommended else ()), self.today, *self.peers)
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Tuned:
-        """From the JSON of ``cobalance sims tune``.
+        """Reads the JSON of ``cobalance sims tune``.
 
         Raises:
             Unreadable: it lacks something, or is of another version.
@@ -122,6 +122,8 @@ def _number(value: Any) -> float:
 
 
 def span(cost: Cost) -> list[list[float]]:
-    """How far the interval reaches below and above the value, as matplotlib wants it; without what has no bound."""
+    """How far the interval reaches below and above the value, as matplotlib wants it; without values that have no
+    bound.
+    """
     high = cost.high if isfinite(cost.high) else cost.value
     return [[max(cost.value - cost.low, 0.0)], [max(high - cost.value, 0.0)]]

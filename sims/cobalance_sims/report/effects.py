@@ -1,4 +1,6 @@
-"""What a sweep says about each setting that it varied: two costs over the setting's values, with intervals over the runs."""
+"""What a sweep says about each setting that it varied: two costs over the setting's values, with intervals over the
+runs.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 @attrs.frozen
 class Measure:
-    """A cost, as an amount over an exposure: of many runs, the sum of the one by the sum of the other."""
+    """A cost, as an amount over an exposure: summed over many runs, one divided by the other."""
 
     words: str
-    """What of it, and in the second line, per what."""
+    """The amount, and in the second line, per what."""
     amount: Callable[[Mapping[str, Any]], float]
     exposure: Callable[[Mapping[str, Any]], float]
 
@@ -47,7 +49,7 @@ MEASURES = (
 
 @attrs.frozen
 class Point:
-    """Of a line."""
+    """A point of a line."""
 
     at: float
     value: float
@@ -56,7 +58,7 @@ class Point:
 
 
 def effects(rows: Rows) -> Figure | None:
-    """None where no setting has two values."""
+    """Draws the figure. None if no setting has two values."""
     varied = [name for name in VARIED if len({row[name] for row in rows} - {None}) > 1][:MOST_PANELS]
     if not varied:
         return None
@@ -85,7 +87,7 @@ def _line(rows: Rows, name: str, measure: Measure) -> list[Point]:
 
 
 def _point(at: float, rows: Rows, measure: Measure) -> Point:
-    """The interval is drawn over whole runs, since what happens within one hangs together."""
+    """The interval is drawn over whole runs, since events within one run depend on each other."""
     amounts = np.array([measure.amount(row) for row in rows], dtype=np.float64)
     exposures = np.array([measure.exposure(row) for row in rows], dtype=np.float64)
     picks = np.random.default_rng(0).integers(0, len(rows), (DRAWS, len(rows)))
@@ -105,7 +107,7 @@ def _caption(lines: Lines, varied: list[str], churns: list[str]) -> str:
 
 
 def _clearest(lines: Lines, name: str, churns: list[str]) -> str:
-    """Where the ends of a line differ most, of those whose intervals do not touch."""
+    """Where the ends of a line differ most, among those whose intervals do not touch."""
     found = [
         (abs(points[-1].value - points[0].value) / max(points[0].value, points[-1].value), at, churn)
         for churn in churns

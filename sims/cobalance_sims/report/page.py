@@ -1,4 +1,4 @@
-"""The page: one file, no scripts, nothing to fetch, and a policy of its own that would forbid it."""
+"""The page: one file, no scripts, nothing to fetch, and a content policy of its own that would forbid it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Table:
 
 @attrs.frozen(kw_only=True)
 class Section:
-    """A heading and what belongs to it."""
+    """A heading and its content."""
 
     title: str
     text: str = ""
@@ -46,7 +46,7 @@ class Section:
 
 
 def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """The whole document. All texts are plain text: they are escaped here."""
+    """Returns the whole document. All texts are plain text: they are escaped here."""
     body = "\n".join(_section(it) for it in sections)
     return f"""<!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""Which settings matter: the weighed cost over one of them, the others as chosen."""
+"""Which settings matter: the weighted cost over one of them, the others as chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sensitivity(tuned: Tuned) -> Figure | None:
-    """What one setting alone changes. None where that was not tried."""
+    """Draws the effect of one setting alone. None if that was not tried."""
     found = [it for it in tuned.sensitivity if sum(isfinite(cost.value) for _, cost in it.points) > 1]
     if not found:
         return None

@@ -1,6 +1,8 @@
-"""What a report is made from: a sweep, an exported journal or a recommendation, recognised by what is in the folder.
+"""What a report is made from: a sweep, an exported journal or a recommendation, recognised by the contents of the
+folder.
 
-Read with Arrow alone, so that a report needs neither Java nor Spark. What is big is read by column, and only one run's events.
+It is read with Arrow alone, so that a report needs neither Java nor Spark. Large data are read by column, and only one
+run's events.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from cobalance_sims.outcomes.fold import fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM, Record
 
 MOST_FOLDED = 5_000_000
-"""Events of journals that are folded here, by one process: about a minute."""
+"""The most events of journals that are folded here, by one process: about a minute."""
 
 
 class NothingToReport(UsageError):
-    """The folder or file is none of those that a report can be made from."""
+    """The folder or file is nothing that a report can be made from."""
 
 
 class Unreadable(CobalanceError):
@@ -33,22 +35,22 @@ class Unreadable(CobalanceError):
 
 @attrs.frozen(eq=False)
 class Material:
-    """What one source holds."""
+    """The contents of one source."""
 
     label: str
     source: str
     """sim, journal or tune."""
     outcomes: list[dict[str, Any]] = attrs.field(factory=list)
-    """A row a run: those columns that the report uses."""
+    """One row for each run: the columns that the report uses."""
     histograms: dict[str, dict[int, int]] = attrs.field(factory=dict)
-    """Of all runs together: gap_hist, drain_hist and heal_hist."""
+    """Summed over all runs: gap_hist, drain_hist and heal_hist."""
     events: list[Event] = attrs.field(factory=list)
-    """Of the run whose story is told."""
+    """Events of the run whose story is shown."""
     tuned: dict[str, Any] = attrs.field(factory=dict)
 
 
 def read(path: str, run: str | None = None) -> Material:
-    """The source in a folder or file; ``run`` chooses the run or group whose story is told.
+    """Reads the source in a folder or file; ``run`` chooses the run or group whose story is shown.
 
     Raises:
         NothingToReport: it is no source, or has no such run.
@@ -136,7 +138,7 @@ def _story_events(folder: Path, waves: list[Path] | None, run: str | None, rows:
 
 
 def _most_telling(rows: list[dict[str, Any]]) -> str | None:
-    """A story of a size that can be drawn, in which much happens and something goes wrong."""
+    """The run with a story of a drawable size, in which much happens and something goes wrong."""
 
     def worth(row: dict[str, Any]) -> tuple[bool, int, int]:
         kinds = sum(bool(row[name]) for name in ("deadline_moves", "crashes", "leaves", "cancelled", "false_expiries"))

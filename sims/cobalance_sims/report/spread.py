@@ -25,7 +25,7 @@ class Spread:
     """Durations of one kind, from one source."""
 
     label: str
-    """One of them, such as "drain"."""
+    """What one of them is called, such as "drain"."""
     counts: Mapping[int, int]
 
     @property
@@ -39,7 +39,7 @@ class Spread:
 
 
 def spreads(name: str, title: str, meaning: str, found: list[Spread], limits: Mapping[str, float]) -> Figure | None:
-    """One panel a source; ``limits`` are marked, such as a timeout. None where nothing took any time."""
+    """Draws one panel for each source; ``limits`` are marked, such as a timeout. None if nothing took any time."""
     found = [it for it in found if it.total > it.counts.get(histogram.ZERO, 0)]
     if not found:
         return None

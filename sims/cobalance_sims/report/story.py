@@ -15,7 +15,7 @@ State = Literal["held", "draining", "free"]
 
 MOST_LANES = 24
 IN_WINDOW = 80
-"""Handovers in the stretch that is shown, at most about."""
+"""The approximate maximum of handovers in the window that is shown."""
 
 _OF_OWNER = ENDINGS | {"revoking", "cancelled"}
 _CHANGES = BEGINNINGS | _OF_OWNER | {"removed"}
@@ -37,7 +37,7 @@ class Piece:
 
 @attrs.frozen
 class Mark:
-    """Something that happened in a moment: to a resource, or to a member (then without resource)."""
+    """Something that happened at one moment: to a resource, or to a member (then without resource)."""
 
     at_ms: int
     kind: str
@@ -61,15 +61,15 @@ class Story:
 
     @property
     def length_ms(self) -> int:
-        """Of what is shown."""
+        """Length of what is shown."""
         return self.end_ms - self.start_ms
 
     def time_ms(self, state: State) -> int:
-        """Of all lanes together, in a state."""
+        """Time in a state, over all lanes together."""
         return sum(piece.end_ms - piece.start_ms for piece in self.pieces if piece.state == state)
 
     def count(self, *kinds: str) -> int:
-        """Marks of these kinds."""
+        """Number of marks of these kinds."""
         return sum(mark.kind in kinds for mark in self.marks)
 
 
@@ -97,7 +97,7 @@ class _Teller:
     def _change(self, event: Event, resource: str) -> None:
         lane = self._lanes.setdefault(resource, _Lane(since_ms=self._begin_ms))
         if not lane.is_known and event.kind in _OF_OWNER:
-            lane.owner = event.member or ""  # what we see begins in the middle of a tenure
+            lane.owner = event.member or ""  # the observation begins in the middle of a tenure
         lane.is_known = True
         self._close(resource, lane, event.at_ms)
         if event.kind in BEGINNINGS:
@@ -124,7 +124,7 @@ class _Teller:
 
 
 def tell(run: str, events: Sequence[Event]) -> Story | None:
-    """The most eventful stretch of a run; None where nothing was ever held."""
+    """Returns the most eventful stretch of a run; None if nothing was ever held."""
     if not events:
         return None
     teller, gone = _Teller(events[0].at_ms), undone(events)
@@ -153,7 +153,7 @@ def tell(run: str, events: Sequence[Event]) -> Story | None:
 
 
 def _window(marks: list[Mark], first_ms: int, last_ms: int) -> tuple[int, int]:
-    """Around as many handovers as can be told apart: where most went wrong, and of several such stretches the shortest."""
+    """The shortest stretch in which most went wrong, with as many handovers as can be told apart."""
     ends = [mark for mark in marks if mark.kind in ENDINGS]
     if len(ends) <= IN_WINDOW:
         return first_ms, last_ms + 1
@@ -190,6 +190,6 @@ def _in_order_of_appearance(pieces: Iterable[Piece]) -> list[str]:
 
 
 def _natural(name: str) -> tuple[str, int, str]:
-    """orders-9 before orders-10."""
+    """Sorts orders-9 before orders-10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or -1) if len(name) - len(stem) < 18 else -1, name

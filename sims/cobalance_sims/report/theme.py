@@ -1,7 +1,8 @@
-"""How figures look, and how they get onto the page: as SVG whose colours are the page's, so that light and dark are one drawing.
+"""How figures look, and how they get onto the page: as SVG with the page's colours, so that light and dark are one
+drawing.
 
-Colours of owners are Okabe and Ito's, which people of every colour vision can tell apart, and never say anything alone: labels,
-hatching and the shape of marks say the same.
+Colours of owners are Okabe and Ito's, which people of every colour vision can tell apart, and no information is in
+colour alone: labels, hatching and the shape of marks say the same.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ HATCHES = ("", "////", "....", "xxxx", "----", "oo")
 
 @attrs.frozen
 class Theme:
-    """Colours by what they are for."""
+    """Colours by purpose."""
 
     ink: str
     soft: str
-    """For what is said in passing."""
+    """For secondary text."""
     line: str
     """Grids and edges."""
     paper: str
@@ -37,7 +38,7 @@ class Theme:
     """For what went wrong: always with a mark of its own shape."""
     good: str
     plain: str
-    """For data that needs no telling apart."""
+    """For data that needs no distinction."""
 
 
 LIGHT = Theme(
@@ -68,12 +69,12 @@ class Figure:
     """For files and anchors."""
     title: str
     alt: str
-    """What it shows, for those who cannot see it."""
+    """Text alternative for people who cannot see the figure."""
     caption: str
-    """What one sees, with figures."""
+    """What the figure shows, in words and numbers."""
     draw: Draw
     hints: dict[str, str] = attrs.field(factory=dict)
-    """Gid of a mark → what is shown when a pointer rests on it."""
+    """Gid of a mark → its tooltip."""
 
 
 _RC: dict[str, Any] = {
@@ -89,14 +90,14 @@ _RC: dict[str, Any] = {
     "axes.grid": False,
     "hatch.linewidth": 0.7,
     "legend.frameon": False,
-    "text.parse_math": False,  # names may hold dollar signs
+    "text.parse_math": False,  # names may contain dollar signs
     "svg.fonttype": "none",
     "figure.dpi": 100,
 }
 
 
 def svg(figure: Figure) -> str:
-    """The figure for the page, accessible, and with nothing that another figure on it could clash with."""
+    """The figure for the page, accessible, and with nothing that could clash with another figure on it."""
     buffer = io.StringIO()
     with _style(_MARKED, salt=figure.name):
         canvas = figure.draw(_MARKED)
@@ -120,7 +121,7 @@ def svg(figure: Figure) -> str:
 
 
 def png(figure: Figure, path: str, theme: Theme = LIGHT) -> None:
-    """The figure as a file."""
+    """Writes the figure to a file."""
     with _style(theme, salt=figure.name):
         canvas = figure.draw(theme)
         canvas.savefig(path, format="png", dpi=160, facecolor=theme.paper, bbox_inches="tight", pad_inches=0.15)
@@ -149,7 +150,7 @@ def _style(theme: Theme, salt: str) -> Any:
 
 
 def canvas(width_in: float, height_in: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Canvas, Any]:
-    """A figure and its axes, outside of pyplot, which would keep every figure for ever."""
+    """Returns a figure and its axes, outside of pyplot, which would keep every figure for ever."""
     from matplotlib.figure import Figure as Canvas
 
     found = Canvas(figsize=(width_in, height_in), layout="constrained")

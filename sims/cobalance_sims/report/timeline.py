@@ -1,4 +1,4 @@
-"""Swim lanes: a lane a resource, coloured by its owner, with every drain, gap and forced move of a churn story."""
+"""Swim lanes: one for each resource, coloured by its owner, with every drain, gap and forced move of a churn story."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 LEAST_SHOWN = 0.0016
-"""Of the width: a drain or gap of a millisecond would be invisible among minutes."""
+"""Share of the width: a drain or gap of a millisecond would be invisible among minutes."""
 
 LANE_IN = 0.27
 LETTER_SHARE = 0.0058
-"""Of the width, that a letter of the smallest text takes."""
+"""Share of the width that a letter of the smallest text takes."""
 MEMBER_WORDS = {"joined": "joins", "leaving": "leaves", "expired_member": "is given up", "graced": "awaited"}
 
 
 def timeline(story: Story) -> Figure:
-    """The figure of a story."""
+    """Draws the figure of a story."""
     lanes = _Lanes.of(story)
     return Figure(
         name="timeline",
@@ -121,7 +121,7 @@ def _draw_piece(axes: Any, lanes: _Lanes, piece: Piece, at: int, theme: Theme) -
 
 
 def _on(colour: str) -> str:
-    """Black or white, whichever can be read on it."""
+    """Black or white, whichever is readable on it."""
     red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     return "#ffffff" if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3 else "#101418"
 
@@ -145,7 +145,7 @@ def _draw_cut_short(axes: Any, lanes: _Lanes, theme: Theme) -> None:
 
 
 def _draw_members(axes: Any, lanes: _Lanes, theme: Theme) -> None:
-    """Who came and went, above the lanes; words only where they have room."""
+    """Members that came and went, above the lanes; words only where they have room."""
     length_s = lanes.story.length_ms / 1000
     taken: list[list[tuple[float, float]]] = [[], []]
     for mark in lanes.story.marks:
@@ -153,7 +153,7 @@ def _draw_members(axes: Any, lanes: _Lanes, theme: Theme) -> None:
             continue
         at = lanes.seconds(mark.at_ms)
         if mark.kind == "joined" and at < length_s / 80:
-            continue  # with them the run begins
+            continue  # the run begins with them
         colour = theme.alarm if mark.kind == "expired_member" else theme.soft
         axes.axvline(at, color=colour, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0.5, alpha=0.8)
         words = f"{lanes.members[mark.member]} {MEMBER_WORDS[mark.kind]}"

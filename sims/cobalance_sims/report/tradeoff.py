@@ -1,4 +1,4 @@
-"""What can be had together: every choice that was tried by two costs, with the Pareto front and those that have a name."""
+"""What can be had together: every choice that was tried by two costs, with the Pareto front and the named choices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREFERRED = (
 
 
 def front(tuned: Tuned) -> Figure | None:
-    """None where fewer than two choices can be compared."""
+    """Draws the figure. None if fewer than two choices can be compared."""
     choices = [*tuned.front, *tuned.others, *tuned.named]
     pair = _pair(choices)
     if pair is None:
@@ -41,7 +41,7 @@ def front(tuned: Tuned) -> Figure | None:
 
 
 def _pair(choices: Sequence[Choice]) -> tuple[str, str] | None:
-    """Two costs that differ among the choices: a pair that people ask for, or else the one that goes apart most."""
+    """Two costs that differ among the choices: a pair that people ask for, or else the one that diverges most."""
     values = {name: [it.costs[name].value for it in choices] for name in (choices[0].costs if choices else ())}
     needed = min(4, len(choices) - 1)
     varied = [name for name, found in values.items() if len({it for it in found if isfinite(it)}) >= needed]
@@ -51,7 +51,7 @@ def _pair(choices: Sequence[Choice]) -> tuple[str, str] | None:
 
 
 def _agreement(a: Sequence[float], b: Sequence[float]) -> int:
-    """By how many pairs of choices more the two costs agree which is better than they disagree."""
+    """For how many more pairs of choices the two costs agree which is better than disagree."""
     return sum(
         (x < z) - (x > z) if y < w else (x > z) - (x < z)
         for (x, y), (z, w) in combinations(zip(a, b, strict=True), 2)
@@ -148,7 +148,7 @@ def _draw_named(axes: Any, it: Choice, pair: tuple[str, str], theme: Theme) -> N
 
 
 def _draw_names(axes: Any, named: Sequence[Choice], pair: tuple[str, str], theme: Theme) -> None:
-    """Beside their marks; below, and further below, where others are near."""
+    """Next to their marks; below, and further below, where others are near."""
     (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     done: list[tuple[float, float]] = []
     for it in named:
@@ -164,14 +164,14 @@ def _draw_names(axes: Any, named: Sequence[Choice], pair: tuple[str, str], theme
 
 
 def _draw_limits(axes: Any, tuned: Tuned, pair: tuple[str, str], theme: Theme) -> None:
-    """Where they are among the choices: a limit far away would push them into a corner."""
+    """Only where they are among the choices: a limit far away would push those into a corner."""
     for name, draw, reach in ((pair[0], axes.axvline, axes.get_xlim()), (pair[1], axes.axhline, axes.get_ylim())):
         if reach[0] < tuned.limits.get(name, float("inf")) < 1.3 * reach[1]:
             draw(tuned.limits[name], color=theme.alarm, linestyle=(0, (4, 2)), linewidth=1.2, label=f"limit of {name}")
 
 
 def _scale(axes: Any, axis: Any, values: Sequence[float]) -> None:
-    """Logarithmic where values are of different orders; zeros keep their place then."""
+    """Logarithmic where values are of different orders of magnitude; zeros keep their place then."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) / min(positive) > 30:
         least = min(positive)

@@ -48,7 +48,7 @@ def moment(at_ms: int) -> str:
 
 
 def shortened(names: list[str], most: int = 14) -> dict[str, str]:
-    """Names as labels: without what all of them begin with, and not longer than that; still different from each other."""
+    """Short labels for names: without their common prefix, at most ``most`` characters long, and still distinct."""
     cut = _common_start(names) if len(names) > 1 else 0
     labels: dict[str, str] = {}
     for name in names:
@@ -61,7 +61,7 @@ def shortened(names: list[str], most: int = 14) -> dict[str, str]:
 
 
 def _common_start(names: list[str]) -> int:
-    """Up to a separator, so that no word is cut; 0 where little would be gained."""
+    """Length of the common prefix up to a separator, so that no word is cut; 0 where little would be gained."""
     first, last = min(names), max(names)
     same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     end = max((at + 1 for at in range(same) if first[at] in "-_./:"), default=0)

@@ -1,7 +1,8 @@
-"""Run by Spark in place of the Python process in which a streaming source lives: connects first, and imports PySpark then.
+"""Run by Spark in place of the Python process in which a streaming source lives: connects first, and only then imports
+PySpark.
 
-Spark waits ten seconds for such a process to connect, which nothing can change, and PySpark's own imports everything before it does:
-half a second of CPU, which takes a busy machine longer. Only the standard library may be imported here.
+Spark waits ten seconds for such a process to connect, which cannot be configured, and PySpark's own imports everything
+before it does: half a second of CPU, which takes a busy machine longer. Only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BUFFER_BYTES = 65_536
 
 
 def main() -> None:
-    """Connects, if Spark listens where this knows how to, and goes on as the process that Spark has asked for."""
+    """Connects, if Spark listens in a known way, and continues as the process that Spark has asked for."""
     connection = connected()
     sys.path.insert(0, "")  # the working directory, as python -m does
     if connection is not None:
@@ -28,7 +29,7 @@ def main() -> None:
 
 
 def connected() -> socket.socket | None:
-    """A connection on which we have shown the secret and Spark has agreed."""
+    """Returns a connection on which Spark has accepted the secret."""
     port, secret = os.environ.get("PYTHON_WORKER_FACTORY_PORT", ""), os.environ.get("PYTHON_WORKER_FACTORY_SECRET")
     if not port.isdecimal() or secret is None or os.environ.get("SPARK_PREFER_IPV6", "").lower() == "true":
         return None
@@ -42,7 +43,7 @@ def connected() -> socket.socket | None:
 
 
 def use(connection: socket.socket) -> None:
-    """Has PySpark take this connection where it would make one."""
+    """Makes PySpark take this connection instead of opening one."""
     from pyspark import worker_util
 
     def made(*_: Any) -> tuple[Any, socket.socket]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from cobalance.errors import CobalanceError, UsageError
 
 SWEEP_DIGITS = 17
-"""Of a wave's number in a sweep: the moment when it began. Waves of an exported journal are counted from 0."""
+"""Digits of a wave's number in a sweep: the moment when it began. Waves of an exported journal are counted from 0."""
 
 INSTALL = "pip install 'cobalance[spark]'"
 
@@ -19,11 +19,11 @@ class SparkMissing(CobalanceError):
 
 
 class JavaMissing(CobalanceError):
-    """No Java that this Spark can run on."""
+    """There is no Java that this Spark can run on."""
 
 
 class ClusterUnreachable(CobalanceError):
-    """Nobody answers at the master or Connect URL, or not any more."""
+    """There is no answer at the master or Connect URL, or not any more."""
 
 
 class WorkerDied(CobalanceError):
@@ -35,7 +35,7 @@ class CorruptParquet(CobalanceError):
 
 
 class SparkFailed(CobalanceError):
-    """A Spark job ended in an error that we have no better words for."""
+    """A Spark job ended in an error for which we have no better words."""
 
 
 class NotASweep(UsageError):
@@ -44,7 +44,7 @@ class NotASweep(UsageError):
 
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
-    """Inside, an error of Spark's becomes one of ours; ``doing`` says what was going on ("reading the manifest")."""
+    """Translates errors of Spark into ours; ``doing`` says what was going on ("reading the manifest")."""
     try:
         yield
     except (CobalanceError, KeyboardInterrupt):
@@ -57,7 +57,7 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 
 def translated(error: Exception, doing: str) -> CobalanceError | None:
-    """Our words for an error of Spark's; None if it is none of Spark's."""
+    """Returns our error for one of Spark's; None if it is none of Spark's."""
     if not _is_sparks(error):
         return None
     text = str(error)
@@ -172,6 +172,6 @@ def _gone(text: str, doing: str) -> CobalanceError | None:
 
 
 def _first_lines(text: str) -> str:
-    """The words of the error without its stack of Java frames."""
+    """The text of the error without its stack of Java frames."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "..."))]
     return " ".join(lines[:3])[:600]

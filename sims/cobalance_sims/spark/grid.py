@@ -37,17 +37,17 @@ from cobalance_sims.simulate.churn import CHURNS, Churn
 from cobalance_sims.simulate.kernel import CHECKS, VERSION, Row
 
 MOST_RUNS = 2_000_000
-"""Of one command, which holds a line of each in memory."""
+"""The most runs of one command, which holds a line for each in memory."""
 
 SHARE = "Several commands with different seeds can share a folder."
 
 SHOWN = 3
-"""So many reasons are given why combinations are impossible."""
+"""How many reasons are given why combinations are impossible."""
 
 SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
 PARAMETERS = ("base", *(field.name for field in attrs.fields(Churn)))
 DEFAULT = "rolling_deploy"
-"""The churn of whoever names none."""
+"""The churn if none is named."""
 DURATIONS = {*(it for it in SETTINGS if it.endswith("_ms")), "length_ms", "deploy_every_ms", "deploy_pause_ms"}
 """What may be written as 30s; the other times of a churn are distributions."""
 
@@ -57,7 +57,7 @@ Axes = Mapping[str, Sequence[Any]]
 
 
 class BadGrid(UsageError):
-    """The grid cannot be; the message says which part of it, and what would do. Nothing was simulated."""
+    """The grid is invalid; the message says which part of it, and what is accepted. Nothing was simulated."""
 
 
 @attrs.frozen
@@ -86,19 +86,19 @@ class Grid:
     points: tuple[Point, ...]
     seeds: tuple[int, ...]
     skipped: tuple[str, ...] = ()
-    """Of each impossible combination, seeds not counted, why it is."""
+    """The reason for each impossible combination, not counting seeds."""
 
     @property
     def runs(self) -> int:
-        """How many."""
+        """Number of runs."""
         return len(self.points) * len(self.seeds)
 
 
 def read_grid(file: Path) -> dict[str, Any]:
-    """The tables of a grid file.
+    """Reads the tables of a grid file.
 
     Raises:
-        BadGrid: it cannot be read, or is no TOML.
+        BadGrid: it cannot be read, or is not TOML.
     """
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -109,7 +109,7 @@ def read_grid(file: Path) -> dict[str, Any]:
 
 
 def make_grid(tables: Mapping[str, Any], *, skip_impossible: bool = False) -> Grid:
-    """From the tables of a grid file.
+    """Makes a grid from the tables of a grid file.
 
     Raises:
         BadGrid: a name is unknown, a value bad, a combination impossible (unless those are skipped), or nothing is left.
@@ -169,7 +169,7 @@ def _size(axes: Axes) -> int:
 
 
 def _as_params(words: Params) -> Params:
-    """As the kernel calls them."""
+    """Names as the kernel has them."""
     return {"churn" if name == "base" else name: value for name, value in words.items()}
 
 
@@ -188,7 +188,7 @@ def _digest(words: Mapping[str, Any]) -> bytes:
 
 
 def seeds_of(value: Any) -> tuple[int, ...]:
-    """From ``"1..100"``, a number, or a list of both.
+    """Parses ``"1..100"``, a number, or a list of both.
 
     Raises:
         BadGrid: it is none of these.
@@ -201,10 +201,10 @@ def seeds_of(value: Any) -> tuple[int, ...]:
 
 
 def known(kind: str, name: str, names: Iterable[str]) -> str:
-    """The name as it is spelled there, ``_ms`` added where it was left out.
+    """Returns the name as it is spelled there, with ``_ms`` added where it was left out.
 
     Raises:
-        BadGrid: it is not among them; the message has those that are like it.
+        BadGrid: it is not among them; the message has similar names.
     """
     names = list(names)
     for spelled in (name, name.replace("-", "_"), f"{name.replace('-', '_')}_ms"):
@@ -265,7 +265,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _with_sessions(words: Params) -> Params:
-    """With the times that were given as multiples of the session timeout."""
+    """Resolves times that were given as multiples of the session timeout."""
     session_ms = words.get("session_timeout_ms", GroupSettings().session_timeout_ms)
     return {name: _relative(value, session_ms) for name, value in words.items()}
 

@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM: at any other time an interruption, while a stream runs a wish that is met between two questions to Spark.
+"""Ctrl-C and SIGTERM: normally they interrupt; while a stream runs, they set a flag that is checked between two calls
+to Spark.
 
-An exception in the middle of a question to the JVM, which is how PySpark ends on Ctrl-C, leaves that conversation torn, and pages of
-tracebacks on the terminal.
+An exception in the middle of a call to the JVM, which is how PySpark ends on Ctrl-C, breaks that conversation, and
+leaves pages of tracebacks on the terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt, so that what is to be tidied up is."""
+    """Makes SIGTERM raise KeyboardInterrupt, so that cleanup runs."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -29,8 +30,8 @@ def sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM raise KeyboardInterrupt, and nothing is logged any more until the end. Enter it when Spark is there,
-    since PySpark's start puts a handler of its own in place.
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, after which nothing is logged until the end. Enter it when
+    Spark is there, since PySpark's start installs a handler of its own.
     """
     before = logging.root.manager.disable
 
@@ -47,7 +48,7 @@ def quiet_interrupts() -> Iterator[None]:
 
 @contextmanager
 def stop_wished() -> Iterator[threading.Event]:
-    """Inside, Ctrl-C and SIGTERM set the event; who asks twice does not wait: KeyboardInterrupt."""
+    """Makes Ctrl-C and SIGTERM set the event; a second signal does not wait: it raises KeyboardInterrupt."""
     wished = threading.Event()
 
     def wish(_: int, __: FrameType | None) -> None:
@@ -61,7 +62,7 @@ def stop_wished() -> Iterator[threading.Event]:
 
 @contextmanager
 def _handled(handler: Handler, *signals: signal.Signals) -> Iterator[None]:
-    """Python allows this in the main thread alone; elsewhere signals are nobody's business."""
+    """Python allows this in the main thread alone; elsewhere signals are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -36,20 +36,20 @@ exec "{java}" "${{arguments[@]}}"
 
 @attrs.frozen
 class Java:
-    """One that Spark can run on."""
+    """A Java that Spark can run on."""
 
     home: Path
-    """What JAVA_HOME has to be."""
+    """The value for JAVA_HOME."""
     version: tuple[int, ...]
     origin: str
     """Where it was found, for people."""
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first Java that will do.
+    """Returns the first Java that will do.
 
     Raises:
-        JavaMissing: there is none; the message says what was looked at, and what to do.
+        JavaMissing: there is none; the message says which were tried, and what to do.
     """
     environment = os.environ if environment is None else environment
     refused = []
@@ -80,7 +80,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _try(origin: str, java: Path) -> Java | str:
-    """It, with a launcher in front if it needs one; or what is wrong with it."""
+    """Returns it, with a launcher in front if it needs one; or what is wrong with it."""
     whole, complete = _version(java, ADD_MODULE), True
     if whole is None:
         whole, complete = _version(java), False
@@ -94,7 +94,7 @@ def _try(origin: str, java: Path) -> Java | str:
 
 
 def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
-    """As ``java -version`` says it, if it says anything. MacOS has a java that only says that there is none."""
+    """The version that ``java -version`` prints, if it prints one. On macOS, java may only say that there is none."""
     try:
         said = subprocess.run(
             [java, *arguments, "-version"],
@@ -110,7 +110,7 @@ def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
     if said.returncode != 0 or found is None:
         return None
     numbers = tuple(map(int, found[1].split(".")))
-    return numbers[1:] if numbers[0] == 1 else numbers  # 1.8 is what Java 8 calls itself
+    return numbers[1:] if numbers[0] == 1 else numbers  # Java 8 calls itself 1.8
 
 
 def _launcher(java: Path) -> Path:
@@ -128,7 +128,7 @@ def _launcher(java: Path) -> Path:
 
 
 def cache_folders() -> Iterator[Path]:
-    """Beside the packages of a virtual environment, the user's cache, or somewhere for this once."""
+    """Beside the packages of a virtual environment, the user's cache, or a temporary folder."""
     if sys.prefix != sys.base_prefix:
         yield Path(sys.prefix, "cobalance")
     yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "cobalance")
@@ -136,7 +136,7 @@ def cache_folders() -> Iterator[Path]:
 
 
 def write_program(file: Path, text: str) -> None:
-    """In one step, since another process may be starting it."""
+    """Writes it atomically, since another process may be starting it."""
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
     part = file.with_name(f"{file.name}.{os.getpid()}.part")

@@ -1,8 +1,9 @@
-"""``spark.read.format("cobalance")`` and ``spark.readStream.format("cobalance")``: the journals of groups, straight from Redis.
+"""``spark.read.format("cobalance")`` and ``spark.readStream.format("cobalance")``: the journals of groups, straight
+from Redis.
 
-The rows are events (records.EVENT). A batch is what is there when it is planned; a stream goes on from its checkpoint, with nothing
-twice and nothing left out. What Redis no longer has becomes a row of kind ``gap``. Spark finds the source by itself, through the
-module ``pyspark_cobalance``; journal_options.py has its options.
+The rows are events (records.EVENT). A batch is what is there when it is planned; a stream continues from its
+checkpoint, with nothing twice and nothing left out. Entries that Redis no longer has become a row of kind ``gap``.
+Spark finds the source by itself, through the module ``pyspark_cobalance``; journal_options.py has its options.
 
 Redis's URL is looked up where a process reads, and goes into no plan, partition, offset or message.
 """
@@ -32,25 +33,25 @@ NAME = "cobalance"
 
 
 class JournalSource(DataSource):
-    """The source; Spark makes one for each query."""
+    """The source; Spark creates one for each query."""
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """Name of the format."""
         return NAME
 
     def schema(self) -> str:
-        """That of events, whatever is asked for."""
-        JournalOptions.read(self.options)  # What is wrong shows now.
+        """The schema of events, whatever is asked for."""
+        JournalOptions.read(self.options)  # Invalid options are reported now.
         return spark_ddl(EVENT)
 
     def reader(self, schema: StructType) -> JournalReader:
-        """For a batch."""
+        """The reader of a batch."""
         del schema
         return JournalReader(JournalOptions.read(self.options))
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
-        """For a stream."""
+        """The reader of a stream."""
         from cobalance_sims.spark.journal_stream import JournalStreamReader
 
         del schema
@@ -88,13 +89,15 @@ class JournalReader(DataSourceReader):
         return Slice(group, start, end) if end and behind(start, end) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One slice."""
+        """Reads one slice."""
         return read_piece(self._options, partition)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection, which would search the tens of thousands of lists of every page for cycles: half the time."""
+    """Disables garbage collection, which would search the tens of thousands of lists of every page for cycles: half the
+    time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -105,7 +108,7 @@ def uncollected() -> Iterator[None]:
 
 
 def read_piece(options: JournalOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """In the process of a task: a connection of its own, page by page."""
+    """Runs in the process of a task: a connection of its own, page by page."""
     from cobalance_sims.spark.journal_rows import read_slice
     from cobalance_sims.spark.journal_server import JournalServer
 

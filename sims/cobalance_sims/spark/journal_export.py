@@ -1,8 +1,8 @@
-"""Journals into Parquet, a folder ``events/wave=N`` a micro-batch, going on where the last run stopped.
+"""Exports journals into Parquet, a folder ``events/wave=N`` for each micro-batch, resuming where the last run stopped.
 
-A folder is written whole. When its batch is repeated after a crash, it is written again if it was not complete, and left as it is if
-it was: Redis may have trimmed meanwhile what the folder holds. So every reader of Parquet sees each entry once, not only those who
-know Spark's own log of a stream's files.
+A folder is written whole. When its batch is repeated after a crash, it is written again if it was not complete, and
+left as it is if it was: Redis may have trimmed meanwhile what the folder holds. So every reader of Parquet sees each
+entry once, not only those that know Spark's own log of a stream's files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JournalFailed(CobalanceError):
 KEPT = "What was exported before is kept; the same command goes on from there."
 
 COMPLETE = "_SUCCESS"
-"""The file that Spark writes last of all into a folder."""
+"""The file that Spark writes last into a folder."""
 
 
 class NoEvents(CobalanceError):
@@ -56,7 +56,7 @@ class Exported:
 
 
 def start_export(spark: SparkSession, out: str, options: Mapping[str, str], every_s: float | None) -> StreamingQuery:
-    """Begins, or goes on: up to what is there now, or for ever, a batch in so many seconds."""
+    """Starts or resumes: up to what is there now, or for ever, with a batch every ``every_s`` seconds."""
     events, checkpoint = f"{absolute(out)}/{EVENTS}", f"{absolute(out)}/{CHECKPOINT}"
     if is_there(spark, events) and not is_there(spark, checkpoint):
         raise lost_its_place(out)
@@ -76,7 +76,7 @@ def start_export(spark: SparkSession, out: str, options: Mapping[str, str], ever
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
-    """Whether Spark, wherever its disks are, has a file or folder of this name."""
+    """Whether there is a file or folder of this name for Spark, wherever its disks are."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -127,8 +127,8 @@ _SLOW = ("Python worker failed to connect back", "waiting for the Python worker 
 
 
 def is_starved(error: Exception) -> bool:
-    """Whether Spark only gave up waiting for a Python process to start: ten seconds, which nothing can change, are little on a
-    machine that is busy. Nothing was lost.
+    """Whether Spark only gave up waiting for a Python process to start: ten seconds, which cannot be configured, are
+    little on a busy machine. Nothing was lost.
     """
     return any(words in str(error) for words in _SLOW)
 
@@ -138,7 +138,7 @@ _OURS = re.compile(r"\bcobalance(?:_sims)?\.[\w.]*?(\w+): (.+)")
 
 @contextmanager
 def own_words(doing: str) -> Iterator[None]:
-    """Inside, an error of ours that came back from a worker is told in its own words, without Spark's, and is of its own kind."""
+    """Restores an error of ours that came back from a worker: its own message, without Spark's, and its own class."""
     try:
         with spark_errors(doing):
             yield

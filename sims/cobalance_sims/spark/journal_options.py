@@ -1,4 +1,6 @@
-"""What a reader of journals may be told, and where it learns Redis's address: never from the plan, which Spark shows and keeps."""
+"""The options of a reader of journals, and where it finds Redis's address: never in the plan, which Spark shows and
+keeps.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,11 @@ class JournalOptions:
     groups: tuple[str, ...]
     """Names, or patterns such as ``orders-*``, with commas between them. Required."""
     since_ms: int | None = None
-    """``since``: from when on, by Redis's clock: ISO 8601, milliseconds since 1970, or ``2h`` for two hours ago. In a stream, where
-    groups begin that it has not read before."""
+    """``since``: start time, by Redis's clock: ISO 8601, milliseconds since 1970, or ``2h`` for two hours ago. In a
+    stream, it applies to groups that were not read before.
+    """
     until_ms: int | None = None
-    """``until``: before when, the same; in a batch only."""
+    """``until``: end time (exclusive), in the same forms; in a batch only."""
     on_gap: OnGap = "report"
     """``onGap``: entries that are gone become a row of kind ``gap``, or the query fails."""
     max_entries_per_batch: int | None = None
@@ -44,22 +47,22 @@ class JournalOptions:
     partition_entries: int = 125_000
     """``partitionEntries``: about how many entries one task reads."""
     retry_s: int = 30
-    """``retryS``: how long a Redis that does not answer is asked again."""
+    """``retryS``: how long a Redis that does not answer is retried."""
     url_variable: str = DEFAULT_VARIABLE
     """``redisUrlEnv``: the environment variable, on driver and executors, that holds the URL."""
     url_file: str | None = None
-    """``redisUrlFile``: a file, on driver and executors, that holds the URL; goes before the variable."""
+    """``redisUrlFile``: a file, on driver and executors, that holds the URL; takes precedence over the variable."""
     plain_url: str | None = None
-    """``redisUrl``: the URL itself, only where it holds no password."""
+    """``redisUrl``: the URL itself, only if it contains no password."""
     key_prefix: str = DEFAULT_PREFIX
-    """``keyPrefix``: that of the groups."""
+    """``keyPrefix``: the key prefix of the groups."""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> JournalOptions:
-        """From Spark's options.
+        """Reads Spark's options.
 
         Raises:
-            InvalidSettings: one is unknown, missing or not valid; the message says what to give.
+            InvalidSettings: one is unknown, missing or invalid; the message says what to give.
         """
         words = {name.lower().replace("_", ""): str(value).strip() for name, value in given.items()}
         unknown = sorted(words.keys() - _READERS.keys())
@@ -114,7 +117,8 @@ def _readable(url: str) -> str:
 
 
 def instant_ms(text: str) -> int:
-    """Milliseconds since 1970 from ISO 8601, such a number, or a duration ago such as ``90m``. What lies before 1970 is 1970.
+    """Returns milliseconds since 1970 from ISO 8601, such a number, or a duration ago such as ``90m``. Times before
+    1970 become 1970.
 
     Raises:
         InvalidSettings: it is none of these.
@@ -144,7 +148,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _variable(text: str) -> str:
-    """What is given by mistake may be the URL itself, so it is not repeated."""
+    """A value given by mistake may be the URL itself, so it is not repeated."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         raise InvalidSettings(
             "redisUrlEnv is no name of an environment variable: give the name of one that holds Redis's URL."
@@ -153,7 +157,7 @@ def _variable(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    """The same."""
+    """A value given by mistake may be the URL itself, so it is not repeated."""
     if "://" in text:
         raise InvalidSettings("redisUrlFile is no path but a URL: give the path of a file that holds Redis's URL.")
     return text

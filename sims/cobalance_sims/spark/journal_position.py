@@ -1,4 +1,4 @@
-"""A place in a journal, and how many entries lie between two: the contiguous ``seq`` tells, without reading them."""
+"""A place in a journal, and how many entries lie between two: the contiguous ``seq`` shows it, without reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StreamId:
 
     @classmethod
     def parse(cls, text: str) -> StreamId:
-        """From Redis's form."""
+        """Parses Redis's form."""
         ms, _, number = text.partition("-")
         return cls(int(ms), int(number or 0))
 
@@ -30,13 +30,13 @@ class StreamId:
 
 
 def before_ms(at_ms: int) -> StreamId:
-    """The last id that is before a time."""
+    """The last id before a time."""
     return StreamId(at_ms - 1, LAST_IN_MS) if at_ms > 0 else StreamId(0, 0)
 
 
 @attrs.frozen
 class Position:
-    """Behind one entry."""
+    """The place after one entry."""
 
     id: str
     seq: int
@@ -44,7 +44,7 @@ class Position:
 
     @classmethod
     def of(cls, group: str, entry: list[object]) -> Position:
-        """From an entry as Redis sends it.
+        """The place of an entry as Redis sends it.
 
         Raises:
             ProtocolMismatch: it has no seq, as every entry of ours has.
@@ -62,7 +62,7 @@ class Position:
         return StreamId.parse(self.id).ms
 
     def is_after(self, other: Position) -> bool:
-        """In the order of ids."""
+        """Compares by id."""
         return StreamId.parse(self.id) > StreamId.parse(other.id)
 
 

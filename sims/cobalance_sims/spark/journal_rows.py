@@ -1,4 +1,5 @@
-"""Journal entries as Redis sends them, a page at a time, into Arrow batches of events; and rows for what is missing.
+"""Turns journal entries as Redis sends them, a page at a time, into Arrow batches of events; and adds rows for missing
+entries.
 
 Arrow does the work, a page at a time; it takes less time than hiredis needs to parse the page.
 """
@@ -28,7 +29,7 @@ GAP = "gap"
 SCHEMA = pa.schema(
     [field.with_nullable(it.nullable) for field, it in zip(arrow_schema(EVENT), EVENT.columns, strict=True)]
 )
-"""Here Spark compares what may be null as well."""
+"""Here Spark also compares what may be null."""
 
 _STORED = {"deadline_ms": "deadline"}
 """Columns that have another name in the journal."""
@@ -52,7 +53,7 @@ class Rows:
         self._last_ms = piece.start.ms
 
     def page(self, entries: list[Any]) -> Iterator[pa.RecordBatch]:
-        """One page as batches: one, but for gaps."""
+        """One page as batches: a single one, unless there are gaps."""
         batch = decode(self._piece.group, entries)
         done = 0
         for at in self._jumps(batch):
@@ -64,12 +65,14 @@ class Rows:
         yield batch.slice(done)
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """What is missing at the end, when all is read: the whole slice perhaps."""
+        """What is missing at the end, when everything is read: perhaps the whole slice."""
         if self._last_seq < self._piece.end.seq:
             yield self._gap(self._piece.end.seq + 1, max(self._last_ms, self._piece.end.ms), self._last_seq)
 
     def _jumps(self, batch: pa.RecordBatch) -> list[int]:
-        """Where the seq is not the next one. An incarnation goes on above whatever its members have seen, or anew."""
+        """Where the seq is not the next one. An incarnation continues above everything its members have seen, or starts
+        again.
+        """
         seqs = batch["seq"].to_numpy()
         suspects = np.flatnonzero(np.diff(seqs, prepend=self._last_seq) != 1)
         return [int(at) for at in suspects if batch["kind"][int(at)].as_py() != "incarnation"]
@@ -78,7 +81,7 @@ class Rows:
         return int(batch["seq"][at - 1].as_py() if at else self._last_seq)
 
     def _gap(self, before_seq: int, at_ms: int, after_seq: int) -> pa.RecordBatch:
-        """In a history that began anew, everything before its first entry is missing."""
+        """In a history that started again, everything before its first entry is missing."""
         first = after_seq + 1 if before_seq > after_seq else 1
         missing = f"{first} to {before_seq - 1}"
         group = self._piece.group
@@ -100,7 +103,9 @@ class Rows:
 
 
 class _Fields:
-    """The fields of a page, one column each. No loop in Python goes over them: there are about ten times as many as entries."""
+    """The fields of a page, one column each. No loop in Python iterates over them: there are about ten times as many as
+    entries.
+    """
 
     def __init__(self, entries: list[Any]) -> None:
         counts = np.fromiter((len(words) for _, words in entries), np.int64, len(entries)) // 2
@@ -124,7 +129,7 @@ class _Fields:
 
 
 def decode(group: str, entries: list[Any]) -> pa.RecordBatch:
-    """A page as events.
+    """Decodes a page into events.
 
     Raises:
         ProtocolMismatch: an entry is not of our form; the message names it.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cobalance_sims.spark.journal_options import JournalOptions
 
 PAGE = 5_000
-"""Entries a request: Redis is busy with them for about 5 ms."""
+"""Entries in a request: Redis is busy with them for about 5 ms."""
 
 TOGETHER = 20_000
 """Entries that become one batch of Arrow."""
@@ -35,22 +35,24 @@ Entry = list[object]
 
 
 class JournalServer:
-    """One connection (to a cluster: one a node), for one thread."""
+    """One connection (to a cluster: one for each node), for one thread."""
 
     def __init__(self, options: JournalOptions) -> None:
-        """Connects at the first request. Raises InvalidSettings and UsageError where the address is missing or cannot be read."""
+        """Connects at the first request. Raises InvalidSettings and UsageError if the address is missing or cannot be
+        read.
+        """
         self._transport = cast(
             "RedisTransport | ClusterTransport", open_transport(options.redis_url(), call_timeout_ms=_CALL_TIMEOUT_MS)
         )
         self._retry_s, self._prefix = options.retry_s, options.key_prefix
 
     def groups(self, wanted: tuple[str, ...]) -> list[str]:
-        """The groups that are named, or match.
+        """Returns the groups that are named, or match.
 
         Raises:
-            UsageError: a name cannot be a group's.
-            UnknownGroup: there is none; of a name, or of all that was given.
-            ProtocolMismatch: there is, but another version of Cobalance made it.
+            UsageError: a name is not valid for a group.
+            UnknownGroup: a named group does not exist, or nothing given matches.
+            ProtocolMismatch: a group exists, but another version of Cobalance made it.
         """
         patterns = [word for word in wanted if is_pattern(word)]
         names = [validate_name("group", word) for word in wanted if not is_pattern(word)]
@@ -68,7 +70,7 @@ class JournalServer:
         return matching
 
     def matching(self, patterns: Sequence[str]) -> list[str]:
-        """The groups that match, perhaps none."""
+        """Returns the groups that match, perhaps none."""
         return _matching(self._asked(lambda: self._transport.list_groups(self._prefix)), patterns) if patterns else []
 
     def _explain(self, wanted: str, there: list[str]) -> None:
@@ -107,7 +109,7 @@ class JournalServer:
         return self._position(group, found[-1:]) or start
 
     def pages(self, group: str, after: str, last: str) -> Iterator[list[Entry]]:
-        """All entries after an id, up to another one, many at a time: what comes of them costs less so."""
+        """Yields all entries after an id, up to another one, in large pages, which are cheaper to process."""
         gathered: list[Entry] = []
         for entries in self._replies(group, after, last):
             gathered += entries
@@ -129,7 +131,7 @@ class JournalServer:
         return cast("list[Entry]", self._asked(lambda: self._transport.read_range(key, first, last, count)))
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Asks again while Redis does not answer: reading twice harms nobody, and a failed task costs more."""
+        """Retries while Redis does not answer: reading twice does no harm, and a failed task costs more."""
         deadline_s, pause_s = time.monotonic() + self._retry_s, _FIRST_PAUSE_S
         while True:
             try:
@@ -148,7 +150,6 @@ class JournalServer:
         return Position.of(group, entries[0]) if entries else None
 
     def close(self) -> None:
-        """Ends the connection."""
         self._transport.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Cuts journals into pieces of about equal size, by a search over ids that reads a handful of entries instead of all."""
+"""Cuts journals into pieces of about equal size, by a search over ids that reads only a handful of entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cobalance_sims.spark.journal_position import BEGINNING, Position, StreamId,
 
 @attrs.frozen
 class Slice:
-    """What one task reads: of one group, after `start` and up to `end`. It goes into plans, and so holds no address."""
+    """What one task reads: of one group, after `start` and up to `end`. Plans contain it, so it holds no address."""
 
     group: str
     start: Position
@@ -36,10 +36,10 @@ class Places(Protocol):
 
 
 def start_of(places: Places, group: str, since_ms: int | None) -> Position:
-    """Where a group is read from that was not read before: from the beginning, or from a time on.
+    """Where to start reading a group that was not read before: at the beginning, or at a time.
 
-    If what is left begins after that time, entries of interest may have been trimmed, and it is read from "the beginning", so that
-    they are reported.
+    If what is left begins after that time, entries of interest may have been trimmed, and it is read from "the
+    beginning", so that they are reported.
     """
     if since_ms is None:
         return BEGINNING
@@ -51,7 +51,9 @@ def start_of(places: Places, group: str, since_ms: int | None) -> Position:
 
 
 def cut(places: Places, whole: Slice, entries: int) -> Iterator[Slice]:
-    """Pieces of about so many entries, without gaps between them. The last one may be half as long again."""
+    """Cuts a slice into pieces of about this many entries, without gaps between them. The last one may be half as long
+    again.
+    """
     rest, end = whole, whole.end
     while (middle := limited(places, rest, entries + entries // 2, take=entries)) != end:
         yield attrs.evolve(rest, end=middle)
@@ -60,9 +62,10 @@ def cut(places: Places, whole: Slice, entries: int) -> Iterator[Slice]:
 
 
 def limited(places: Places, whole: Slice, most: int, take: int | None = None) -> Position:
-    """The end of the slice if it has at most so many entries; else a place about `take` (else `most`) entries after its start.
+    """The end of the slice if it has at most ``most`` entries; else a place about `take` (else `most`) entries after
+    its start.
 
-    In a history that began anew in between, seq falls, and nothing can be told: then it is the end.
+    If a history started again in between, seq falls and does not help: then it is the end.
     """
     head = places.next(whole.group, whole.start)
     if head is None or not whole.end.is_after(head) or whole.end.seq - head.seq < most:

@@ -1,9 +1,10 @@
 """The journals as a stream. Its offset says for each group which entry was read last, by id and seq.
 
-The ids are where reading goes on; the seqs tell whether anything is missing there. A stream never goes backwards. When Redis was
-emptied, or came back older than what was read, the stream waits for the group to go on (its members rejoin and number their entries
-above what they have seen) and reports what is missing then; with ``onGap=fail`` it fails at once. A Redis that does not answer is asked
-again for ``retryS``; after that the query fails, and goes on from its checkpoint when it is started again.
+The ids show where reading continues; the seqs show whether anything is missing there. A stream never goes backwards.
+When Redis was emptied, or came back older than what was read, the stream waits for the group to continue (its members
+rejoin and number their entries above what they have seen) and then reports what is missing; with ``onGap=fail`` it
+fails at once. A Redis that does not answer is retried for ``retryS``; after that the query fails, and resumes from its
+checkpoint when it is started again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from cobalance_sims.spark.journal_options import JournalOptions
 
 _DISCOVER_EVERY_S = 10.0
-"""Looking for new groups walks over all keys of Redis."""
+"""Looking for new groups scans all keys of Redis."""
 
 Offset = dict[str, Any]
 Places = dict[str, Position]
@@ -50,11 +51,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_server": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names, here and below
-        """Nothing is read yet. `since` is kept as it is now: "two hours ago" must mean the same after a restart."""
+        """Nothing is read yet. `since` is resolved now and kept: "two hours ago" must mean the same after a restart."""
         return {"since_ms": self._options.since_ms, "groups": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Of one micro-batch."""
+        """The limit of one micro-batch."""
         most = self._options.max_entries_per_batch
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -72,11 +73,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(start, {**read, **_ends(server, pending, most)})
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """For the query's progress: the newest entries, when they were last looked at."""
+        """The newest entries when they were last looked up, for the query's progress."""
         return {"groups": _shown(self._seen)} if self._seen else None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The slices between two offsets, the same again after a restart: what `since` meant when they were planned, the end says."""
+        """The slices between two offsets, the same again after a restart: the end has what `since` meant when they were
+        planned.
+        """
         server = self._connected()
         return [
             Piece(piece)
@@ -85,11 +88,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One slice."""
+        """Reads one slice."""
         return read_piece(self._options, partition)
 
     def stop(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._server is not None:
             self._server.close()
 
@@ -155,7 +158,7 @@ def _length(server: JournalServer, piece: Slice) -> int:
 
 
 def places(offset: Offset) -> Places:
-    """From an offset."""
+    """The places in an offset."""
     return {group: Position(place["id"], place["seq"]) for group, place in offset["groups"].items()}
 
 

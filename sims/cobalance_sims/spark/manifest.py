@@ -2,12 +2,12 @@
 
 ::
 
-    OUT/grid.json/                            a line a sweep command: its grid, versions, when
+    OUT/grid.json/                            one line for each sweep command: its grid, versions, when
     OUT/manifest/wave=N/*.parquet             the runs of each finished wave
-    OUT/{events,handovers,outcomes}/wave=N/   what came of them; a wave that is not in the manifest is debris of an interruption
+    OUT/{events,handovers,outcomes}/wave=N/   their results; a wave that is not in the manifest was interrupted
 
-A wave is numbered by the moment it begins, so that whatever an interrupted one still writes lands in a folder of its own.
-Everything is written through Spark, which may run on a machine with other disks than ours.
+A wave is numbered by the moment it begins, so that everything an interrupted one still writes lands in a folder of its
+own. Everything is written through Spark, which may run on a machine with other disks than ours.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ COLUMNS = {
     "shape": "string",
     "cpu_s": "double",
 }
-"""Of a run. Runs of one shape are expected to cost about the same."""
+"""Columns of a run. Runs of one shape are expected to cost about the same."""
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
 @attrs.frozen
 class Manifest:
-    """Of the sweep in one folder."""
+    """The manifest of the sweep in one folder."""
 
     spark: SparkSession
     out: str
@@ -83,7 +83,7 @@ class Manifest:
             raise
 
     def waves(self) -> list[int]:
-        """The finished ones, in order."""
+        """The finished waves, in order."""
         runs = self.runs()
         if runs is None:
             return []
@@ -100,13 +100,13 @@ class Manifest:
         return [row.asDict() for row in found]
 
     def commit(self, wave: int, runs: Sequence[dict[str, Any]]) -> None:
-        """The wave is done: its runs, with the columns of COLUMNS."""
+        """Marks the wave as done: ``runs`` have the columns of COLUMNS."""
         kinds = {"string": pa.string(), "double": pa.float64()}
         table = pa.Table.from_pylist(list(runs), pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()]))
         self.spark.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(f"{self._path}/wave={wave}")
 
     def note_grid(self, words: dict[str, Any]) -> None:
-        """Writes down what was asked for."""
+        """Records what was asked for."""
         line = self.spark.createDataFrame([(json.dumps(words, sort_keys=True),)], "value string")
         line.coalesce(1).write.mode("append").text(f"{self.out}/grid.json")
 
@@ -118,16 +118,16 @@ def wave_number(now: datetime | None = None) -> int:
 
 
 def absolute(out: str) -> str:
-    """The folder as Spark, wherever it runs, is to be told it."""
+    """The folder in the form that Spark needs, wherever it runs."""
     return out.rstrip("/") if urlsplit(out).scheme else str(Path(out).expanduser().absolute())
 
 
 @contextmanager
 def only_writer(out: str) -> Iterator[None]:
-    """Keeps a second command away from a folder of this machine; for other places, whoever starts them has to.
+    """Keeps a second command away from a folder of this machine; for other places, the caller has to.
 
     Raises:
-        UsageError: another one is at work there, the folder cannot be written to, or its name will not do.
+        UsageError: another one is writing there, the folder cannot be written to, or its name is not usable.
     """
     _check_name(out)
     parts = urlsplit(out)
@@ -151,7 +151,7 @@ def only_writer(out: str) -> Iterator[None]:
 
 
 def _check_name(out: str) -> None:
-    """Spark writes to such a folder, and would later not find what is there."""
+    """Spark would write to such a folder, and later not find its contents."""
     if not out.strip():
         raise UsageError("--out is empty: no folder is named.")
     if found := sorted(set(absolute(out)) & set("*?[]{}\\")):

@@ -1,4 +1,4 @@
-"""Tells how a sweep goes on: a bar for people who watch, a line a wave for logs."""
+"""Shows the progress of a sweep: a bar for people who watch, a line for each wave in logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @attrs.define
 class Told:
-    """Of one sweep."""
+    """The progress of one sweep."""
 
     console: Console
     total: int = attrs.field(default=0, init=False)
@@ -25,7 +25,7 @@ class Told:
 
     @contextmanager
     def shown(self, total: int) -> Iterator[None]:
-        """While a sweep of so many runs lasts."""
+        """Shows progress for the length of a sweep of this many runs."""
         self.total = total
         if not self.console.is_terminal or not self.total:
             yield
@@ -42,7 +42,7 @@ class Told:
             yield
 
     def begins(self, runs: int) -> None:
-        """A wave of so many runs."""
+        """A wave of this many runs begins."""
         if self._bar is not None and self._waves:
             self._bar.update(self._bar.task_ids[0], news=f"{self._news()}; {runs:,} runs in this wave")
 
@@ -67,7 +67,6 @@ class Told:
 
 
 def duration(seconds: float) -> str:
-    """For people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

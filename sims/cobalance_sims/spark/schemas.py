@@ -1,6 +1,6 @@
 """Arrow's and Spark's schemas of our records, made from the one declaration in ``records.py``.
 
-A batch that a worker hands back is bound to Spark's columns by position alone, so both sides are made here.
+A batch that a worker returns is bound to Spark's columns by position alone, so both sides are made here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Opens a Spark session: here, on a cluster, or over Spark Connect. Which of them is said by one URL, and never in code.
+"""Opens a Spark session: here, on a cluster, or over Spark Connect. One URL decides which, never code.
 
-Who names a cluster has configured it, so nothing is set for it but what our results depend on. A local session gets defaults
-that suit one machine: it talks to itself alone, opens no web page and keeps its logs to itself.
+A cluster is configured by its users, so nothing is set for it except what our results depend on. A local session gets
+defaults that suit one machine: it talks to itself alone, opens no web page and keeps its logs to itself.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class Target:
     """Where Spark runs."""
 
     url: str
-    """Empty where somebody else has chosen: spark-submit, or a Spark configuration of the user's."""
+    """Empty if it was chosen elsewhere: by spark-submit, or a Spark configuration of the user's."""
 
     @property
     def connect(self) -> bool:
-        """Whether over Spark Connect, to a server that is there."""
+        """Whether it is reached over Spark Connect, on a running server."""
         return self.url.startswith("sc://")
 
     @property
     def local(self) -> bool:
-        """Whether on this machine alone, in processes of this one."""
+        """Whether it runs on this machine alone, in processes of this one."""
         return self.url.startswith("local")
 
     @property
     def in_driver(self) -> bool:
-        """Whether in one JVM of ours, whose Python workers import what this process imports."""
+        """Whether it is one JVM of ours, whose Python workers import what this process imports."""
         return self.local and not self.url.startswith("local-cluster")
 
     @property
     def name(self) -> str:
-        """For people: a Connect URL without its parameters, of which a token may be one."""
+        """For people: a Connect URL without its parameters, which may include a token."""
         return self.url.partition(";")[0] or "Spark as it is configured"
 
 
@@ -71,7 +71,7 @@ def spark_session(master: str | None = None, *, config: Mapping[str, str] | None
     """A session for the length of a ``with``. One that runs in this process already is used, and left running.
 
     Raises:
-        SparkMissing, JavaMissing, ClusterUnreachable: it cannot be; the message says what to do.
+        SparkMissing, JavaMissing, ClusterUnreachable: there can be none; the message says what to do.
         UsageError: another Spark than the one asked for runs in this process.
     """
     running = _running(master)
@@ -87,7 +87,7 @@ def spark_session(master: str | None = None, *, config: Mapping[str, str] | None
 
 
 def open_session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> SparkSession:
-    """A session that the caller stops; see ``spark_session``."""
+    """Opens a session that the caller stops; see ``spark_session``."""
     builder_of = _pyspark()
     target = find_target(master, os.environ)
     if not target.connect:
@@ -97,7 +97,7 @@ def open_session(master: str | None = None, *, config: Mapping[str, str] | None 
     for key, value in {**(_local_defaults() if target.local else {}), **ALWAYS, **(config or {})}.items():
         builder = builder.config(key, value)
     if master:
-        os.environ.pop("SPARK_REMOTE", None)  # Spark refuses to be told twice, and an argument is the later word
+        os.environ.pop("SPARK_REMOTE", None)  # Spark refuses both, and the argument takes precedence
         os.environ.pop("MASTER", None)
     if target.url and "SPARK_REMOTE" not in os.environ:
         builder = builder.remote(target.url) if target.connect else builder.master(target.url)
@@ -113,7 +113,7 @@ def open_session(master: str | None = None, *, config: Mapping[str, str] | None 
 
 
 def find_target(master: str | None, environment: Mapping[str, str]) -> Target:
-    """Where Spark will run: as the argument says, else as the environment does, else on all cores of this machine."""
+    """Where Spark runs: as the argument says, else as the environment does, else on all cores of this machine."""
     url = master or environment.get("SPARK_REMOTE") or environment.get("MASTER")
     if url:
         return Target(url)
@@ -160,7 +160,7 @@ def _local_defaults() -> dict[str, str]:
 
 
 def _await_answer(target: Target) -> None:
-    """Asks whether anybody listens, since Spark would try for minutes before it says so."""
+    """Checks that something listens, since Spark would try for minutes before it says so."""
     scheme, separator, rest = target.url.partition("://")
     if not separator or scheme not in _PORTS:
         return

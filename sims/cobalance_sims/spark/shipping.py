@@ -1,4 +1,6 @@
-"""Sends this code to the workers of a cluster, so that they run the version that runs here. What it imports must be there."""
+"""Sends this code to the workers of a cluster, so that they run the version that runs here. What it imports must be
+there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 MODULES = ("cobalance", "cobalance_sims", "pyspark_cobalance")
 LEFT_OUT = {"__pycache__"}
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The same code makes the same bytes, which Spark then knows again."""
+"""A fixed timestamp: the same code makes the same bytes, which Spark then recognises."""
 
 
 def ship(spark: SparkSession) -> None:
@@ -35,7 +37,7 @@ def ship(spark: SparkSession) -> None:
 
 
 def packed() -> bytes:
-    """The zip of it."""
+    """The code as a zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in sorted(_files()):

@@ -1,4 +1,4 @@
-"""Runs the kernel on Spark: rows of parameters in, a row of nested results out. What a worker executes is in this file."""
+"""Runs the kernel on Spark: rows of parameters in, rows of nested results out. This file has what a worker executes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ RESULT = (
     f"outcome {spark_struct(OUTCOME)}, handovers array<{spark_struct(HANDOVER)}>, events array<{spark_struct(EVENT)}>, "
     "cost_s double"
 )
-"""Of a run, as one row: so each run is simulated once, however many tables are made of it. ``cost_s`` is all of its CPU time."""
+"""One row for each run: so each run is simulated once, however many tables are made of it. ``cost_s`` is all of its CPU
+time.
+"""
 
 BATCH_ROWS = 5_000
-"""About how many rows a worker keeps before it hands them over."""
+"""About how many rows a worker keeps before it returns them."""
 
 _NOTHING: dict[str, Any] = {
     "string": "",
@@ -38,9 +40,9 @@ _NOTHING: dict[str, Any] = {
 
 Params = dict[str, Any]
 Told = tuple[Any, Sequence[Any], Sequence[Any], float]
-"""Of one run: outcome, handovers, events, cost."""
+"""The result of one run: outcome, handovers, events, cost."""
 Kernel = Callable[[Params], "Result"]
-"""``kernel.run_row``, or what a test puts in its place."""
+"""``kernel.run_row``, or a test's replacement."""
 
 
 def simulated(
@@ -50,7 +52,8 @@ def simulated(
     kept: Sequence[bool],
     kernel: Kernel | None = None,
 ) -> DataFrame:
-    """The results of these rows of parameters, as RESULT has them. Rows of one slot are simulated by one task, one after the other.
+    """Returns the results of these rows of parameters, as RESULT has them. Rows of one slot are simulated by one task,
+    one after the other.
 
     ``kept`` says for each row whether its events are wanted, too.
     """
@@ -66,7 +69,7 @@ def simulated(
 
 
 def _worker(kernel: Kernel | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What a worker does."""
+    """The function that a worker runs."""
 
     def simulate(batches: Iterable[Any]) -> Iterator[Any]:
         from cobalance_sims.simulate.kernel import run_row
@@ -86,7 +89,7 @@ def _worker(kernel: Kernel | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def _one(run: Kernel, params: Params, kept: bool) -> Told:
-    """A run that cannot even be told is a failed one: it must not take the others with it."""
+    """A run that raises is a failed one: it must not take the others with it."""
     begun = time.process_time()
     try:
         result = run(params)
@@ -96,7 +99,7 @@ def _one(run: Kernel, params: Params, kept: bool) -> Told:
 
 
 def failed_outcome(params: Params, error: Exception) -> tuple[Any, ...]:
-    """Of a run of which nothing was observed."""
+    """The outcome of a run of which nothing was observed."""
     text = json.dumps(params, sort_keys=True)
     known = {
         "run": params["run"],

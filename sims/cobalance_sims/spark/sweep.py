@@ -1,4 +1,4 @@
-"""A sweep: what of a grid is still missing is simulated wave by wave, each of which is kept as soon as it is finished."""
+"""A sweep: the missing runs of a grid are simulated wave by wave, each of which is kept as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from cobalance_sims.spark.progress import Told
 
 PILOT_S, WAVE_S = 10.0, 120.0
-"""How long the first wave, which tells what runs cost, and the others are to take."""
+"""Duration of the first wave, which shows what runs cost, and of the others."""
 
 MOST_IN_WAVE = 50_000
 GUESS_S = 0.1
-"""CPU seconds of a run, until the first wave has told."""
+"""CPU seconds of a run, until the first wave shows them."""
 
 FILES = 2
-"""Of each table in a wave: a run's rows lie in one of them."""
+"""Files of each table in a wave: a run's rows are in one of them."""
 
 
 @attrs.frozen
@@ -57,22 +57,22 @@ class Done:
 
 @attrs.frozen(kw_only=True)
 class Sweep:
-    """Of one grid into one folder."""
+    """Simulates one grid into one folder."""
 
     spark: SparkSession
     out: str = attrs.field(converter=absolute)
     events_share: float = 1.0
-    """Of the runs, whose events are kept."""
+    """The share of the runs whose events are kept."""
     wave_s: float = WAVE_S
     kernel: Kernel | None = None
 
     @property
     def manifest(self) -> Manifest:
-        """Of the folder."""
+        """The manifest of the folder."""
         return Manifest(self.spark, self.out)
 
     def run(self, grid: Grid, told: Told) -> Done:
-        """Makes what is missing. An error leaves every finished wave; the same call goes on from there.
+        """Makes the missing runs. An error leaves every finished wave; the same call resumes from there.
 
         Raises:
             UsageError: the folder is in use, or holds something else.
@@ -91,14 +91,14 @@ class Sweep:
             return Done(len(missing), grid.runs - len(missing), failed)
 
     def _missing(self, runs: Sequence[Run], before: DataFrame) -> list[Run]:
-        """Those of them that are not done."""
+        """The runs that are not done."""
         with spark_errors("reading the manifest"):
             asked = self.spark.createDataFrame(pa.table({"run": [it.id for it in runs]}))
             missing = set(asked.join(before, "run", "left_anti").toArrow()["run"].to_pylist())
         return _shuffled([it for it in runs if it.id in missing])
 
     def _waves(self, missing: Sequence[Run], costs: Costs, told: Told) -> list[dict[str, Any]]:
-        """Makes them; those that failed."""
+        """Makes them; returns those that failed."""
         failed: list[dict[str, Any]] = []
         cores, left = core_count(self.spark) if missing else 1, iter(missing)
         while wave := _take(left, costs, cores * (self.wave_s if costs.learnt else min(PILOT_S, self.wave_s))):
@@ -128,7 +128,9 @@ class Sweep:
         return made
 
     def _counted(self, results: DataFrame, wave: Sequence[Run]) -> list[dict[str, Any]]:
-        """The first look at the results, which is what has them simulated; each task's stay where they are for the second."""
+        """The first pass over the results, which makes Spark simulate them; each task's stay where they are for the
+        second pass.
+        """
         shapes = {it.id: it.point.shape for it in wave}
         columns = [f"outcome.{name}" for name in ("run", "status", "error", "replay")]
         rows = results.select(*columns, results.cost_s.alias("cpu_s")).toArrow().to_pylist()
@@ -160,7 +162,7 @@ class Sweep:
         return costs
 
     def _failed_before(self, runs: set[str]) -> list[dict[str, Any]]:
-        """Of these alone, although others may share the folder."""
+        """Only of these runs, although others may share the folder."""
         return [row for row in self.manifest.failed() if row["run"] in runs]
 
     def _note(self, grid: Grid) -> None:
@@ -178,13 +180,15 @@ class Sweep:
 
 
 def _shuffled(runs: list[Run]) -> list[Run]:
-    """In an order of no meaning, so that each wave has some of everything."""
+    """A meaningless order, so that each wave has some of everything."""
     random.Random(0).shuffle(runs)
     return runs
 
 
 def core_count(spark: SparkSession) -> int:
-    """How many tasks run at a time. Where the master does not say, a plain range does, which is cut into that many pieces."""
+    """How many tasks run at a time. If the master does not say, a plain range shows it, which is cut into that many
+    pieces.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     with spark_errors("asking how many cores there are"):
@@ -195,7 +199,7 @@ def core_count(spark: SparkSession) -> int:
 
 
 def _take(runs: Iterator[Run], costs: Costs, cpu_s: float) -> list[Run]:
-    """The next of them that cost this much together."""
+    """The next runs that cost this much together."""
     found = []
     for run in runs:
         found.append(run)

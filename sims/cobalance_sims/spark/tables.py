@@ -23,14 +23,14 @@ class Sweep:
     """The tables of a sweep; each has its record's columns and ``wave``. Read them inside ``spark_errors``."""
 
     events: DataFrame
-    """Of the runs that were chosen to keep theirs."""
+    """Events of the runs that were chosen to keep theirs."""
     handovers: DataFrame
     outcomes: DataFrame
-    """A row a run, failed ones included."""
+    """One row for each run, failed ones included."""
 
 
 def read_sweep(spark: SparkSession, out: str) -> Sweep:
-    """The sweep in a folder.
+    """Reads the sweep in a folder.
 
     Raises:
         NotASweep: there is none.

@@ -1,4 +1,6 @@
-"""The Python that a local Spark starts its workers with: this one, with a launcher in front that has streams connect in time."""
+"""The Python that a local Spark starts its workers with: this one, with a launcher in front that makes streams connect
+in time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ exec {python} "$@"
 
 
 def worker_python() -> str:
-    """What PYSPARK_PYTHON has to be; where no launcher can be written, this Python itself."""
+    """The value for PYSPARK_PYTHON; if no launcher can be written, this Python itself."""
     python, early = shlex.quote(sys.executable), shlex.quote(early_worker.__file__)
     text = LAUNCHER.format(module=early_worker.MODULE, python=python, early=early)
     name = f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -33,6 +35,6 @@ def worker_python() -> str:
             write_program(program, text)
         except OSError:
             continue
-        if os.access(program, os.X_OK):  # which a mount may forbid
+        if os.access(program, os.X_OK):  # a mount may forbid it
             return str(program)
     return sys.executable

@@ -1,1 +1,1 @@
-"""Which session, revocation, heartbeat, grace and gathering times a group should run, for its churn and what its users prefer."""
+"""Recommends session, revocation, heartbeat, grace and gathering times for a group's churn and preferences."""

@@ -1,4 +1,4 @@
-"""Which settings are searched: those whose cost the churn tells something about."""
+"""Which settings are searched: those whose cost the churn says something about."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ DEPENDS: Mapping[str, tuple[str, ...]] = {
     "rejoin_grace_ms": ("instances", "startup_ms"),
     "gather_ms": (),
 }
-"""Setting → what of the churn decides it. Where a calibration had to assume that, a search would only find the assumption again."""
+"""Setting → what in the churn decides it. If a calibration had to assume that, a search would only find the assumption
+again.
+"""
 
 
 @attrs.frozen
@@ -32,7 +34,7 @@ class Chosen:
 
 
 def choose(source: Source, asked: Sequence[str] = ()) -> Chosen:
-    """Those that were asked for; else all that the churn tells about.
+    """Returns the settings asked for; else all that the churn says something about.
 
     Raises:
         BadSpace: one that was asked for cannot be searched.

@@ -1,11 +1,12 @@
-"""Intervals by drawing the runs again.
+"""Intervals by resampling the runs.
 
-What happens within one run hangs together: one crash delays many resources. So whole runs are drawn, with replacement, never
-single events. Every candidate was run with the same seeds, and every draw takes the same seeds for all of them: what makes a
-seed hard is common to both sides of a comparison, and cancels.
+Events within one run depend on each other: one crash delays many resources. So whole runs are drawn, with replacement,
+never single events. Every candidate was run with the same seeds, and every draw takes the same seeds for all of them:
+what makes a seed hard is common to both sides of a comparison, and cancels.
 
-With few runs the middle 95 of 100 draws hold the truth too seldom, for runs drawn from themselves vary too little. The tails
-are therefore cut where Student's t would cut them (Hesterberg 2014, "expanded percentiles"); a test counts how often they hold.
+With few runs the middle 95 of 100 draws contain the truth too seldom, because runs drawn from themselves vary too
+little. The tails are therefore cut where Student's t would cut them (Hesterberg 2014, "expanded percentiles"); a test
+counts how often they hold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BEYOND = 0.025
 
 @attrs.frozen(eq=False)
 class Draws:
-    """How often each run is in each draw: one row a draw, one column a run."""
+    """How often each run is in each draw: one row for each draw, one column for each run."""
 
     weights: np.ndarray
 
@@ -44,7 +45,7 @@ class Draws:
 
     @property
     def tail(self) -> float:
-        """Which share of the draws lies beyond each bound of an interval."""
+        """The share of the draws beyond each bound of an interval."""
         if self.runs < 2:
             return 0.0
         free = self.runs - 1
@@ -52,15 +53,15 @@ class Draws:
         return NormalDist().cdf(-student * math.sqrt(self.runs / free))
 
     def bounds(self, drawn: np.ndarray) -> tuple[float, float]:
-        """Between which the truth is."""
-        low = np.quantile(drawn, self.tail, method="lower")  # nothing between two draws, of which one may have no end
+        """The bounds of the interval."""
+        low = np.quantile(drawn, self.tail, method="lower")  # nothing between two draws, since one may be infinite
         high = np.quantile(drawn, 1 - self.tail, method="higher")
         return float(low), float(high)
 
 
 @attrs.frozen(eq=False)
 class Ratio:
-    """What was counted in each run over what it is counted in, such as forced moves and days: the ratio of their sums."""
+    """A count in each run over its exposure, such as forced moves and days: the ratio of their sums."""
 
     amounts: NDArray[np.float64]
     exposures: NDArray[np.float64]
@@ -83,19 +84,21 @@ class Ratio:
 
 @attrs.frozen(eq=False)
 class Quantile:
-    """A quantile of what was measured in all runs, each of which has a histogram: one row a run, one column a value.
+    """A quantile of what was measured in all runs, each of which has a histogram: one row for each run, one column for
+    each value.
 
-    What was still going on when its run was over may end soon or never. The lower bound takes the first, the rest the second.
+    What was still unfinished when its run was over may end soon or never. The lower bound assumes the former,
+    everything else the latter.
     """
 
     counts: np.ndarray
     values: np.ndarray
-    """Of the columns, ascending; infinite for what was still going on."""
+    """Values of the columns, ascending; infinite for what was still unfinished."""
     share: float
 
     @property
     def value(self) -> float:
-        """Over all runs; 0 where nothing was measured."""
+        """Over all runs; 0 if nothing was measured."""
         return float(self._of(self.counts.sum(axis=0, keepdims=True))[0])
 
     def drawn(self, draws: Draws) -> np.ndarray:
@@ -103,7 +106,7 @@ class Quantile:
         return self._of(draws.weights @ self.counts)
 
     def interval(self, draws: Draws) -> Interval:
-        """Unbounded where nothing was measured, and no narrower than the number of all that was measured allows: no draw has
+        """Unbounded if nothing was measured, and no narrower than the number of measurements allows: no draw has
         anything longer than the longest that was seen.
         """
         known = np.isfinite(self.values)
@@ -114,12 +117,14 @@ class Quantile:
         return _around(self.value, (low, max(high, self._beyond())))
 
     def bounds(self, draws: Draws) -> tuple[float, float]:
-        """By drawing alone: of the draws in which there is anything."""
+        """By resampling alone: of the draws that contain anything."""
         weighed = draws.weights @ self.counts
         return draws.bounds(self._of(weighed[weighed.any(axis=1)]))
 
     def _beyond(self) -> float:
-        """What the quantile does not exceed in 39 of 40 such samples, whatever the distribution: one of those measured, by rank."""
+        """What the quantile does not exceed in 39 of 40 such samples, whatever the distribution: one of the measured
+        values, by rank.
+        """
         counts = self.counts.sum(axis=0)
         above = most_above(int(counts.sum()), self.share)
         if above is None:
@@ -137,7 +142,7 @@ class Quantile:
 
 @attrs.frozen
 class Known:
-    """What follows from the settings alone."""
+    """A value that follows from the settings alone."""
 
     value: float
 
@@ -154,9 +159,10 @@ Estimate = Ratio | Quantile | Known
 
 
 def most_above(count: int, share: float) -> int | None:
-    """How many of so many values may be above an upper bound of their quantile (order statistics: that number is binomial).
+    """How many of ``count`` values may be above an upper bound of their quantile (order statistics: that number is
+    binomial).
 
-    ``None`` where they are too few for any bound: even the longest is exceeded by the quantile more than one time in 40.
+    ``None`` if they are too few for any bound: even the longest is exceeded by the quantile more than one time in 40.
     """
     rest = 1 - share
     chance = count * math.log(share)  # its logarithm, that none is above the quantile

@@ -1,4 +1,4 @@
-"""What a choice of settings costs, from the outcomes of its runs."""
+"""The costs of a choice of settings, from the outcomes of its runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 
 Outcomes = Sequence[Mapping[str, Any]]
-"""Rows of OUTCOME (records.py), one a run."""
+"""Rows of OUTCOME (records.py), one for each run."""
 
 
 @attrs.frozen
 class Cost:
-    """One of them. Less is better."""
+    """One cost. Less is better."""
 
     name: str
     unit: str
     meaning: str
     weight: float
-    """By default: how many resource-seconds of standstill a user would give for one less."""
+    """The default: how many resource-seconds of standstill a user would give for one less."""
     estimate: Callable[[Outcomes, GroupSettings], Estimate]
 
 
@@ -66,10 +66,10 @@ COSTS: dict[str, Cost] = {
         Cost("heartbeats", "calls/member-h", "calls to Redis that only say 'I am here'", 0.0001, _heartbeats),
     )
 }  # fmt: skip
-"""By name. Costs of weight 0 show in the tables and may be limited; what they bring about is weighed in the others."""
+"""By name. Costs of weight 0 are shown in the tables and may be limited; their effects are weighted in the others."""
 
 
 def estimates(outcomes: Outcomes, settings: GroupSettings) -> dict[str, Estimate]:
-    """Each cost of one candidate, the runs in the order of their seeds."""
+    """Each cost of one candidate, with the runs in the order of their seeds."""
     ordered = sorted(outcomes, key=lambda row: int(row["seed"]))
     return {name: cost.estimate(ordered, settings) for name, cost in COSTS.items()}

@@ -1,6 +1,7 @@
-"""Runs that an interrupted search has made: kept in a file beside its result, so that the same search goes on from there.
+"""Runs that an interrupted search has made: kept in a file beside its result, so that the same search resumes from
+there.
 
-A run is known by its churn, its settings, its seed and the version of the kernel: nothing else changes what it comes to.
+A run is identified by its churn, its settings, its seed and the version of the kernel: nothing else changes its result.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.tune.trials import Asked, Outcome, Runner, settings_of
 
 AT_ONCE = 200
-"""Runs that are made before they are written down: what an interruption costs at most."""
+"""Runs that are made before they are written: the most that an interruption loses."""
 
 _MAPS = frozenset(it.name for it in OUTCOME.columns if it.type == "map<int,long>")
 
@@ -31,7 +32,7 @@ class NotKept(CobalanceError):
 
 @attrs.define
 class Kept:
-    """Makes what the file does not have, and adds it."""
+    """Makes the runs that the file does not have, and adds them."""
 
     runner: Runner
     file: Path
@@ -54,11 +55,11 @@ class Kept:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of runs in the file."""
         return len(self._known)
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """In the order in which they are asked for, whoever made them."""
+        """In the order in which they are asked for, whether made now or before."""
         keys = [self._key(*it) for it in asked]
         missing = [it for it, key in zip(asked, keys, strict=True) if key not in self._known]
         for start in range(0, len(missing), AT_ONCE):
@@ -71,7 +72,7 @@ class Kept:
         lines = [json.dumps([key, {**it, "params": None}]) for key, it in made.items()]  # long, and in replay as well
         try:
             with self.file.open("a", encoding="utf-8") as file:
-                file.write("\n".join(["", *lines, ""]))  # a line that a killed search has left unfinished ends here
+                file.write("\n".join(["", *lines, ""]))  # ends a line that a killed search has left unfinished
         except OSError as error:
             raise NotKept(f"{self.file} cannot be written ({error.strerror}). What it holds is kept.") from None
 

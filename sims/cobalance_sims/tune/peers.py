@@ -1,4 +1,4 @@
-"""The defaults of others, translated into our settings. What has no counterpart here is said in ``translation``."""
+"""The defaults of other systems, translated into our settings. ``translation`` names what has no counterpart here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cobalance.settings import GroupSettings
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """One of them."""
+    """One system's defaults."""
 
     name: str
     settings: GroupSettings
@@ -17,7 +17,7 @@ class Peer:
 
 
 def peers(today: GroupSettings) -> list[Peer]:
-    """Kafka's and Iggy's defaults (facts: KIP-848 broker defaults and the Java client; Iggy's server configuration)."""
+    """Kafka's and Iggy's defaults (KIP-848 broker defaults and the Java client; Iggy's server configuration)."""
     return [
         Peer(
             name="Kafka",

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 MOST = 1e9
-"""Of a limit or a weight: beyond it, nothing else would be left of a sum."""
+"""The greatest limit or weight: beyond it, nothing else would be left of a sum."""
 
 
 class BadPreference(UsageError):
-    """A limit or weight that cannot be meant."""
+    """An implausible limit or weight."""
 
 
 @attrs.frozen
@@ -41,16 +41,16 @@ class Preferences:
             raise BadPreference("All weights are 0, so no choice is better than another: give at least one.")
 
     def weight(self, cost: str) -> float:
-        """Of a cost, in resource-seconds of standstill."""
+        """The weight of a cost, in resource-seconds of standstill."""
         return self.weights.get(cost, COSTS[cost].weight)
 
     def total(self, costs: Mapping[str, float] | Mapping[str, np.ndarray]) -> float | np.ndarray:
-        """What all of them weigh together, per day."""
+        """The weighted sum of all costs, per day."""
         return sum(self.weight(name) * costs[name] for name in costs if self.weight(name))
 
 
 def parse(words: Iterable[str], what: str) -> dict[str, float]:
-    """Numbers from words such as ``duplicates=5``.
+    """Parses numbers from words such as ``duplicates=5``.
 
     Raises:
         BadPreference: a word is not of that form, or contradicts another.

@@ -32,14 +32,13 @@ class InProcess:
     churn: Churn
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """Makes them."""
         outcomes = (run_row(row_of(self.churn, settings, seed)).outcome for settings, seed in asked)
         return [dict(zip(OUTCOME.names, outcome, strict=True)) for outcome in outcomes]
 
 
 @attrs.define
 class OnSpark:
-    """On whatever the session runs on, in one job for all that is asked at once."""
+    """On the session's Spark, in one job for each request."""
 
     churn: Churn
     spark: SparkSession
@@ -47,7 +46,6 @@ class OnSpark:
     _cost_s: float = attrs.field(default=GUESS_S, init=False)
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """Makes them."""
         from cobalance_sims.spark.balance import slots
         from cobalance_sims.spark.errors import spark_errors
         from cobalance_sims.spark.simulation import simulated

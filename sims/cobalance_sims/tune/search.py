@@ -1,5 +1,6 @@
-"""The search: a coarse grid on few seeds; the better half on twice as many, again and again; then ever finer steps around the
-best. Chance favours whoever leads a search, so what it finds is judged afterwards, on seeds that it has not seen (verdict.py).
+"""The search: a coarse grid on few seeds; the better half on twice as many, repeatedly; then ever finer steps around
+the best. Chance favours the leader of a search, so the result is judged afterwards, on seeds that it has not seen
+(verdict.py).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ PATIENCE = 4
 """Most rounds with one factor."""
 
 SURVIVORS = 4
-"""Halving ends with so many."""
+"""Number of candidates at which halving ends."""
 
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """What the search came to."""
+    """The result of the search."""
 
     best: GroupSettings
     finalists: list[GroupSettings]
@@ -45,7 +46,7 @@ def search(
     *,
     others: Sequence[GroupSettings] = (),
 ) -> Found:
-    """Searches, beginning with the grid, today's settings and those of others."""
+    """Searches, beginning with the grid, today's settings and those of other systems."""
     ranking = _Ranking(trials, preferences)
     candidates = list(dict.fromkeys([*coarse_grid(today, axes), today, *others]))
     candidates = _halve(ranking, candidates, seeds)
@@ -62,7 +63,7 @@ class _Ranking:
     preferences: Preferences
 
     def ordered(self, candidates: Sequence[GroupSettings], seeds: Sequence[int]) -> list[GroupSettings]:
-        """Those that keep the limits first, then by what they cost."""
+        """Those that keep the limits first, then by cost."""
         return sorted(candidates, key=lambda it: self._key(it, seeds))
 
     def _key(self, candidate: GroupSettings, seeds: Sequence[int]) -> tuple[float, float]:
@@ -72,7 +73,7 @@ class _Ranking:
 
 
 def _halve(ranking: _Ranking, candidates: list[GroupSettings], seeds: Sequence[int]) -> list[GroupSettings]:
-    """All seeds are run by the last rung only, which leaves the better half of its candidates, too."""
+    """Only the last rung runs all seeds; it also keeps only the better half of its candidates."""
     rungs = max(1, math.ceil(math.log2(max(len(candidates) / SURVIVORS, 1))))
     for rung in range(rungs):
         count = max(min(2, len(seeds)), math.ceil(len(seeds) / 2 ** (rungs - 1 - rung)))

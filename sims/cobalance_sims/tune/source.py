@@ -1,4 +1,4 @@
-"""Which churn is meant: a name, a file, or what ``calibrate`` has written; and what is known of today's settings."""
+"""Finds the churn: a name, a file, or the output of ``calibrate``; and what is known of today's settings."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Source:
     today: dict[str, int | str] = attrs.field(factory=dict)
     """Settings that were in force when it was observed, as far as known."""
     group: str | None = None
-    """Whose it is, if it was calibrated from one group's journal."""
+    """The group whose journal it was calibrated from, if it was one group's."""
     bases: dict[str, Basis] = attrs.field(factory=dict)
-    """Of the calibrated parameters: what each rests on. Empty for a churn that was named or written by hand."""
+    """What each calibrated parameter rests on. Empty for a churn that was named or written by hand."""
     notes: dict[str, str] = attrs.field(factory=dict)
-    """Of those that are not well known: what to collect."""
+    """What to collect for parameters that are not well known."""
 
     def settings(self) -> GroupSettings:
-        """Today's; what is not known has its default."""
+        """Today's settings; unknown ones have their default."""
         return GroupSettings(**self.today)  # type: ignore[arg-type]  # GroupSettings checks them
 
 
 def find(text: str) -> Source:
-    """By the name of a churn, a JSON or TOML file of one, or the folder of a calibration.
+    """Finds a churn by name, a JSON or TOML file of one, or the folder of a calibration.
 
     Raises:
         BadSource: there is none, or it cannot be read.
-        BadChurn: what is there is no churn.
+        BadChurn: its content is not a churn.
     """
     if text in CHURNS:
         return Source(churn=CHURNS[text])

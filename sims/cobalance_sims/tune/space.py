@@ -54,7 +54,7 @@ AXES: dict[str, Axis] = {
 
 
 def neat(ms: float) -> int:
-    """Two digits, which is all that anybody wants to read of a timeout."""
+    """Rounds to two digits, which is enough for a timeout."""
     if ms < 1:
         return 0
     step = 10 ** max(0, math.floor(math.log10(ms)) - 1)
@@ -62,7 +62,7 @@ def neat(ms: float) -> int:
 
 
 def with_values(settings: GroupSettings, **values: int) -> GroupSettings | None:
-    """Other settings, or ``None`` where they contradict each other."""
+    """Returns changed settings, or ``None`` if they contradict each other."""
     try:
         return attrs.evolve(settings, **values)  # type: ignore[arg-type]  # mode is not among them
     except InvalidSettings:
@@ -70,7 +70,7 @@ def with_values(settings: GroupSettings, **values: int) -> GroupSettings | None:
 
 
 def coarse_grid(today: GroupSettings, axes: Iterable[Axis]) -> list[GroupSettings]:
-    """Every combination of the coarse values that is possible; what is not searched stays as it is today.
+    """Returns every valid combination of the coarse values; settings that are not searched stay as they are today.
 
     Raises:
         BadSpace: there is none.
@@ -89,7 +89,7 @@ def coarse_grid(today: GroupSettings, axes: Iterable[Axis]) -> list[GroupSetting
 
 
 def neighbours(settings: GroupSettings, axes: Sequence[Axis], factor: float) -> list[GroupSettings]:
-    """One step away along each axis. A step of the session takes what it would contradict along with it."""
+    """One step away along each axis. A step of the session takes along what it would contradict."""
     found = []
     for axis in axes:
         for value in axis.around(getattr(settings, axis.name), factor):

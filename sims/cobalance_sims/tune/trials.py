@@ -1,4 +1,4 @@
-"""The runs that were made, by candidate and seed. Each is made once; every candidate is given the same seeds."""
+"""The runs that were made, by candidate and seed. Each is made once; every candidate gets the same seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from cobalance_sims.tune.bootstrap import Draws, Estimate
 from cobalance_sims.tune.costs import estimates
 
 MOST_FAILED = 0.02
-"""Of the runs: with more, something is wrong with the simulator or with Cobalance, and no figure can be trusted."""
+"""The greatest share of failed runs: with more, something is wrong with the simulator or with Cobalance, and no figure
+can be trusted.
+"""
 
 Outcome = Mapping[str, Any]
 """A row of OUTCOME (records.py)."""
@@ -26,23 +28,25 @@ Runner = Callable[[Sequence[Asked]], list[Outcome]]
 
 
 class RunsFailed(CobalanceError):
-    """Simulated runs broke a promise, or could not be told: no figure can be drawn from them."""
+    """Simulated runs broke a promise or failed: no figure can be drawn from them."""
 
 
 @attrs.define
 class Trials:
-    """Makes what is missing."""
+    """Makes the missing runs."""
 
     runner: Runner
     told: Callable[[str], None] = lambda _: None
-    """Is told how it goes on."""
+    """Called with messages about progress."""
     runs: int = 0
     failed: list[Outcome] = attrs.field(factory=list)
-    """Runs that broke a promise. What was observed in them counts as well: leaving them out would favour what breaks more."""
+    """Runs that broke a promise. What was observed in them counts as well: leaving them out would favour what breaks
+    more.
+    """
     _outcomes: dict[Asked, Outcome] = attrs.field(factory=dict, init=False)
 
     def make(self, candidates: Sequence[GroupSettings], seeds: Sequence[int], why: str) -> None:
-        """Runs those of them that were not made yet.
+        """Makes those runs that were not made yet.
 
         Raises:
             RunsFailed: too many failed.
@@ -72,7 +76,7 @@ class Trials:
         return estimates([self._outcomes[candidate, seed] for seed in seeds], candidate)
 
     def outcomes(self, candidate: GroupSettings, seeds: Sequence[int]) -> list[Outcome]:
-        """What was observed."""
+        """The outcomes of one candidate."""
         return [self._outcomes[candidate, seed] for seed in seeds]
 
     def draws(self, seeds: Sequence[int]) -> Draws:
@@ -81,6 +85,6 @@ class Trials:
 
 
 def settings_of(outcome: Outcome, like: GroupSettings) -> GroupSettings:
-    """The candidate of an outcome; what the outcomes do not say is as in ``like``."""
+    """The candidate of an outcome; settings that the outcome lacks are as in ``like``."""
     said = {name: outcome[name] for name in attrs.asdict(like) if outcome.get(name) is not None}
     return attrs.evolve(like, **said)

@@ -1,4 +1,6 @@
-"""All of it: search, judgement on fresh seeds, the defaults of others, the front, and what each setting matters."""
+"""The complete tuning: search, judgement on fresh seeds, the defaults of others, the front, and the effect of each
+setting.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ FRESH = 1_000_000
 """Seeds from here on are kept for the judgement."""
 
 FACTORS = (0.25, 0.5, 2.0, 4.0)
-"""By which each setting is varied around the recommendation."""
+"""Factors by which each setting is varied around the recommendation."""
 
 MOST_IN_FRONT = 60
 
@@ -36,7 +38,7 @@ class Varied:
 
 @attrs.frozen(kw_only=True)
 class Tuning:
-    """What came of it."""
+    """The result."""
 
     verdict: Verdict
     today: Judged
@@ -45,14 +47,14 @@ class Tuning:
     """The finalists and today's, over the same fresh seeds."""
     front: list[Judged]
     candidates: list[Judged]
-    """All that were run with every seed of the search, those of the front aside."""
+    """All that were run with every seed of the search, except those of the front."""
     varied: list[Varied]
     around: Judged
     """What the settings were varied around."""
     seeds: int
     runs: int
     failed: list[str]
-    """Commands that tell the runs again that broke a promise."""
+    """Commands that replay the runs that broke a promise."""
     left: dict[str, str]
     preferences: Preferences
 
@@ -98,12 +100,12 @@ def tune(
 
 
 def _along(today: GroupSettings, other: GroupSettings, axes: Sequence[Axis]) -> GroupSettings | None:
-    """Today's settings with those of another that are searched; the rest stays."""
+    """Today's settings with the searched ones of another; the rest stays."""
     return with_values(today, **{axis.name: getattr(other, axis.name) for axis in axes})
 
 
 def _front(trials: Trials, found: Found, preferences: Preferences) -> tuple[list[Judged], list[Judged]]:
-    """By the costs that the preferences name or weigh."""
+    """By the costs that the preferences limit or weight."""
     judged = [judge(trials, it, found.seeds, preferences) for it in found.tried[:MOST_IN_FRONT]]
     names = [name for name in judged[0].costs if preferences.weight(name) or name in preferences.limits]
     tables = [pareto.table([it.drawn[name] for name in names]) for it in judged]
@@ -126,7 +128,7 @@ def _vary(
 
 
 def _values(axis: Axis, value: int) -> list[int]:
-    """Around a value, itself among them; around 0, the coarse ones."""
+    """Values around a value, including it; around 0, the coarse ones."""
     if value == 0:
         return sorted({0, *axis.coarse})
     around = {value, *(axis.bounded(value * factor) for factor in FACTORS)}

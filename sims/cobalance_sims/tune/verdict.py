@@ -1,8 +1,8 @@
 """What is recommended, or why nothing is: judged on seeds that the search has not seen.
 
-A choice is recommended when it surely keeps every limit (the whole interval does), and when nothing that was judged beside it
-could be cheaper by more than the tolerance. It is a change only if it is surely better than today's settings; where today's
-keep the limits and may be as good, they are kept.
+A choice is recommended when it surely keeps every limit (the whole interval does), and when nothing that was judged
+beside it could be cheaper by more than the tolerance. It is a change only if it is surely better than today's settings;
+where today's keep the limits and may be as good, they are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cobalance_sims.tune.preferences import Preferences
 from cobalance_sims.tune.trials import Trials
 
 TOLERANCE = 0.1
-"""How much cheaper than the recommendation something else might be, as a share of what the recommendation costs."""
+"""How much cheaper than the recommendation something else might be, as a share of the recommendation's cost."""
 
 Decision = Literal["change", "keep", "refused"]
 Verdict3 = Literal["kept", "broken", "unclear"]
@@ -31,17 +31,17 @@ Verdict3 = Literal["kept", "broken", "unclear"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Judged:
-    """What one choice costs."""
+    """The costs of one choice."""
 
     settings: GroupSettings
     costs: dict[str, Interval]
     total: Interval
-    """In resource-seconds of standstill a day, as the preferences weigh the costs."""
+    """In resource-seconds of standstill a day, as the preferences weight the costs."""
     drawn: dict[str, np.ndarray]
     drawn_total: np.ndarray
 
     def keeps(self, limits: Mapping[str, float]) -> Verdict3:
-        """All of the limits."""
+        """Whether it keeps all of the limits."""
         if any(self.costs[name].low > limit for name, limit in limits.items()):
             return "broken"
         return "kept" if all(self.costs[name].high <= limit for name, limit in limits.items()) else "unclear"
@@ -49,7 +49,7 @@ class Judged:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What came of it."""
+    """The decision."""
 
     decision: Decision
     choice: Judged | None
@@ -59,7 +59,7 @@ class Verdict:
 
 
 def judge(trials: Trials, settings: GroupSettings, seeds: Sequence[int], preferences: Preferences) -> Judged:
-    """What one choice costs over these seeds, which must have been run."""
+    """Judges one choice over these seeds, which must have been run."""
     draws = trials.draws(seeds)
     found = trials.estimates(settings, seeds)
     drawn = {name: it.drawn(draws) for name, it in found.items()}
@@ -78,7 +78,7 @@ def judge(trials: Trials, settings: GroupSettings, seeds: Sequence[int], prefere
 def decide(
     judged: Sequence[Judged], today: Judged, preferences: Preferences, draws: Draws, *, tolerance: float = TOLERANCE
 ) -> Verdict:
-    """What to do, of those judged; today's settings are among them."""
+    """Decides among the judged choices, which include today's settings."""
     limits = preferences.limits
     keeping = sorted((it for it in judged if it.keeps(limits) == "kept"), key=lambda it: it.total.value)
     if not keeping:
@@ -187,7 +187,7 @@ def describe(settings: GroupSettings, against: GroupSettings) -> str:
 
 
 def _what_would_tell(it: Judged, judged: Sequence[Judged], limits: Mapping[str, float], draws: Draws) -> list[str]:
-    """Of limits that it may keep or not. More runs help only against chance."""
+    """For limits that it may keep or not. More runs help only against chance."""
     unclear = {name: limit for name, limit in limits.items() if it.costs[name].high > limit}
     words = [
         f"That there never are any {name} cannot be shown by any number of runs: give a small number instead of 0."

@@ -19,8 +19,8 @@ HEADINGS = {"change": "RECOMMENDED", "keep": "KEEP TODAY'S SETTINGS", "refused":
 
 
 def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Collection[str] = ()) -> str:
-    """What makes the change; empty where there is none. With it goes what is not known of today: the group may have other values
-    than those that the choice was judged with.
+    """The command that makes the change; empty if there is none. It includes what is unknown of today's settings: the
+    group may have other values than those that the choice was judged with.
     """
     before, after = attrs.asdict(today), attrs.asdict(chosen)
     if before == after:
@@ -31,7 +31,7 @@ def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Co
 
 
 def assumption(today: GroupSettings, unknown: Collection[str]) -> list[str]:
-    """Which of today's settings nobody has told."""
+    """Says which of today's settings are unknown."""
     if not unknown:
         return []
     values = ", ".join(f"{name} {getattr(today, name):,}" for name in unknown)
@@ -40,7 +40,7 @@ def assumption(today: GroupSettings, unknown: Collection[str]) -> list[str]:
 
 
 def as_json(found: Tuning, *, churn: dict[str, Any], group: str, unknown: Collection[str] = ()) -> dict[str, Any]:
-    """All of it, with plain values. ``unknown`` are the settings of today that nobody has told."""
+    """The result with plain values. ``unknown`` are those of today's settings that are not known."""
     choice = found.verdict.choice
     return {
         "decision": found.verdict.decision,
@@ -71,7 +71,7 @@ def _judged(it: Judged) -> dict[str, Any]:
 
 
 def _interval(it: Interval) -> dict[str, float | None]:
-    """Without infinity, which JSON does not have: null has no bound."""
+    """Without infinity, which JSON does not have: null means no bound."""
     return {name: value if math.isfinite(value) else None for name, value in attrs.asdict(it).items()}
 
 
@@ -88,7 +88,7 @@ def _sensitivity(found: Tuning) -> list[dict[str, Any]]:
 
 
 def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
-    """For people; see :func:`as_json`."""
+    """The page for people; see :func:`as_json`."""
     verdict, today = found.verdict, found.today.settings
     lines = [HEADINGS[verdict.decision], *verdict.reasons, *assumption(today, unknown), *verdict.collect, ""]
     if verdict.choice is not None and (words := command(group, today, verdict.choice.settings, unknown)):

@@ -2,10 +2,10 @@
 
     make defaults ARGS="SWEEP --out sims/proof/studies/defaults/now.json"
 
-One kind of churn costs a hundred times what another does, so costs are compared with those of the defaults under the same churn
-and the same seeds, and these ratios are averaged (their logarithms are) with every kind of churn counting the same. A default is
-to be changed only where another value is surely better by a tenth on average, and not surely worse by a quarter anywhere; of several
-such choices the one that changes the fewest settings is recommended.
+One kind of churn costs a hundred times what another does, so costs are compared with those of the defaults under the
+same churn and the same seeds, and these ratios are averaged (their logarithms are) with every kind of churn counting
+the same. A default should be changed only if another value is surely better by a tenth on average, and not surely worse
+by a quarter anywhere; of several such choices the one that changes the fewest settings is recommended.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ HARM = 1.25
 """And must not surely bring them above this one, under any churn."""
 
 LEAST_SEEDS = 8
-"""That two choices must have in common to be compared."""
+"""The seeds that two choices must have in common to be compared."""
 
 COLUMNS = ("churn", "params", "seed", "status", "observed_ms", "unavailable_resource_ms", "draining_resource_ms", "duplicates_at_risk", "moves", "deadline_moves", "false_expiries", "heal_hist", "unhealed")  # fmt: skip
-"""Of the outcomes, besides the settings."""
+"""Columns of the outcomes, besides the settings."""
 
 
 class NoSuchSweep(CobalanceError):
@@ -53,7 +53,7 @@ class Compared:
 
     settings: GroupSettings
     by_churn: dict[str, Interval]
-    """What they cost, as a multiple of what the defaults cost under that churn."""
+    """Their cost as a multiple of the defaults' cost under that churn."""
     ratio: Interval
     """The same on average."""
 
@@ -82,7 +82,7 @@ Runs = dict[str, dict[GroupSettings, dict[int, Outcome]]]
 
 
 def sorted_out(outcomes: Iterable[Outcome], shipped: GroupSettings) -> Runs:
-    """Runs that failed are left out."""
+    """Groups the outcomes; failed runs are left out."""
     runs: Runs = defaultdict(lambda: defaultdict(dict))
     for row in outcomes:
         if row["status"] == "ok":
@@ -91,13 +91,13 @@ def sorted_out(outcomes: Iterable[Outcome], shipped: GroupSettings) -> Runs:
 
 
 def _kind_of(row: Outcome) -> str:
-    """Processes that come back by name are another kind of churn than those that do not."""
+    """Processes that come back under their names are another kind of churn than those that do not."""
     named = json.loads(row["params"]).get("instances")
     return f"{row['churn']}, instance ids" if named else str(row["churn"])
 
 
 def compare(runs: Runs, shipped: GroupSettings, preferences: Preferences) -> list[Compared]:
-    """Every choice that was run with enough of the seeds with which the defaults were, best first.
+    """Returns every choice that was run with enough of the defaults' seeds, best first.
 
     Raises:
         NoSuchSweep: there is none.
@@ -151,7 +151,9 @@ def _interval(logs: np.ndarray) -> Interval:
 
 
 def verdict(compared: Sequence[Compared], shipped: GroupSettings) -> dict[str, Any]:
-    """What is to be done about the defaults, with the evidence. Only choices run under every churn compete with each other."""
+    """Says what to do about the defaults, with the evidence. Only choices run under every churn compete with each
+    other.
+    """
     churns = max(len(it.by_churn) for it in compared)
     everywhere = [it for it in compared if len(it.by_churn) == churns]
     single = [it for it in compared if _changes(it.settings, shipped) == 1]
@@ -170,7 +172,7 @@ def verdict(compared: Sequence[Compared], shipped: GroupSettings) -> dict[str, A
 
 
 def _order(compared: Compared, shipped: GroupSettings) -> tuple[int, float]:
-    """Of choices that are worth it, the one that changes least: what a further change adds is not sure."""
+    """Of choices that are worth it, the one that changes least: the benefit of a further change is not certain."""
     return _changes(compared.settings, shipped), compared.ratio.value
 
 
@@ -189,7 +191,7 @@ def _setting(word: str) -> tuple[str, int]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command at the top."""
+    """Runs the command at the top."""
     from cobalance_sims.records import SETTINGS
     from cobalance_sims.spark.errors import spark_errors
     from cobalance_sims.spark.session import spark_session
