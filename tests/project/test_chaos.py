@@ -24,6 +24,6 @@ LONG = pytest.mark.long_campaign
     ids=lambda it: f"{it.servers}-{it.kind}",
 )
 def test_everything_goes_wrong_once(options: Options) -> None:
-    """No message is lost, skipped, reordered or repeated without a reason, and every fault was really reached."""
+    """No message is lost, skipped, reordered or repeated without a reason, and every fault really happened."""
     verdict, missing = perform(options)
     assert is_valid(verdict, missing), "\n".join(lines(options, verdict, missing))

@@ -1,4 +1,4 @@
-"""Each anomaly is seen in a history that has it, and nothing is seen in one that has none."""
+"""Each anomaly is found in a history that has it, and nothing is found in one that has none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SOUND = (handling(1, 1), handling(2, 2), handling(3, 3, process="b", token=2), h
 
 
 def names(judged: History) -> set[str]:
-    """Which anomalies are seen."""
+    """The anomalies that are found."""
     return {it.name for it in judge(judged).anomalies}
 
 
@@ -79,12 +79,12 @@ FLAWS: dict[str, History] = {
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_each_anomaly_is_seen(name: str) -> None:
-    """By its name, among whatever else the same flaw amounts to."""
+    """By its name, besides any others that the same flaw implies."""
     assert name in names(FLAWS[name])
 
 
 def test_every_name_is_tried() -> None:
-    """`unsettled` is no property of a history: the run itself says it."""
+    """`unsettled` is not a property of a history: the run itself reports it."""
     assert set(FLAWS) | {"unsettled"} == set(MEANINGS)
 
 
@@ -94,7 +94,7 @@ def test_one_token_of_two_processes_is_seen() -> None:
 
 
 def test_an_unfinished_message_may_come_again() -> None:
-    """Its process was killed, so nobody acknowledged it."""
+    """Its process was killed, so it was never acknowledged."""
     assert names(history((handling(1, 1, ended_ns=None), handling(1, 5, process="b", token=2)))) == set()
 
 
@@ -107,7 +107,7 @@ def test_an_unfinished_message_may_come_again() -> None:
     ],
 )
 def test_duplicates_are_excused_by_what_went_wrong(excuse: dict[str, object]) -> None:
-    """A fault of its process, or a tenure that did not end as planned; the excused are counted."""
+    """A fault of its process, or a tenure that did not end as planned; excused duplicates are counted."""
     verdict = judge(history((handling(1, 1), handling(1, 5, process="b", token=2)), **excuse))
     assert verdict.anomalies == ()
     assert verdict.duplicates_excused == 1
@@ -120,7 +120,7 @@ def test_a_deployment_excuses_nothing() -> None:
 
 
 def test_a_frozen_process_does_not_work() -> None:
-    """What it had begun ends long after somebody else has taken over: it was frozen in between."""
+    """What it had begun ends long after another process has taken over: it was frozen in between."""
     frozen = Trouble(kind="freeze", process="a", since_ns=int(1.05 * SECOND), until_ns=8 * SECOND)
     late = handling(1, 1, ended_ns=9 * SECOND)
     assert names(history((late, handling(2, 5, process="b", token=2)), troubles=(frozen,))) == set()
@@ -128,14 +128,14 @@ def test_a_frozen_process_does_not_work() -> None:
 
 
 def test_a_new_epoch_comes_after_the_old_one() -> None:
-    """A publisher that lost its connection begins to count anew."""
+    """A publisher that lost its connection starts counting again."""
     second = attrs.evolve(handling(1, 9, process="b", token=2), message=Message("p", 1, 1))
     assert names(history((*SOUND, second))) == set()
 
 
 @pytest.mark.parametrize(("claimed_at_ms", "is_anomaly"), [(None, False), (1_500, False), (2_500, True)])
 def test_what_redis_forgot_and_nobody_claimed_may_fall(claimed_at_ms: int | None, *, is_anomaly: bool) -> None:
-    """A claim brings the committed offset back, so then it may not; one before the loss brings nothing back."""
+    """A claim restores the committed offset, so then it may not fall; a claim before the loss restores nothing."""
     fallen = (COMMITTED, attrs.evolve(COMMITTED, process="b", token=2, position=6, at_ns=9 * SECOND))
     loss = Trouble(kind="redis-empty", since_ns=2 * SECOND, until_ns=3 * SECOND)
     claim = JournalEntry(id="1-0", seq=1, kind="claimed", at_ms=claimed_at_ms or 0, resource="p", token=1)

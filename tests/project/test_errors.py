@@ -12,13 +12,12 @@ from cobalance import errors
 
 
 def classes() -> dict[str, type[errors.CobalanceError]]:
-    """Every error class by name."""
     found = inspect.getmembers(errors, lambda item: inspect.isclass(item) and issubclass(item, errors.CobalanceError))
     return dict(found)
 
 
 def drawn() -> dict[str, str]:
-    """Each name in the drawing, and the name it hangs from."""
+    """Each name in the drawing, and the name of its parent."""
     parents: dict[str, str] = {}
     path: list[str] = []
     for indent, name in re.findall(r"^    ([│├└─ ]*)([A-Z]\w+)", str(errors.__doc__), re.MULTILINE):
@@ -36,7 +35,7 @@ def test_the_docstring_draws_the_tree() -> None:
 
 @pytest.mark.parametrize("name", sorted(classes()))
 def test_no_error_carries_a_secret(name: str) -> None:
-    """Neither its text nor its repr nor its arguments, even when whoever raised it was careless."""
+    """Neither its text nor its repr nor its arguments, even if the code that raised it was careless."""
     error = classes()[name]("cannot reach redis://user:s3cret@host/0")
     assert "s3cret" not in f"{error} {error!r} {error.args}"
     assert "redis://***@host/0" in str(error)

@@ -27,7 +27,7 @@ def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
 
 
 def publish(amqp_url: str, topic: Topic, count: int) -> None:
-    """Publishes so many messages, numbered from 0, with a few keys."""
+    """Publishes this many messages, numbered from 0, with a few keys."""
     create_topic(amqp_url, topic)
     with Publisher(amqp_url, topic) as publisher:
         for number in range(count):
@@ -65,7 +65,9 @@ def test_quickstart(run: Programs, redis_url: str, amqp_url: str) -> None:
 
 @pytest.mark.parametrize("example", ["trio_consumer.py", "sync_consumer.py", "blocking_consumer.py"])
 def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -> None:
-    """A second process joins the first under load, and takes over when that leaves: everything is handled once, in order."""
+    """A second process joins the first under load, and takes over when the first leaves: everything is handled once, in
+    order.
+    """
     name = example.partition("_")[0]
     topic = Topic(f"{name}-orders", 4)
     create_group(redis_url, name)
@@ -96,7 +98,7 @@ def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:
 
 
 def test_graceful_shutdown(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """SIGTERM while handlers run (graceful_shutdown.py): what was begun is finished, what was not waits for the next process."""
+    """SIGTERM while handlers run (graceful_shutdown.py): running ones finish, others wait for the next process."""
     topic = Topic("slow-orders", 2)
     create_group(redis_url, "shop")
     with no_topic(amqp_url, topic.name):
@@ -131,7 +133,9 @@ def test_manual_ack(run: Programs, redis_url: str, amqp_url: str) -> None:
 
 
 def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """stream_manual_commit.py counts every payment once, in order, though a second process takes over half of the streams."""
+    """stream_manual_commit.py counts every payment once, in order, though a second process takes over half of the
+    streams.
+    """
     topic = Topic("payments", 4, "stream")
     with no_topic(amqp_url, topic.name):
         create_group(redis_url, "revenue")
@@ -166,7 +170,7 @@ def test_any_resource(run: Programs, redis_url: str, tmp_path: Path) -> None:
     files = 0
 
     def round_() -> set[int]:
-        """One more file for each folder; returns who worked them."""
+        """Adds a file to each folder; returns the processes that worked them."""
         nonlocal files
         for name in names:
             (tmp_path / name / f"{files:06}").touch()
@@ -187,7 +191,7 @@ def test_any_resource(run: Programs, redis_url: str, tmp_path: Path) -> None:
 
 
 def test_threads(run: Programs, redis_url: str) -> None:
-    """threads.py: the tenants are shared, none is worked by two at a time, and all of them are handed over in the end."""
+    """threads.py: the tenants are shared, none is worked by two at a time, and all are handed over in the end."""
     create_group(redis_url, "tenants")
     first = run.start("threads.py")
     run.read_until(lambda: len(run.lines) == 6)
@@ -210,7 +214,7 @@ def test_threads(run: Programs, redis_url: str) -> None:
 @pytest.mark.long_campaign
 @pytest.mark.timeout(600)
 def test_tune_from_journal(run: Programs, tmp_path: Path) -> None:
-    """tune_from_journal.py: a group that is deployed twice, its journal, what was fitted, a recommendation, and a page of it."""
+    """tune_from_journal.py: a group that is deployed twice, its journal, the fits, a recommendation, and its page."""
     run.wait(run.start("tune_from_journal.py", str(tmp_path)))
     said = "\n".join(run.rest())
     assert "warehouse:" in said
@@ -237,7 +241,7 @@ def test_active_backup(run: Programs, redis_url: str) -> None:
 
 
 class PikaQueues:
-    """The queues of the two pika examples, and what their programs say of them."""
+    """The queues of the two pika examples, and the output of their programs."""
 
     names: ClassVar = [f"pika-{number}" for number in range(4)]
 
@@ -250,7 +254,7 @@ class PikaQueues:
             self._channel.queue_declare(name, durable=True)
 
     def round(self) -> dict[str, int]:
-        """One more message for each queue; returns the process that handled it, by queue, when all are handled."""
+        """Publishes one message to each queue; when all are handled, returns the process that handled it, by queue."""
         self._published += 1
         for name in self.names:
             self._channel.basic_publish("", name, f"{self._published}".encode())
@@ -262,18 +266,18 @@ class PikaQueues:
         return owners
 
     def rounds_until(self, shares: list[int]) -> dict[str, int]:
-        """Goes on until the processes have these shares of the queues."""
+        """Runs rounds until the processes have these shares of the queues."""
         while True:
             owners = self.round()
             if sorted(Counter(owners.values()).values()) == shares:
                 return owners
 
     def handled(self, queue: str) -> list[int]:
-        """What was handled of a queue, in the order in which it was."""
+        """The messages of a queue in the order in which they were handled."""
         return [int(line.split()[2]) for line in self._run.lines if line.split()[1] == queue]
 
     def close(self) -> None:
-        """Removes them."""
+        """Deletes the queues."""
         for name in self.names:
             assert self._channel.queue_delete(name).method.NAME == "Queue.DeleteOk"
         self._connection.close()
@@ -298,7 +302,9 @@ def test_pika_before(run: Programs, pika_queues: PikaQueues) -> None:
 
 
 def test_pika_after(run: Programs, pika_queues: PikaQueues, redis_url: str) -> None:
-    """pika_after.py: 1 → 3 processes, one leaves, one is killed. Always balanced; in order, each message once, but for the kill."""
+    """pika_after.py: 1 → 3 processes, one leaves, one is killed. Always balanced; in order, each message once, except
+    for the kill.
+    """
     create_group(redis_url, "pika")
     first = run.start("pika_after.py")
     pika_queues.rounds_until([4])
@@ -334,7 +340,7 @@ def test_the_drop_in_changes_three_lines() -> None:
 
 
 def test_watch_lag(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """What is published and not consumed is behind."""
+    """Messages that are published and not consumed count as lag."""
     topic = Topic(f"behind-{uuid.uuid4().hex[:8]}", 2)
     publish(amqp_url, topic, 7)
     create_group(redis_url, topic.name)

@@ -31,7 +31,7 @@ def test_all_is_sorted_and_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_nothing_else_is_imported_into_a_public_module(name: str) -> None:
-    """So that nobody comes to depend on what is there by accident."""
+    """So that no user comes to depend on what is there by accident."""
     module = importlib.import_module(name)
     classes_and_functions = {
         item
@@ -150,11 +150,11 @@ def test_what_the_readme_uses_can_be_imported(block: str) -> None:
 
 @pytest.mark.parametrize("module", ["cobalance", "cobalance.cli"])
 def test_the_command_is_a_module_too(module: str) -> None:
-    """Where scripts are not on the path."""
+    """For machines where scripts are not on the path."""
     ended = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: cobalance" in ended.stdout
 
 
 def test_types_are_shipped() -> None:
-    """The marker that makes type checkers look at our annotations."""
+    """The marker that makes type checkers read our annotations."""
     assert (files(cobalance) / "py.typed").is_file()

@@ -1,4 +1,4 @@
-"""The journal is read in order, page by page, and tells when entries are missing."""
+"""The journal is read in order, page by page, and shows when entries are missing."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
 
 
 class Member:
-    """Asks one thing after another."""
+    """A member that sends one request after another."""
 
     def __init__(self, coordinator: Coordinator, name: str) -> None:
         self.name, self._coordinator = name, coordinator
@@ -48,7 +48,7 @@ class Member:
 
 @pytest.fixture
 def journal(transport: Transport) -> Journal:
-    """Of a group in which a member was given two resources."""
+    """The journal of a group in which a member was given two resources."""
     group = unique("journal")
     coordinator = Coordinator(transport, group)
     coordinator.create(SETTINGS)
@@ -74,21 +74,21 @@ def test_entries_are_typed_and_in_order(journal: Journal) -> None:
 
 
 def test_who_joined_is_named(journal: Journal) -> None:
-    """As far as it said."""
+    """As far as it gave a name."""
     (joined,) = [it for it in journal.entries() if it.kind == "joined"]
 
     assert (joined.label, joined.instance_id, joined.capacity) == ("web-3/4711", None, 1)
 
 
 def test_an_older_journal_is_read() -> None:
-    """Its joins do not say who it was."""
+    """Its joins do not say which process joined."""
     old = JournalEntry.read("1-1", {"seq": "1", "kind": "joined", "at_ms": "5", "member": "m.1", "reason": "-"})
 
     assert (old.label, old.instance_id, old.capacity) == (None, None, None)
 
 
 def test_reading_on_brings_only_what_is_new(journal: Journal) -> None:
-    """After an entry's id come the ones behind it."""
+    """Reading after an entry's id returns only the entries after it."""
     entries = list(journal.entries())
 
     assert list(journal.entries(entries[1].id)) == entries[2:]
@@ -96,7 +96,7 @@ def test_reading_on_brings_only_what_is_new(journal: Journal) -> None:
 
 
 def test_more_than_a_page_is_read(transport: Transport) -> None:
-    """A journal longer than one page comes complete."""
+    """A journal longer than one page is returned completely."""
     group = unique("long")
     write = Script.of(
         "write", "for i = 1, ARGV[2] do redis.call('XADD', KEYS[1], '*', 'seq', i, 'kind', 'x', 'at_ms', i) end"

@@ -1,4 +1,4 @@
-"""What is too large or too many is refused before it does any harm, and the message names the bound."""
+"""Requests that are too large or too many are refused before they do any harm, and the message names the limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def transport() -> Iterator[MemoryTransport]:
 
 
 def test_too_many_resources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as the coordinator can count, and not one more; the list is looked at before anything is sent."""
+    """As many as the coordinator can count, and not one more; the list is checked before anything is sent."""
     monkeypatch.setattr(limits, "MAX_RESOURCES", 1_000)
     names = [f"r{number}" for number in range(1_001)]
     with pytest.raises(UsageError, match=r"1,001 resources are more than a group may have \(1,000\)"):
@@ -35,7 +35,7 @@ def test_too_many_resources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("offset", [-2, 2**53, 1.5, True, "7", None])
 def test_offsets_that_cannot_be_stored(transport: MemoryTransport, offset: Any) -> None:
-    """Lua's numbers would confuse them with others; the greatest that can be told apart is stored as it is."""
+    """Lua's numbers would confuse them with others; the greatest distinct one is stored as it is."""
     with BlockingGroup("g", ["r"], transport=transport) as group:
         (tenure,) = group.wait_held()
         with pytest.raises(UsageError, match="the offset to commit"):

@@ -1,4 +1,4 @@
-"""requirements-dev.lock is what pyproject.toml asks for, on every Python there is."""
+"""requirements-dev.lock has what pyproject.toml asks for, on every supported Python."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def asked() -> list[Requirement]:
-    """What the project needs with all its extras, and to be built."""
+    """The requirements of the project with all its extras, and of its build."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = pyproject["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
@@ -22,7 +22,7 @@ def asked() -> list[Requirement]:
 
 
 def locked(python: str) -> dict[str, str]:
-    """Which version of what is installed on this Python."""
+    """Package → version installed on this Python."""
     lines = re.findall(r"^(\S+==.*?) \\$", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)
     found = [Requirement(line) for line in lines]
     machine = {"python_version": python, "python_full_version": f"{python}.99", "sys_platform": "linux"}
@@ -35,7 +35,7 @@ def locked(python: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_has_what_pyproject_asks_for(python: str) -> None:
-    """A dependency that is added, or whose range moves, needs `make lock`."""
+    """A dependency that is added, or whose range changes, needs `make lock`."""
     versions = locked(python)
     missing = [str(it) for it in asked() if not it.specifier.contains(versions.get(canonicalize_name(it.name), "0"))]
     assert not missing, "run `make lock`"

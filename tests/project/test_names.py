@@ -42,7 +42,7 @@ def test_names_with_such_characters_are_refused(name: str) -> None:
 
 
 def test_a_character_that_nobody_sees_is_told_of_in_words() -> None:
-    """It is in the name as it is shown, but not for whoever looks."""
+    """The name as shown contains it, but readers cannot see it."""
     with pytest.raises(UsageError, match="contains a character that cannot be printed; braces"):
         validate_name("topic", "a\u200bb")
 
@@ -54,6 +54,6 @@ def test_an_empty_name_is_refused() -> None:
 
 
 def test_length_counts_in_bytes() -> None:
-    """RabbitMQ's limit is one of bytes, and partitions add a suffix."""
+    """RabbitMQ's limit is in bytes, and partitions add a suffix."""
     with pytest.raises(UsageError, match="too long"):
         validate_name("topic", "ü" * (MAX_NAME_BYTES // 2 + 1))

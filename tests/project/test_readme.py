@@ -1,4 +1,4 @@
-"""The README is true: its programs run, its tables are those of the code, its commands and files exist."""
+"""The README is true: its programs run, its tables match the code, its commands and files exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cobalance.settings import STORED_NAMES
 TEXT = README.read_text()
 
 LINES = {"billing": 20, "copies": 3}
-"""How many lines each program of the README prints before it has nothing more to do, by its group."""
+"""Group → how many lines its program in the README prints before it has nothing more to do."""
 
 
 def code_blocks(language: str) -> list[str]:
@@ -48,7 +48,7 @@ def group_of(program: str) -> str:
 
 
 def test_each_program_is_run(redis_url: str, amqp_url: str, tmp_path: Path) -> None:
-    """As it stands, by a process of its own, until it is asked to stop."""
+    """As it stands, in a process of its own, until it is asked to stop."""
     ran = []
 
     def run(example: Example) -> None:
@@ -112,7 +112,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_commands_exist(command: str) -> None:
-    """With the options that are named: asking for help with them succeeds, and lists them."""
+    """With the named options: asking for help with them succeeds, and lists them."""
     words = shlex.split(command, comments=True)[1:]
     options = [word for word in words if word.startswith("--")]
     verb = [word for word in words[:2] if word in _VERBS]
@@ -135,9 +135,10 @@ def acl_rules(user: str, password: str) -> list[str]:
 
 
 def test_the_acl_line_suffices(redis_admin_url: str) -> None:
-    """A group lives under exactly that user: joins, hints, commits, moves, the journal and the command line's questions.
+    """A group lives under exactly that user: joins, hints, commits, moves, the journal and the queries of the command
+    line.
 
-    Without one of its rules, the message leads back to the README.
+    Without one of its rules, the message refers to the README.
     """
     user, name = f"u{uuid.uuid4().hex[:8]}", f"acl-{uuid.uuid4().hex[:8]}"
     with redis.Redis.from_url(redis_admin_url) as admin:
@@ -156,7 +157,7 @@ def test_the_acl_line_suffices(redis_admin_url: str) -> None:
 
 
 async def _live(url: str, name: str) -> None:
-    """Two members, resources that come and go, commits, roles: whatever makes scripts run."""
+    """Two members, resources that come and go, commits, roles: everything that makes scripts run."""
     names = [f"r{number}" for number in range(6)]
 
     async def work(tenure: Tenure) -> None:
@@ -175,7 +176,7 @@ async def _live(url: str, name: str) -> None:
 
 
 def _ask(url: str, name: str) -> None:
-    """What the command line asks."""
+    """The queries of the command line."""
     transport = open_transport(url)
     coordinator = Coordinator(transport, name)
     coordinator.configure(gather_ms=10)

@@ -1,4 +1,4 @@
-"""No secret gets through, and what is no secret stays readable."""
+"""Secrets are hidden, and everything else stays readable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cobalance.redact import redact
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
-    """Wherever a secret is written in a known way, it is replaced and the rest stays."""
+    """A secret written in any known way is replaced, and the rest stays."""
     assert redact(text) == shown
 
 
@@ -46,7 +46,7 @@ def test_secrets_are_hidden(text: str, shown: str) -> None:
     ],
 )
 def test_what_holds_no_secret_stays(text: str) -> None:
-    """Ordinary messages come through unchanged."""
+    """Ordinary messages stay unchanged."""
     assert redact(text) == text
 
 

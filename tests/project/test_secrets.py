@@ -1,4 +1,4 @@
-"""No password of any URL shows: in logs, reprs, tracebacks with their causes, the journal, or what the commands print."""
+"""No password of a URL shows: in logs, reprs, tracebacks with their causes, the journal, or command output."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ HTTP_URLS = [
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """Where nobody listens."""
+    """A port without a listener."""
     return free_port()
 
 
 def hidden(*shown: object) -> bool:
-    """Neither as it was written nor as it was meant."""
+    """Neither in its encoded nor in its decoded form."""
     text = " ".join(map(str, shown))
     return not any(secret in text for secret in (SECRET, PLAIN, "s3cret", "w0rd"))
 
 
 def everything_of(error: BaseException) -> str:
-    """All that a logger or a debugger might show of it."""
+    """Everything that a logger or a debugger might show of it."""
     parts: list[str] = []
     chain: BaseException | None = error
     while chain is not None:
@@ -83,12 +83,11 @@ def everything_of(error: BaseException) -> str:
     return "\n".join(parts)
 
 
-def ignore(delivery: Delivery) -> None:
-    """A handler."""
+def ignore(delivery: Delivery) -> None: ...
 
 
 def use_redis(url: str) -> object:
-    """Whatever takes such a URL."""
+    """Everything that takes such a URL."""
     with closing(open_transport(url, call_timeout_ms=300)) as transport:
         assert hidden(repr(transport))
         transport.list_groups()
@@ -113,13 +112,13 @@ def use_rabbitmq(url: str) -> object:
 
 
 def publish(url: str) -> object:
-    """What a program does first."""
+    """The first call of a program."""
     with Publisher(url, Topic("t", 1)):
         return None
 
 
 def manage(url: str) -> object:
-    """The management API's."""
+    """Uses the management API."""
     return list_topics("amqp://127.0.0.1", url, timeout_ms=300)
 
 
@@ -134,7 +133,7 @@ CASES = [
 def test_what_fails_does_not_tell_the_password(
     use: Callable[[str], object], url: str, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error, everything it was caused by, and every log, pika's at its most talkative included."""
+    """Checks the error, all its causes, and every log, with pika at its most verbose."""
     caplog.set_level(logging.DEBUG)
     with pytest.raises(CobalanceError) as caught:
         use(url.format(secret=SECRET, port=port))
@@ -174,7 +173,7 @@ def test_commands_do_not_print_it(option: str, url: str, command: tuple[str, ...
 
 
 def test_a_member_at_work_writes_no_password_anywhere(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither its logs, through an outage and back, nor anything in Redis, the journal included."""
+    """Neither its logs, through an outage and back, nor anything in Redis, including the journal."""
     caplog.set_level(logging.DEBUG)
     with servers.private_redis(published_user()) as server:
         url = as_published_user(server.url)

@@ -24,13 +24,13 @@ def explored() -> Result:
 
 
 def test_all_interleavings_of_two_members_keep_every_promise(explored: Result) -> None:
-    """Safety in every state, and an even group from every state once all trouble ends."""
+    """Safety in every state, and an even group from every state once all faults end."""
     assert explored.found is None
     assert explored.is_complete
 
 
 def test_every_state_is_followed_to_an_even_group(explored: Result) -> None:
-    """From every single state, and nothing is left out in silence."""
+    """From every single state; nothing is silently left out."""
     assert explored.closures[""] == explored.states
 
 
@@ -52,7 +52,7 @@ def test_a_tier_that_misses_a_kind_proves_nothing(explored: Result) -> None:
 
 
 def test_a_tier_that_is_not_complete_or_not_followed_proves_nothing(explored: Result) -> None:
-    """Whatever was cut short is named."""
+    """Everything that was cut short is named."""
     cut_short = attrs.evolve(explored, is_complete=False)
     unfollowed = attrs.evolve(explored, closures={"": explored.states - 1})
     assert "not complete: 2x1" in complaints([cut_short])
@@ -69,7 +69,9 @@ def test_the_figures_are_printed(explored: Result) -> None:
 
 
 def test_a_script_may_die_at_any_of_its_writes() -> None:
-    """Promise R1, in every interleaving of two members of whom one has a script that dies: the next call mends what it left."""
+    """Promise R1, in every interleaving of two members of which one has a script that dies: the next call repairs what
+    it left.
+    """
     result = Search(World(SCOPES["2x1-die"])).run()
     assert (result.found, result.is_complete) == (None, True)
     assert result.reached["die"] > 1_000
@@ -78,7 +80,7 @@ def test_a_script_may_die_at_any_of_its_writes() -> None:
 
 @pytest.mark.parametrize("scope", ["2x2-deploy", "2x2-deploy-leave", "2x3-deploy"])
 def test_nobody_is_given_what_its_code_does_not_name(scope: str) -> None:
-    """Promise S8, in every interleaving of two processes that have one resource in common and others not, with faults beside it."""
+    """Promise S8, in every interleaving of two processes that share only one resource, with faults besides."""
     result = Search(World(SCOPES[scope])).run()
     assert (result.found, result.is_complete) == (None, True)
     assert result.closures[""] == result.states
@@ -86,13 +88,13 @@ def test_nobody_is_given_what_its_code_does_not_name(scope: str) -> None:
 
 
 def test_a_scope_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the names there are."""
+    """The message lists the existing names."""
     assert main(["2x5"]) == 2
     assert "no such scope: 2x5; there are 2x1, " in capsys.readouterr().err
 
 
 def test_exploring_from_a_settled_group_begins_there() -> None:
-    """Two share evenly when the third may start."""
+    """Two members share evenly when the third may start."""
     world = World(SCOPES["3x3"])
     state = beginning(world)
     assert Fair(world).is_even(state)
@@ -100,13 +102,13 @@ def test_exploring_from_a_settled_group_begins_there() -> None:
 
 
 def test_a_broken_promise_is_told_as_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shortest way to it, with who holds what: here members that never fence themselves."""
+    """The shortest path to it, with the holders: here members that never fence themselves."""
     monkeypatch.setattr(Holdings, "fence", lambda *_, **__: 0)
     world = World(SCOPES["2x1"])
     found = Search(world).run().found
     assert found is not None
     story = Story(world).tell(found).splitlines()
     assert story[-1] == "WRONG a and b both work r1"
-    assert len(story) == len(found.path) + len(found.closure) + 2  # what it says, and where trouble ends
+    assert len(story) == len(found.path) + len(found.closure) + 2  # what it says, and where the faults end
     assert any("cannot reach Redis any more" in line for line in story)
     assert "r1 held a1.1" in story[-2]

@@ -20,7 +20,7 @@ pytestmark = [
 ]  # whole explorations: up to a minute each on an idle machine
 
 Seen = tuple[object, ...]
-"""What somebody outside can tell of a state."""
+"""What an outside observer can see of a state."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def reduced() -> set[tuple[Seen, object, Seen]]:
 
 
 AWAY = attrs.evolve(SCOPES["tiny"], budgets=(("cut", 2),), faults=2, settled=1, revocation_ticks=3)
-"""Both may be unheard of at once, while a revocation runs: a silence that must not be held against them."""
+"""Both may be silent at once, while a revocation runs: a silence that must not be held against them."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def transitions(world: World) -> Iterator[tuple[Seen, object, Seen]]:
 
 
 def seen(world: World, state: Ids) -> Seen:
-    """Who works what, who asks for what, and what the group has on record."""
+    """Which resources are worked, which requests are open, and what the group has recorded."""
     records = world.checks.facts(state[STORE]).records
     memory_of_it = world.memories.look(state[MEMORY])
     return (
@@ -76,13 +76,13 @@ def _of_process(it: Any) -> Seen:
 
 
 def test_times_before_the_next_tick_are_one(reduced: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member looks at its clock at ticks: all times between two of them come at the later one."""
+    """A member checks its clock at ticks: all times between two of them come at the later one."""
     monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS))
     assert set(transitions(World(SCOPES["2x1"]))) == reduced
 
 
 def test_a_silence_that_puts_off_nothing_is_forgotten(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever's session and deadline run longer than the patience does not need it; while anybody does, it is kept."""
+    """A member whose session and deadline exceed the allowance does not need it; while any member does, it is kept."""
 
     def only_when_past(self: dump.Canonical, fields: dict[str, str], _: dump.Around) -> bool:
         settings = self._settings
@@ -94,7 +94,7 @@ def test_a_silence_that_puts_off_nothing_is_forgotten(away: object, monkeypatch:
 
 
 def test_a_long_silence_is_as_good_as_a_longer_one(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once nobody has called for two sessions, it makes no difference how long ago the last call was."""
+    """Once there was no call for two sessions, it makes no difference how long ago the last call was."""
     shorten = dump.Canonical._shorten_silence
     session_ms = AWAY.group.session_timeout_ms
     one_more = staticmethod(lambda fields, by_ms: shorten(fields, by_ms - session_ms))
@@ -105,7 +105,7 @@ def test_a_long_silence_is_as_good_as_a_longer_one(away: object, monkeypatch: py
 def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
     reduced: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a member has seen tells a group that has lost data; one that cannot lose any is always ahead of it."""
+    """What members have seen matters to a group that has lost data; one that cannot lose any is always ahead of it."""
     monkeypatch.setattr(memory.Memory, "can_lose_data", property(lambda _: True))
     assert set(transitions(World(SCOPES["2x1"]))) == reduced
 
@@ -113,6 +113,6 @@ def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
 def test_a_difference_that_matters_is_noticed(
     reduced: set[tuple[Seen, object, Seen]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison can fail: members whose times come a tick late do other things."""
+    """The comparison can fail: members whose times come a tick late behave differently."""
     monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS) + (value > MEMBER_MS) * TICK_MS)
     assert any(transition not in reduced for transition in transitions(World(SCOPES["2x1"])))

@@ -1,4 +1,4 @@
-"""What an exploration executed comes out the same on a real Redis and on every Lua."""
+"""What an exploration executed has the same results on a real Redis and on every Lua."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proof.explore.search import Search
 from proof.explore.world import World
 
 SAMPLE = 3
-"""Every so manieth."""
+"""Replay every n-th execution."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_real_redis_agrees(world: World, real: RealRedis) -> None:
 
 @pytest.mark.parametrize("lua", LUAS)
 def test_every_lua_agrees(world: World, lua: str) -> None:
-    """With unordered replies shuffled otherwise."""
+    """Unordered replies are shuffled differently."""
     assert replay(world.coordinator, Memory(lua), every=SAMPLE).mismatches == ()
 
 

@@ -1,4 +1,4 @@
-"""The exploration that every change has to pass: all scopes of the CI tier, and what they executed once more elsewhere."""
+"""The exploration that every change has to pass: all scopes of the CI tier, and a replay of what they executed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
 ]  # some 360 seconds of CPU and the replays, shared by two processes
 
 SAMPLE = 10
-"""Every so manieth execution is replayed, on each engine; all of them, by `make explore ARGS=--replay`."""
+"""Every n-th execution is replayed, on each engine; all of them, by `make explore ARGS=--replay`."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_scope_is_complete_and_nothing_is_found(tier: list[dict[str, Any]]) -> None:
-    """Safety in every state, and an even group from every state, whoever never drains."""
+    """Safety in every state, and an even group from every state, whichever member never drains."""
     assert [it["result"]["scope"] for it in tier] == list(TIERS["ci"])
     for it in (report["result"] for report in tier):
         assert it["is_complete"]

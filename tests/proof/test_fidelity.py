@@ -30,7 +30,7 @@ def urls(redis_server: servers.RedisServer, amqp_url: str) -> tuple[str, str]:
 
 @pytest.mark.timeout(180)
 def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) -> None:
-    """Told by real processes and simulated, the crash is healed by session timeouts, and every figure has a value."""
+    """In a real and a simulated run, the crash is healed by session timeouts, and every figure has a value."""
     load = messages(TINY, 1)
     evidence, machine = real.tell(TINY, load, urls)
     real_side = figures(evidence)
@@ -50,7 +50,7 @@ def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) ->
 
 
 def test_nothing_is_left_of_a_telling_that_is_interrupted(urls: tuple[str, str]) -> None:
-    """After a Ctrl-C its member processes are gone, a stopped one too, and so is its folder."""
+    """After a Ctrl-C its member processes are gone, including a stopped one, and so is its folder."""
     stage = Stage(TINY, urls)
     members = [stage.prepare(name) for name in ("m1", "m2")]
     pids = [member.pid for member in members]
@@ -68,7 +68,7 @@ def _interrupt(members: list[MemberProcess]) -> None:
 
 
 def test_a_load_is_the_same_again_and_its_messages_say_all() -> None:
-    """A seed decides every message; what a handler reads is what was drawn; slow ones are for every partition."""
+    """The seed determines every message; what a handler reads is what was drawn; every partition gets a slow one."""
     load = messages(CHURN, 3)
     assert load == messages(CHURN, 3) != messages(CHURN, 4)
     assert len(load) == pytest.approx(CHURN.rate * CHURN.partitions * CHURN.length_ms / 1000, rel=0.1)
@@ -140,20 +140,20 @@ def _telling() -> Telling:
     ],
 )
 def test_verdicts(real_value: float | None, simulated_value: float, unit: str, verdict: str) -> None:
-    """Close is within a tenth, or the resolution of the simulator's clock, or what its seeds do."""
+    """Close means within a tenth, or the resolution of the simulator's clock, or the spread of its seeds."""
     low, high = (60.0, 140.0) if unit == "ms" else (2.0, 2.5)
     assert Row("it", unit, real_value, simulated_value, low, high, None).verdict == verdict
 
 
 def test_quantiles_are_of_nearest_rank() -> None:
-    """Nothing has none."""
+    """There is none without values."""
     assert quantile([4, 1, 3, 2], 0.5) == 2
     assert quantile([1, 2, 3, 4], 1.0) == 4
     assert quantile([], 0.5) is None
 
 
 def test_each_seed_is_compared_as_a_whole() -> None:
-    """The simulated value is the median over seeds of what all tellings of a seed show together, counts as means."""
+    """The simulated value is the median over seeds of what all runs of a seed show together, counts as means."""
 
     def told(drain_ms: float, moves: int) -> Figures:
         counts = dict.fromkeys(figures(_telling()).counts, 0) | {"moves": moves}
@@ -169,7 +169,7 @@ def test_each_seed_is_compared_as_a_whole() -> None:
 
 
 def test_tables_go_between_their_markers(tmp_path: Path) -> None:
-    """What people wrote around them stays; a file without markers is refused and left alone."""
+    """The text around them stays; a file without markers is refused and left alone."""
     file = tmp_path / "README.md"
     file.write_text("before\n<!-- truth tiny -->\nold\n<!-- end truth tiny -->\nafter\n")
     write(file, "tiny", "| new |")
@@ -188,7 +188,7 @@ def test_bad_words_are_refused_before_anything_starts(words: list[str], capsys: 
 
 
 def test_the_shape_of_confluents_table() -> None:
-    """Eager mode stops what works for every connector that comes, cooperative mode stops nothing."""
+    """Eager mode stops everything for every new connector, cooperative mode stops nothing."""
     report = confluent.tell(seeds=1, connectors=3, window_ms=60_000)
     eager, cooperative, instances = (report.shapes[mode][0] for mode in confluent.MODES)
     assert eager.start_ms > 10 * cooperative.start_ms

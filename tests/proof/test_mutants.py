@@ -1,4 +1,4 @@
-"""Planted bugs are found. All of them are scored by ``python -m proof.mutants``; its scores lie in ``sims/proof``."""
+"""Planted bugs are found. All of them are scored by ``python -m proof.mutants``; its scores are in ``sims/proof``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _named(name: str) -> Mutant:
 
 
 def test_there_are_enough() -> None:
-    """The issue asks for 25 at least, on both sides of the protocol."""
+    """At least 25, on both sides of the protocol."""
     assert len({it.name for it in MUTANTS}) == len(MUTANTS) >= 25
     assert {it.file.rpartition(".")[2] for it in MUTANTS} == {"lua", "py"}
 
@@ -56,7 +56,7 @@ def test_every_bug_has_been_scored_and_none_survived() -> None:
 
 
 def test_a_bug_that_was_never_scored_is_missed() -> None:
-    """So is one whose text has changed since, and one that is planted no more."""
+    """So is one whose text has changed since, and one that is no longer planted."""
     scores = [{"name": it.name, "digest": it.digest} for it in MUTANTS]
     assert list(stale(scores)) == []
     assert list(stale(scores[1:])) == [f"{MUTANTS[0].name} has to be scored anew"]
@@ -66,7 +66,7 @@ def test_a_bug_that_was_never_scored_is_missed() -> None:
 
 
 def test_the_file_of_scores_is_as_the_command_writes_it() -> None:
-    """Nobody edits it by hand."""
+    """It is not edited by hand."""
     text = (FIGURES / "mutants.json").read_text("utf-8")
     assert as_json([Score(**it) for it in figures("mutants")]) == text
 
@@ -79,7 +79,7 @@ def test_without_a_bug_nothing_is_found(rung: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_planted_bug_is_found(name: str) -> None:
-    """By its cheapest rung, in seconds, with a story to read."""
+    """By its cheapest rung, in seconds, with a readable story."""
     judged = judge(_named(name))
     assert judged.score.verdict == "killed"
     assert judged.story

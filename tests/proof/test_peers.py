@@ -1,4 +1,4 @@
-"""The peers' lists are whole, and what they claim is there: every test named is collected, and none of them is skipped."""
+"""The peers' lists are complete, and their claims true: every test named is collected, and none is skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proof.peers.table import rendered_peers
 
 ROOT = Path(__file__).parents[2]
 MOST_THAT_CANNOT_APPLY = 13
-"""Of all rows. More is a decision to be argued, not an oversight."""
+"""Over all rows. A higher number is a decision to justify, not an oversight."""
 
 ROWS = [
     pytest.param(row, id=f"{it.title.partition(':')[0]} {row.number} {row.name}") for it in LISTS for row in it.rows
@@ -64,7 +64,7 @@ def test_the_counts_are_those_of_the_facts() -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_has_tests_or_a_reason(row: Row) -> None:
-    """Not both, and what has to be shown is said wherever something is."""
+    """Not both; and a row with tests says what they have to show."""
     assert bool(row.tests) != bool(row.why_not)
     assert bool(row.tests) == bool(row.shows)
     assert len(row.shows or row.why_not) > 3
@@ -99,7 +99,6 @@ def test_no_test_named_may_be_skipped(test: str) -> None:
 
 @cache
 def parsed(file: Path) -> ast.Module:
-    """The file's syntax tree."""
     return ast.parse(file.read_text("utf-8"))
 
 
@@ -113,6 +112,6 @@ def names_in(node: ast.AST) -> Iterator[str]:
 
 
 def test_what_is_rendered_is_current() -> None:
-    """`python -m proof.document` renders it anew."""
+    """`python -m proof.document` renders it again."""
     text = PROOF.read_text("utf-8")
     assert text == replace_between_marks(text, "peers", rendered_peers())

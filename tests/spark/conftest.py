@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def connect_port() -> int:
-    """Where the shared session answers Connect clients."""
+    """The port where the shared session answers Connect clients."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -57,7 +57,7 @@ def admin(redis_admin_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def stem(admin: redis.Redis) -> Iterator[str]:
-    """What the names of this test's groups begin with; all of them are removed afterwards."""
+    """The prefix of the names of this test's groups; all of them are removed afterwards."""
     name = unique("orders")
     yield name
     for key in admin.scan_iter(f"cobalance:1:{{{name}*"):

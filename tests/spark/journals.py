@@ -16,7 +16,7 @@ START_MS = 1_790_000_000_000
 
 
 def write(admin: redis.Redis, group: str, first: int, last: int) -> None:
-    """Entries from one seq to another, and what makes it a group."""
+    """Writes the entries from one seq to another, and the keys that make it a group."""
     pipeline = admin.pipeline(transaction=False)
     for seq in range(first, last + 1):
         fields: dict[Any, Any] = {
@@ -33,7 +33,7 @@ def write(admin: redis.Redis, group: str, first: int, last: int) -> None:
 
 
 def export(out: Path, address: str, *words: str) -> str:
-    """Runs the command in this process; what it said. Its errors are raised."""
+    """Runs the command in this process; returns its output."""
     said = io.StringIO()
     with redirect_stdout(said):
         command = ["sims", "journal", "--out", str(out), "--redis-url-file", address, *words]

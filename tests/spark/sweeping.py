@@ -1,4 +1,4 @@
-"""Tiny sweeps for the tests: grids, kernels that misbehave, and what has to hold of any finished sweep."""
+"""Tiny sweeps for the tests: grids, kernels that misbehave, and what has to hold for any finished sweep."""
 
 import io
 import json
@@ -23,12 +23,12 @@ WORDS = ("--base", "crash_loop", "--members", "2", "3", "--resources", "3", "--l
 
 
 def tiny(seeds: str = "1..4") -> Grid:
-    """Two combinations, a few hundredths of a second a run."""
+    """Two combinations, a few hundredths of a second for each run."""
     return make_grid({"seeds": seeds, "churn": CHURN})
 
 
 def sweep(spark: SparkSession, out: Path, grid: Grid, **changes: Any) -> Done:
-    """Into a folder; progress goes nowhere."""
+    """Sweeps into a folder; progress is discarded."""
     return Sweep(spark=spark, out=str(out), **changes).run(grid, Told(Console(file=io.StringIO())))
 
 
@@ -44,7 +44,7 @@ def raising(seed: int) -> Callable[[dict[str, Any]], Result]:
 
 
 def dying(seed: int) -> Callable[[dict[str, Any]], Result]:
-    """A kernel whose process is gone at one seed."""
+    """A kernel whose process dies at one seed."""
 
     def run(params: dict[str, Any]) -> Result:
         if params["seed"] == seed:
@@ -64,7 +64,7 @@ def check_complete(spark: SparkSession, out: Path, grid: Grid) -> None:
 
 
 def _check_run(made: Any, run: str) -> None:
-    """What its own parameters tell again is what was stored."""
+    """Its own parameters give again what was stored."""
     (row,) = made.outcomes.where(made.outcomes.run == run).drop("wave").collect()
     plain = run_row(json.loads(row.params))
     outcome = dict(zip(OUTCOME.names, plain.outcome, strict=True))

@@ -1,4 +1,4 @@
-"""What people may hand to ``calibrate``: the same events twice, several groups at once, a place that cannot be written."""
+"""Unusual input to ``calibrate``: the same events twice, several groups at once, a place that cannot be written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def export(folder: Path, group: str, configured: str) -> Path:
-    """A short journal: two members, a drain, and what was configured."""
+    """A short journal: two members, a drain, and the configured settings."""
     rows = [
         Event(group, JOURNAL, "1-0", 1, "joined", 1_000, member="a.1", reason="-"),
         Event(group, JOURNAL, "1-1", 2, "configured", 1_000, reason=configured),
@@ -34,7 +34,7 @@ def export(folder: Path, group: str, configured: str) -> Path:
 
 
 def test_events_that_are_given_twice_count_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The folder of an export and its sub-folder, or two exports that overlap, tell of the same things."""
+    """The folder of an export and its sub-folder, or two exports that overlap, contain the same events."""
     folder = export(tmp_path / "one", "orders", "session_ms 20000")
     once, twice = (
         tallies(from_parquet(spark, places))
@@ -48,7 +48,7 @@ def test_events_that_are_given_twice_count_once(spark: SparkSession, tmp_path: P
 
 
 def test_what_a_repair_took_back_is_not_tallied(spark: SparkSession, tmp_path: Path) -> None:
-    """A script told of a drain and of an end, and died; one was told again, the other never."""
+    """A script reported a drain and an end, and died; one was reported again, the other never."""
     folder = export(tmp_path, "orders", "session_ms 20000")
     drain = Event("orders", JOURNAL, "4-0", 5, "released", 10_000, "r2", "a.1", 8, 8, 12_000, 700)
     told = [
@@ -67,7 +67,7 @@ def test_what_a_repair_took_back_is_not_tallied(spark: SparkSession, tmp_path: P
 
 
 def test_settings_are_those_that_all_groups_have(spark: SparkSession, tmp_path: Path) -> None:
-    """Two groups of different session timeouts have none together; what they agree on is known."""
+    """Two groups with different session timeouts have none together; what they agree on is known."""
     places = [
         str(export(tmp_path / "one", "orders", "session_ms 20000 revocation_ms 60000")),
         str(export(tmp_path / "two", "payments", "session_ms 30000 revocation_ms 60000")),

@@ -1,4 +1,4 @@
-"""From events to a churn, through Spark: what was put into the simulator comes out again, and bad input is told in words."""
+"""From events to a churn, through Spark: the simulator's parameters are recovered, and bad input is explained."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ TRUTH = Churn(
     messages_per_s=2.0,
 )
 SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=10_000)
-"""A good part of the drains is cut short, but sessions outlast most pauses: sims/README.md says what is biased where they do not."""
+"""Many of the drains are cut short, but sessions outlast most pauses: sims/README.md says what is biased where they do
+not.
+"""
 
 
 @attrs.frozen
 class Recovered:
-    """What was fitted, and what the simulator knows to have happened."""
+    """The fits, and what the simulator knows to have happened."""
 
     found: Calibration
     crashes: int
@@ -54,7 +56,7 @@ class Recovered:
 
 @pytest.fixture(scope="module")
 def recovered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Recovered:
-    """Of five simulated half hours."""
+    """From five simulated half hours."""
     folder = tmp_path_factory.mktemp("events")
     names = ("session_timeout_ms", "heartbeat_interval_ms", "revocation_timeout_ms")
     row = {"churn": TRUTH, "checks": "none", **{name: getattr(SETTINGS, name) for name in names}}
@@ -74,7 +76,9 @@ def recovered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_what_was_put_in_comes_out(recovered: Recovered) -> None:
-    """Drains, a good part of them cut short, and pauses: each truth lies in its interval; of the rates, what chance made of it."""
+    """Drains, many of them cut short, and pauses: each truth lies in its interval; rates are compared with what
+    actually happened.
+    """
     found = recovered.found
     intervals = {it.name: it.interval for it in found.parameters if it.interval is not None}
     assert 3_000 in intervals["drain_ms"]
@@ -99,7 +103,7 @@ def test_the_shape_of_the_group_comes_out(recovered: Recovered) -> None:
 
 
 def test_spark_makes_the_same_runs(spark: SparkSession) -> None:
-    """Two choices, two seeds: outcome for outcome what this process makes, but for the time it took."""
+    """Two choices, two seeds: outcome for outcome what this process makes, except for the time it took."""
     churn = Churn(members=3, resources=6, length_ms=60_000, deploy="rolling", deploy_every_ms=30_000)
     asked = [(settings, seed) for settings in (GroupSettings(), GroupSettings(gather_ms=0)) for seed in (1, 2)]
     here, there = InProcess(churn)(asked), OnSpark(churn, spark)(asked)

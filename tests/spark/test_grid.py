@@ -1,4 +1,4 @@
-"""Grids: what they come to, and everything that is refused before anything is simulated."""
+"""Grids: what they expand to, and everything that is refused before anything is simulated."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ base = "crash_loop"
 
 
 def test_a_grid_is_every_combination(tmp_path: Path) -> None:
-    """Settings by churn by seeds; times may be durations or go by the session timeout."""
+    """Settings by churn by seeds; times may be durations or relative to the session timeout."""
     (tmp_path / "grid.toml").write_text(GRID)
     grid = make_grid(read_grid(tmp_path / "grid.toml"))
     assert (len(grid.points), grid.seeds, grid.runs) == (4 * (4 + 1), (1, 2, 3, 7), 80)
@@ -96,13 +96,13 @@ def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(tables: dict[str, Any], words: str) -> None:
-    """With the part that is wrong, and what would do."""
+    """The message names the part that is wrong, and what is accepted."""
     with pytest.raises(BadGrid, match=words):
         make_grid(tables)
 
 
 def test_impossible_combinations_can_be_left_out() -> None:
-    """They are counted, and the others are simulated; where none is left, that is said."""
+    """They are counted, and the others are simulated; an empty rest is reported."""
     some = {"settings": {"session_timeout": ["10s", "60s"], "revocation_timeout": ["30s", "90s"]}}
     grid = make_grid(some, skip_impossible=True)
     assert (len(grid.points), len(grid.skipped)) == (3, 1)
@@ -111,7 +111,7 @@ def test_impossible_combinations_can_be_left_out() -> None:
 
 
 def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
-    """One that is missing, and one that is no TOML."""
+    """One that is missing, and one that is not TOML."""
     with pytest.raises(BadGrid, match=r"none\.toml cannot be read: No such file"):
         read_grid(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("seeds = ")

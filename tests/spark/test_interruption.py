@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while Spark works: an end in words, not in the tracebacks of torn conversations with the JVM."""
+"""Ctrl-C and SIGTERM while Spark works: a clear message, not the tracebacks of broken conversations with the JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrup
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_is_quiet(sent: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
-    """What py4j logs of the question that was torn is not shown; what is logged afterwards is."""
+    """What py4j logs about the broken call is not shown; what is logged afterwards is."""
 
     def torn() -> None:
         try:
@@ -38,7 +38,7 @@ def test_an_interruption_is_quiet(sent: signal.Signals, caplog: pytest.LogCaptur
 
 
 def test_sigterm_is_an_interruption() -> None:
-    """Before Spark is there, too."""
+    """Also before Spark is there."""
     with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -46,7 +46,7 @@ def test_sigterm_is_an_interruption() -> None:
 def test_an_interrupted_sweep_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And how to go on."""
+    """And how to resume."""
 
     @contextmanager
     def spark_session(*_: object, **__: object) -> Iterator[None]:

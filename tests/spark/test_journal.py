@@ -1,4 +1,4 @@
-"""The journals of groups through Spark: in a batch, as a stream over a restart and a SIGKILL, and exported to Parquet."""
+"""Journals through Spark: in a batch, as a stream over a restart and a SIGKILL, and exported to Parquet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ LONG_S = 300
 def test_a_batch_is_what_the_journals_hold(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two groups found by a pattern, in several partitions, are the entries that cobalance.journal reads; no plan holds the password."""
+    """Two groups found by a pattern, in several partitions, are the entries that cobalance.journal reads; no plan holds
+    the password.
+    """
     groups = [f"{stem}-a", f"{stem}-b"]
     for group, count in zip(groups, (70, 30), strict=True):
         write(admin, group, 1, count)
@@ -57,7 +59,9 @@ def test_a_batch_is_what_the_journals_hold(
 def test_an_export_goes_on_where_it_stopped(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """A second run takes what is new, a new group of the pattern included, and tells of trimmed entries; no file holds the password."""
+    """A second run takes what is new, including a new group of the pattern, and reports trimmed entries; no file holds
+    the password.
+    """
     assert spark is not None
     out, words = tmp_path / "out", ("--group", f"{stem}-*", "--max-entries", "40")
     write(admin, f"{stem}-a", 1, 100)
@@ -77,7 +81,9 @@ def test_an_export_goes_on_where_it_stopped(
 def test_what_was_written_is_not_written_again(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """A crash between a wave and its commit has the wave repeated; by then Redis may have trimmed what the folder holds."""
+    """After a crash between a wave and its commit, the wave is repeated; by then Redis may have trimmed what the folder
+    holds.
+    """
     assert spark is not None
     out, words = tmp_path / "out", ("--group", stem, "--max-entries", "40")
     write(admin, stem, 1, 100)
@@ -95,7 +101,9 @@ def test_what_was_written_is_not_written_again(
 def test_what_cannot_be_exported_is_said(
     spark: SparkSession, stem: str, address: str, tmp_path: Path, redis_url: str
 ) -> None:
-    """An unknown group, an unreachable Redis and a folder without its checkpoint: our words, without Spark's and the password."""
+    """An unknown group, an unreachable Redis and a folder without its checkpoint: our messages, without Spark's and the
+    password.
+    """
     assert spark is not None
     with pytest.raises(
         UnknownGroup, match=f"There is no group {stem}-none in this Redis.*exported before is kept"
@@ -115,7 +123,7 @@ def test_what_cannot_be_exported_is_said(
 @pytest.mark.long_campaign  # each start of Spark's has 10 s, which a busy machine may exceed
 @pytest.mark.timeout(LONG_S)
 def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, address: str, tmp_path: Path) -> None:
-    """Run as people run it: what comes later, the end without a traceback, and no password in what Spark logs at its most talkative."""
+    """Run as people run it: later entries, an end without a traceback, and no password in Spark's most verbose log."""
     write(admin, stem, 1, 30)
     words = ["--out", str(tmp_path / "out"), "--group", stem, "--follow", "--every", "1"]
     words += ["--redis-url-file", address, "--master", "local[1]"]
@@ -144,7 +152,9 @@ def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, 
 def test_a_killed_export_misses_and_repeats_nothing(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """SIGKILL to the whole process group in the middle of the stream; the next run completes it: every entry is there, and once."""
+    """SIGKILL to the whole process group in the middle of the stream; the next run completes it: every entry is there,
+    once.
+    """
     assert spark is not None
     out = tmp_path / "out"
     write(admin, stem, 1, 600)

@@ -1,4 +1,6 @@
-"""Journals over Spark Connect: the client has no JVM, and the server, which has Cobalance installed, is told where Redis is by a file."""
+"""Journals over Spark Connect: the client has no JVM, and the server, which has Cobalance installed, reads Redis's URL
+from a file.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ with spark_session(master) as spark:
 
 
 def run(*words: str, code: int = 0) -> str:
-    """What a client says on stdout, or on stderr if it has to fail."""
+    """The stdout of a client, or the stderr if it has to fail."""
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout

@@ -1,4 +1,6 @@
-"""Redis's password is nowhere that Spark shows or keeps anything: plans, progress, errors, checkpoints. Its log: test_journal.py."""
+"""Redis's password is nowhere that Spark shows or keeps anything: plans, progress, errors, checkpoints. Its log:
+test_journal.py.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
 
 
-SECRET = "s3cret-of-this-test"  # the published password is a word that Spark's log may have, too
+SECRET = "s3cret-of-this-test"  # the published password is a word that may occur in Spark's log
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ class Streamed:
         self._writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
 
     def start(self) -> StreamingQuery:
-        """Begins it, or goes on."""
+        """Starts or resumes it."""
         self.query = self._writer.trigger(availableNow=True).start()
         return self.query
 
@@ -50,7 +52,7 @@ class Streamed:
 def test_a_stream_shows_no_password(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Progress, status, plans and the checkpoint; the error of a password that is wrong, too."""
+    """Progress, status, plans and the checkpoint; also the error of a wrong password."""
     checkpoint = Path(address).with_name("checkpoint")
     write(admin, stem, 1, 30)
     stream = Streamed(

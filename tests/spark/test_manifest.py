@@ -20,7 +20,7 @@ def test_a_folder_whose_name_is_a_pattern_is_refused(out: str, tmp_path: Path, m
 
 
 def test_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty name, as of a variable that is not set, is not the folder where one happens to be."""
+    """An empty name, as of a variable that is not set, does not mean the current folder."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no folder is named"), only_writer(" "):
         pass

@@ -1,4 +1,4 @@
-"""Where a session runs, what it is told, what it takes along, and what is said when it cannot be had."""
+"""Where a session runs, how it is configured, what it ships, and the message when there can be none."""
 
 import argparse
 import socket
@@ -16,7 +16,7 @@ from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, transl
 from cobalance_sims.spark.session import Target, find_target, spark_session
 from cobalance_sims.spark.shipping import packed
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
 
 FROM_ZIP = """\
 import sys
@@ -51,7 +51,7 @@ def test_a_local_session_talks_to_itself_alone(spark: SparkSession) -> None:
 
 
 def test_a_session_that_runs_already_is_used_and_left_running(spark: SparkSession) -> None:
-    """Whoever started it may want it still. Another master cannot be had beside it."""
+    """The code that started it may still need it. Another master is not possible beside it."""
     with spark_session() as used:
         assert used is spark
     assert spark.range(3).count() == 3
@@ -66,7 +66,7 @@ def test_nobody_at_the_url_is_said_at_once(url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setattr("cobalance_sims.spark.session.find_java", lambda: argparse.Namespace(home=""))
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # without listening
         named = url.format(port=taken.getsockname()[1])
         with pytest.raises(ClusterUnreachable, match="Nobody answers at") as refused, spark_session(named):
             pass
@@ -83,7 +83,7 @@ def test_without_spark_it_is_said_what_to_install(
 
 
 def test_options_of_spark_are_checked() -> None:
-    """A word that is no KEY=VALUE of Spark's."""
+    """A word that is not a KEY=VALUE for Spark."""
     with pytest.raises(UsageError, match="give KEY=VALUE"), SparkOptions(conf=("driver.memory=4g",)).session():
         pass
 

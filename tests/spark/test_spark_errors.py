@@ -1,4 +1,4 @@
-"""What is said of Spark's errors: the cure has to fit what broke."""
+"""Messages for Spark's errors: the remedy has to fit what broke."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cobalance_sims.spark.errors import CorruptParquet, SparkMissing, translated
     ],
 )
 def test_a_damaged_file_has_the_cure_of_its_kind(file: str, cure: str) -> None:
-    """Of a sweep, of an exported journal (which has no manifest), and of who knows what."""
+    """In a sweep, in an exported journal (which has no manifest), and in anything else."""
     clear = translated(
         AnalysisException(f"[CANNOT_READ_FILE_FOOTER] Could not read footer for file: file:{file}."), "x"
     )
@@ -33,7 +33,7 @@ def test_a_damaged_file_has_the_cure_of_its_kind(file: str, cure: str) -> None:
 
 
 def test_a_server_without_us_is_told_what_to_install() -> None:
-    """A Connect server looks for the format in its own Python, where what a client sends is not."""
+    """A Connect server looks for the format in its own Python, which does not have what a client sends."""
     text = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: cobalance. Make sure the provider name is correct"
     clear = translated(AnalysisException(text), "reading the journal")
     assert isinstance(clear, SparkMissing)

@@ -1,4 +1,4 @@
-"""Sweeps on a local Spark: exact, resumable, and not sunk by a run that fails, a worker that dies or a file that is damaged."""
+"""Sweeps on a local Spark: exact, resumable, and robust against a failing run, a dying worker and a damaged file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cobalance_sims.spark.tables import read_sweep
 
 FAILED = 1
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs take a busy machine their time
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
 
 
 def test_work_is_spread_evenly() -> None:
@@ -43,7 +43,9 @@ def test_a_sweep_is_exact_and_a_repeated_one_adds_what_is_missing(spark: SparkSe
 def test_a_failing_run_is_told_and_does_not_sink_the_sweep(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its seed and command are named at the end, and again by a command that finds all runs there, whose exit code says it."""
+    """Its seed and command are named at the end, and again by a command that finds all runs there, as its exit code
+    shows.
+    """
     done = sweep(spark, tmp_path, tiny("1..2"), kernel=raising(2), events_share=0.0)
     assert (done.made, len(done.failed)) == (4, 2)
     made = read_sweep(spark, str(tmp_path))
@@ -56,7 +58,7 @@ def test_a_failing_run_is_told_and_does_not_sink_the_sweep(
 
 
 def test_a_worker_that_dies_costs_one_wave(spark: SparkSession, tmp_path: Path) -> None:
-    """What was finished is kept, the error says so, and the same sweep goes on from there."""
+    """What was finished is kept, the error says so, and the same sweep resumes from there."""
     sweep(spark, tmp_path, tiny("1..1"))
     with pytest.raises(WorkerDied, match=r"A worker died while simulating a wave of 2 runs.* kept"):
         sweep(spark, tmp_path, tiny("1..2"), kernel=dying(2))
@@ -85,7 +87,7 @@ def test_a_damaged_file_is_named_and_its_wave_made_again(spark: SparkSession, tm
 
 
 def test_a_folder_that_cannot_be_used_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """One of another kind, one that is a file, one in which another sweep is at work, one that holds none."""
+    """One of another kind, one that is a file, one in which another sweep is running, one that holds none."""
     spark.range(3).write.parquet(str(tmp_path / "other" / "manifest"))
     with pytest.raises(NotASweep, match="is no manifest of this version"):
         sweep(spark, tmp_path / "other", tiny())

@@ -1,4 +1,6 @@
-"""The same sweep over Spark Connect, on a cluster of two workers, and on a Spark that is killed: one URL, and nothing else, differs."""
+"""The same sweep over Spark Connect, on a cluster of two workers, and on a Spark that is killed: nothing but one URL
+differs.
+"""
 
 import os
 import signal
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.long_campaign, pytest.mark.timeout(300)]
 
 
 def run(*words: str) -> str:
-    """What the command says on stdout, run as people run it: in a process and a Spark of its own."""
+    """The command's stdout, run as people run it: in a process and a Spark of its own."""
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -63,7 +65,7 @@ def test_a_killed_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path: Path
 
 @pytest.fixture
 def without_java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment whose PATH has everything but a Java."""
+    """An environment whose PATH has everything except a Java."""
     folder, names = tmp_path_factory.mktemp("path"), {"java"}
     for place in os.get_exec_path():
         for program in Path(place).glob("*"):

@@ -1,4 +1,6 @@
-"""The Python of a local Spark: as any other, but that the process of a streaming source connects before it imports PySpark."""
+"""The Python of a local Spark: like any other, except that a streaming source's process connects before it imports
+PySpark.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def slow_pyspark(folder: Path) -> Path:
-    """A PySpark whose import waits until somebody writes to the file that is returned."""
+    """A PySpark whose import waits until the returned file is written to."""
     gate = folder / "gate"
     os.mkfifo(gate)
     package = folder / "pyspark" / "sql" / "streaming"
@@ -43,7 +45,9 @@ def slow_pyspark(folder: Path) -> Path:
 
 
 def test_a_stream_connects_before_it_imports(tmp_path: Path) -> None:
-    """Spark has its connection, and is shown the secret, while PySpark is still being imported; and it is the one that is used."""
+    """Spark has its connection, and receives the secret, while PySpark is still being imported; and that connection is
+    used.
+    """
     gate = slow_pyspark(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         spark = {
@@ -73,7 +77,7 @@ def test_all_else_is_started_as_it_is(tmp_path: Path) -> None:
 
 
 def test_without_a_place_for_it_there_is_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers then start as slowly as PySpark has them."""
+    """Workers then start as slowly as PySpark makes them."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(worker_python, "cache_folders", lambda: iter([tmp_path / "file"]))
     assert worker_python.worker_python() == sys.executable
