@@ -16,9 +16,7 @@ from cobalance.servers.find import find_rabbitmq, find_redis
 
 
 def pytest_configure() -> None:
-    """A shell makes its background jobs ignore Ctrl-C, and a process that ignores a signal passes that on to its
-    children.
-    """
+    """A shell makes background jobs ignore Ctrl-C, and a process passes ignored signals on to its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -86,9 +84,7 @@ def here(amqp_url: str) -> Iterator[Place]:
 
 @pytest.fixture
 def private_redis() -> Iterator[servers.OwnRedis]:
-    """A Redis for one test alone, to stop, freeze, kill or empty. Its URL is an administrator's; see
-    `as_published_user`.
-    """
+    """A Redis for one test, to stop, freeze, kill or empty. Its URL is an administrator's; see `as_published_user`."""
     server = servers.private_redis(published_user())
     yield server
     server.close()

@@ -1,6 +1,4 @@
-"""A process of the world in virtual time: a real session, work with prescribed behaviour, and a connection that may
-misbehave.
-"""
+"""A process in virtual time: a real session, work with prescribed behaviour, a connection that may misbehave."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The parts of the README that come from the code. ``python -m tests.readme_sections`` writes them again; a test
-compares.
-"""
+"""The parts of the README that come from the code: ``python -m tests.readme_sections`` writes them, a test compares."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ def bin_of(value: float) -> int:
 
 
 def value_of(bin_: int) -> float:
-    """Returns the value that stands for a bin, ms: the harmonic middle of its edges, relatively as far from one as from
-    the other.
-    """
+    """Returns the value for a bin, ms: the harmonic middle of its edges, relatively as far from one as the other."""
     if bin_ == ZERO:
         return 0.0
     return BASE ** (bin_ - 1) * 2 / (1 + BASE) if bin_ > 1 else 1.0

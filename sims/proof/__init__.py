@@ -1,3 +1,1 @@
-"""The evidence that the promises hold; part of this project, but not of the installed package. PROOF.md has the
-findings.
-"""
+"""The evidence that the promises hold; not part of the installed package. PROOF.md has the findings."""

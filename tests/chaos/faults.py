@@ -24,15 +24,11 @@ NEWS_DELAY_MS = 300
 """How late a member learns that its partition was moved; its commits arrive at once. Less than a call may take."""
 
 TRIES = 5
-"""On a machine that is too busy, the news may still arrive before the next commit, or the deadline before the end of a
-session.
-"""
+"""On a busy machine, the news may arrive before the next commit, or the deadline before a session's end."""
 
 
 def deploy(play: Performance, random: Random) -> None:
-    """No fault at all: one process comes, another leaves on SIGTERM. Its effects on messages are judged like any
-    others.
-    """
+    """No fault: one process comes, another leaves on SIGTERM. Its effects on messages are judged like any others."""
     with play.trouble("deploy"):
         play.stage.start_member()
         play.settle()

@@ -17,9 +17,7 @@ class Message:
 
     partition: str
     epoch: int
-    """Rises whenever the publisher loses its connection: unconfirmed messages are then published again, as new
-    messages.
-    """
+    """Rises when the publisher loses its connection: unconfirmed messages are published again, as new ones."""
     seq: int
     dawdle: int | None = attrs.field(default=None, eq=False, order=False)
     """A numbered order to its handler: keep working until :func:`hurry` exists."""

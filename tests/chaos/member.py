@@ -106,9 +106,7 @@ def position_of(message: Message) -> int:
 
 
 def _let_clock_be_stopped() -> None:
-    """From SIGUSR1 on, the session does not notice that a deadline of its own has passed; from SIGUSR2 on, it does
-    again.
-    """
+    """From SIGUSR1 until SIGUSR2, the session does not notice that a deadline of its own has passed."""
     notice = Holdings.check_deadlines
 
     def stop(*_: object) -> None:
@@ -122,9 +120,7 @@ def _let_clock_be_stopped() -> None:
 
 
 def _take_own_ways() -> None:
-    """Sentinels and nodes of a cluster name servers by the ports they know; this member reaches them through proxies of
-    its own.
-    """
+    """Sentinels and cluster nodes name servers by the ports they know; this member reaches them through its proxies."""
     ways = {int(known): port for known, port in json.loads(os.environ.get(WAYS, "{}")).items()}
     at = RedisAddress.at
 

@@ -34,9 +34,7 @@ def is_valid(verdict: Verdict, missing: Sequence[str]) -> bool:
 
 
 def command(options: Options) -> str:
-    """The command that replays the run. The seed decides nothing but the plan: processes and packets take their own
-    time.
-    """
+    """The command that replays the run. The seed determines only the plan, not the timing."""
     return f'make chaos ARGS="--servers {options.servers} --kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
 
 

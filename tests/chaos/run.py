@@ -76,9 +76,7 @@ class Performance:
             self.settle()
 
     def _work_off(self) -> int:
-        """Waits until no more messages arrive, then makes every member leave, so that unacknowledged ones return to
-        RabbitMQ.
-        """
+        """Waits until messages stop arriving, then stops all members, so that RabbitMQ gets unacknowledged ones back."""
         deadline = time.monotonic() + DRAIN_S
         while not self._is_all_processed() and time.monotonic() < deadline:
             time.sleep(1)

@@ -62,9 +62,7 @@ def redis_pause(play: Performance, random: Random) -> None:
 
 
 def rabbitmq_restart(play: Performance, random: Random) -> None:
-    """RabbitMQ is stopped and started; the fault ends when the queues can be used, which may be seconds after
-    connections can.
-    """
+    """RabbitMQ is stopped and started; the fault ends when queues are usable, perhaps seconds after connections are."""
     del random
     server = _the(Alone, play.stage.rabbitmq).server
     with play.trouble("rabbitmq-restart"):

@@ -62,7 +62,7 @@ class Node(PrivateRabbitMQ):
         self.evaluate(f"[erlang:set_cookie(N, {COOKIE}) || N <- {PEERS}].")
 
     def evaluate(self, expression: str) -> str:
-        """Evaluates an Erlang expression on this node. `rabbitmqctl eval` would start an Erlang of its own, which takes
+        """Evaluates an Erlang expression on this node. `rabbitmqctl eval` would start another Erlang, which takes
         seconds.
         """
         done = subprocess.run(

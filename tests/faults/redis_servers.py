@@ -1,6 +1,4 @@
-"""Groups of Redis servers: a master with replicas and three Sentinels, and a small cluster. All private, all gone
-afterwards.
-"""
+"""Groups of Redis servers: a master with replicas and three Sentinels, and a small cluster. All private."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ def test_quickstart(run: Programs, redis_url: str, amqp_url: str) -> None:
 
 @pytest.mark.parametrize("example", ["trio_consumer.py", "sync_consumer.py", "blocking_consumer.py"])
 def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -> None:
-    """A second process joins the first under load, and takes over when the first leaves: everything is handled once, in
-    order.
-    """
+    """A second process joins under load, and takes over when the first leaves: everything is handled once, in order."""
     name = example.partition("_")[0]
     topic = Topic(f"{name}-orders", 4)
     create_group(redis_url, name)
@@ -133,9 +131,7 @@ def test_manual_ack(run: Programs, redis_url: str, amqp_url: str) -> None:
 
 
 def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> None:
-    """stream_manual_commit.py counts every payment once, in order, though a second process takes over half of the
-    streams.
-    """
+    """stream_manual_commit.py counts every payment once, in order, though another process takes over half of them."""
     topic = Topic("payments", 4, "stream")
     with no_topic(amqp_url, topic.name):
         create_group(redis_url, "revenue")

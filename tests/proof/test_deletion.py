@@ -21,9 +21,7 @@ STORY = Scenario(
 
 
 def test_a_group_that_is_deleted_by_force_keeps_its_promises() -> None:
-    """Its members claim what they hold and continue: no resource is worked by two, and offsets of held resources are
-    kept.
-    """
+    """Its members claim what they hold and continue: no resource is worked by two, and held offsets are kept."""
     run = Run(SCENARIOS["group_deleted"], 1)
     outcome = run.tell()
     assert not outcome.failure

@@ -69,9 +69,7 @@ def test_the_figures_are_printed(explored: Result) -> None:
 
 
 def test_a_script_may_die_at_any_of_its_writes() -> None:
-    """Promise R1, in every interleaving of two members of which one has a script that dies: the next call repairs what
-    it left.
-    """
+    """Promise R1, in every interleaving of two members, one of whose scripts dies: the next call repairs it."""
     result = Search(World(SCOPES["2x1-die"])).run()
     assert (result.found, result.is_complete) == (None, True)
     assert result.reached["die"] > 1_000

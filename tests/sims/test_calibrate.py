@@ -29,9 +29,7 @@ SESSION_MS, HEARTBEAT_MS = 10_000, 3_000
 
 
 def test_cut_short_drains_are_longer_than_they_look() -> None:
-    """Half of the drains are cut short by a timeout: the fit finds the truth, where the finished ones alone would
-    mislead.
-    """
+    """Half of the drains are cut short: the fit finds the truth, where the finished ones alone would mislead."""
     generator = np.random.default_rng(1)
     true_ms = generator.lognormal(math.log(4_000), 1.0, 600)
     timeout_ms = 4_000
@@ -81,9 +79,7 @@ def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
 
 
 def test_pauses_are_read_from_late_heartbeats() -> None:
-    """Ten pauses an hour, many of which a heartbeat interval of three seconds hides: rate, median and sigma are
-    recovered.
-    """
+    """Ten pauses an hour, many hidden by heartbeats every three seconds: rate, median and sigma are recovered."""
     generator = np.random.default_rng(3)
     told: dict[int, Told] = {}
     for _ in range(600):
@@ -146,9 +142,7 @@ def test_too_few_are_said_to_be_too_few() -> None:
 
 
 def test_rates_stay_within_what_a_churn_can_have() -> None:
-    """Ten joins in a hundredth of a second are not a rate of millions an hour; nor has a group more members than the
-    maximum.
-    """
+    """Ten joins in 10 ms are not a rate of millions an hour; nor has a group more members than the maximum."""
     assert rate("joins_per_hour", 10, 0.01 / 3_600, 0.0, "joins").value == 100_000
     huge = [life(f"m{n}", 10) for n in range(4_000)]
     found = calibrate(
@@ -240,9 +234,7 @@ def thin() -> Tallies:
 
 
 def test_a_thin_journal_makes_a_churn_that_says_what_it_assumes(tmp_path: Path) -> None:
-    """Observed values are taken, the rest is assumed; the page says which is which and what to collect; tune reads it
-    all.
-    """
+    """Observed values are taken, the rest assumed; the page says which is which and what to collect; tune reads it."""
     found = calibrate(thin(), CHURNS["gc_pauses"], name="shop", session_timeout_ms=20_000, heartbeat_interval_ms=5_000)
     assert found.churn().deploy == "rolling"
     assert found.churn().members == 3

@@ -99,9 +99,7 @@ def test_leaving_out_idle_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _but_what_differs(event: Event) -> Event:
-    """Tokens count the microseconds of the simulated server, which has lived less long; fewer heartbeats are late less
-    often.
-    """
+    """Tokens count the microseconds of the simulated server, which lived less long; fewer heartbeats are late."""
     return event._replace(token=None, handover_id=None, late_ms=None)
 
 

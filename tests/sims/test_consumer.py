@@ -1,6 +1,4 @@
-"""The simulated consumer does what the real one does: it finishes its buffer, acknowledges in ticks, and reports idle
-partitions.
-"""
+"""The simulated consumer acts like the real one: it finishes its buffer, acks in ticks, reports idle partitions."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class Scene:
 
 @pytest.mark.parametrize(("within_ms", "finished"), [(150, 1), (300, 2), (1_000, 3)])
 def test_a_drain_finishes_what_was_prefetched_for_half_of_the_time(within_ms: int, finished: int) -> None:
-    """The running handler always finishes; others start only within half of the time to the deadline; the rest goes
-    back.
-    """
+    """The running handler always finishes; others start only within half of the time; the rest goes back."""
     scene = Scene(100, 100, 100, drain_timeout_ms=within_ms)
     scene.process.stop(remain=False)
     scene.world.clock.run(1_000)

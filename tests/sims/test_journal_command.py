@@ -120,9 +120,7 @@ def test_a_wish_to_stop_is_met_between_two_questions(sent: signal.Signals) -> No
 
 
 def test_a_slow_start_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """A message says so. What counts is how often in a row: a query that made progress starts counting at zero, even
-    after weeks.
-    """
+    """A message says so. Only failures in a row count: progress resets the count, even after weeks."""
     queries = [Query(raising(SLOW)) for _ in range(15)] + [Query(raising(SLOW), "batch 7")]
     queries += [Query(raising(SLOW)) for _ in range(15)] + [Query(lambda: True)]
     assert command.to_the_end(iter(queries).__next__)  # type: ignore[arg-type]

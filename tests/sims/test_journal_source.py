@@ -1,6 +1,4 @@
-"""What the Spark source reads of a journal, without Spark: slices, gaps, foreign entries, and options that hold no
-secret.
-"""
+"""What the Spark source reads, without Spark: slices, gaps, foreign entries, and options that hold no secret."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ def whole(server: JournalServer, group: str, since_ms: int | None = None) -> Sli
 
 @pytest.mark.parametrize("width", [1, 7, 100])
 def test_slices_hold_every_entry_once(admin: redis.Redis, group: str, options: JournalOptions, width: int) -> None:
-    """However many entries share a millisecond, slices are of about the size asked for, and join without gap or
-    overlap.
-    """
+    """Slices are of about the size asked for, without gap or overlap, however many entries share a millisecond."""
     burst(admin, group, 100, width=width)
     with JournalServer(options) as server:
         pieces = list(cut(server, whole(server, group), 20))
@@ -93,9 +89,7 @@ def test_slices_hold_every_entry_once(admin: redis.Redis, group: str, options: J
 
 
 def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: JournalOptions) -> None:
-    """Entries missing at the beginning, in the middle and at the end become rows of kind gap, each with the seqs that
-    are gone.
-    """
+    """Entries missing at the beginning, middle and end become rows of kind gap, each with the missing seqs."""
     burst(admin, group, 30, width=1)
     with JournalServer(options) as server:
         piece = whole(server, group)
@@ -116,9 +110,7 @@ def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: Journal
 def test_an_incarnation_may_jump_and_a_lost_history_shows(
     admin: redis.Redis, group: str, options: JournalOptions
 ) -> None:
-    """A group that continues above what its members have seen has no gap there; one that started again, and was
-    trimmed, has.
-    """
+    """A group that continues above what its members saw has no gap there; one that started again, trimmed, has."""
     write(admin, group, f"{START_MS}-0", 7)
     write(admin, group, f"{START_MS + 1}-0", 5_000, "incarnation", reason="recovering")
     write(admin, group, f"{START_MS + 2}-0", 3)
@@ -135,9 +127,7 @@ def test_an_incarnation_may_jump_and_a_lost_history_shows(
 
 
 def test_since_begins_where_it_says(admin: redis.Redis, group: str, options: JournalOptions) -> None:
-    """From the given time on, nothing earlier is read or counted missing, unless what is left begins only after that
-    time.
-    """
+    """Nothing before the given time is read or counted missing, unless what is left begins only after it."""
     burst(admin, group, 9, width=3)
     with JournalServer(options) as server:
         assert [row["seq"] for row in rows(options, whole(server, group, START_MS + 3))] == [4, 5, 6, 7, 8, 9]

@@ -159,9 +159,7 @@ def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
 
 
 def test_a_loss_fails_a_strict_query_of_what_is_there_now(admin: redis.Redis) -> None:
-    """Fails for a Redis that has less than was read, or nothing of the group, in an hourly export as in one that
-    follows.
-    """
+    """It fails if Redis has less than was read, or nothing of the group, for an hourly export and when following."""
     write(admin, "orders-a", *range(1, 11))
     write(admin, "orders-b", *range(1, 11))
     write(admin, "billing", *range(1, 11))
@@ -198,9 +196,7 @@ def test_a_strict_query_asks_only_for_its_groups(admin: redis.Redis) -> None:
 
 
 def test_a_group_that_began_anew_is_reported(admin: redis.Redis) -> None:
-    """A history under the same name whose seq starts again, with its first entries gone: they are reported, and the
-    rest is read.
-    """
+    """A history under the same name starts again at seq 1, its first entries gone: they are reported."""
     write(admin, "orders", *range(1, 11))
     stream = Stream(groups="orders")
     stream.batch()
@@ -211,9 +207,7 @@ def test_a_group_that_began_anew_is_reported(admin: redis.Redis) -> None:
 
 
 def test_an_unreachable_redis_is_asked_again(admin: redis.Redis, server: servers.OwnRedis) -> None:
-    """A restart of Redis in the middle only costs time; when it stays away for longer than retryS, the query fails and
-    says so.
-    """
+    """A restart of Redis only costs time; when it stays away for longer than retryS, the query fails and says so."""
     write(admin, "orders", *range(1, 11))
     patient, hasty = Stream(groups="orders", retryS="30"), Stream(groups="orders", retryS="0")
     assert len(patient.batch()) == len(hasty.batch()) == 10
@@ -233,9 +227,7 @@ def test_an_unreachable_redis_is_asked_again(admin: redis.Redis, server: servers
 
 
 def test_a_group_that_does_not_exist_is_an_error_at_the_beginning(admin: redis.Redis) -> None:
-    """Names and patterns without a match are reported at once, with the existing groups; a stream would wait for them
-    in silence.
-    """
+    """Names and patterns without a match are reported at once; a stream would wait for them in silence."""
     write(admin, "billing", 1)
     for groups in ("orders", "orders-*"):
         stream = Stream(groups=groups)

@@ -102,9 +102,7 @@ def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
 
 
 def test_who_sleeps_into_the_calm_is_waited_for() -> None:
-    """A process frozen until its lease was nearly over gives its work up when it wakes: only then has the group
-    converged.
-    """
+    """A process frozen until its lease was nearly over gives up when it wakes: only then has the group converged."""
     params = {
         "churn": "gc_pauses",
         "members": 2,

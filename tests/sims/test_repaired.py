@@ -1,6 +1,4 @@
-"""Journals with lines of scripts that died: readers count nothing that a repair took back, and everything that it did
-not.
-"""
+"""Journals with lines of scripts that died: readers count exactly what repairs did not take back."""
 
 from __future__ import annotations
 

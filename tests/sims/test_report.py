@@ -33,9 +33,7 @@ START_MS = 1_790_000_000_000
 
 
 def events(run: str = "orders", *, cut_short: bool = True) -> list[Event]:
-    """Two members share four resources; a third joins and gets two of them, one by force; one is revoked and kept after
-    all.
-    """
+    """Two members share four resources; a third joins and gets two, one by force; one is revoked and kept after all."""
     rows: list[dict[str, Any]] = [{"kind": "joined", "member": f"host/{at}.1", "reason": "-"} for at in (1, 2)]
     names = ["orders-1", "orders-2", "orders-3", EVIL]
     rows += [
@@ -189,7 +187,7 @@ def test_pictures_are_there_as_files(html: Path) -> None:
 
 
 def test_a_story_is_what_happened() -> None:
-    """Held, draining and free time add up to all lanes; a cancelled revocation continues with its owner, a forced one
+    """Held, draining and free time add up to all lanes; a cancelled revocation stays with its owner, a forced one
     shows.
     """
     story = tell("orders", events())

@@ -87,9 +87,7 @@ def tuned(runner: Known, preferences: Preferences = Preferences(), *, seeds: int
 
 
 def test_the_bootstrap_holds_the_truth_as_often_as_it_says() -> None:
-    """Runs with skewed counts of clustered events: of 300 intervals from 24 runs each, about 95 in 100 contain the
-    truth.
-    """
+    """Skewed counts of clustered events: of 300 intervals from 24 runs each, about 95 in 100 contain the truth."""
     generator = np.random.default_rng(5)
     held = 0
     for number in range(300):
@@ -129,9 +127,7 @@ def test_the_front_is_blind_to_chance() -> None:
 
 
 def test_the_known_best_is_found_and_recommended() -> None:
-    """The cheapest revocation timeout is 200 s: the search comes within its finest step, surely better than today's 30
-    s.
-    """
+    """The cheapest is 200 s: the search comes within its finest step, surely better than today's 30 s."""
     found = tuned(Known())
     assert found.verdict.decision == "change"
     assert found.verdict.choice is not None
@@ -244,9 +240,7 @@ DEPLOYS = Churn(
 
 
 def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
-    """Production Lua and session: a deadline of three seconds cuts drains of up to five short; one above five costs no
-    message.
-    """
+    """A deadline of three seconds cuts drains of up to five short; one above five costs no message."""
     today = GroupSettings(
         session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000, gather_ms=0
     )

@@ -91,9 +91,7 @@ def test_runs_of_a_sweep_are_no_group(tmp_path: Path) -> None:
 
 
 def test_settings_that_nobody_has_told_are_in_the_command() -> None:
-    """A group may run other settings than the assumed defaults: the command then sets everything that the choice rests
-    on.
-    """
+    """A group may not run the assumed defaults: the command then sets everything that the choice rests on."""
     choice = attrs.evolve(TODAY, revocation_timeout_ms=90_000)
     assert command("shop", TODAY, choice) == "cobalance group configure shop --revocation-timeout 90000ms"
     words = command("shop", TODAY, choice, unknown=("session_timeout_ms", "gather_ms"))

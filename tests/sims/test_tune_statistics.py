@@ -32,9 +32,7 @@ def quantile_of(runs: list[np.ndarray], share: float = 0.99) -> Quantile:
 
 @pytest.mark.parametrize("per_run", [2, 20, 40])
 def test_the_bound_of_a_quantile_holds_for_few_durations_too(per_run: int) -> None:
-    """The longest of 32 crashes bounds the 99th percentile one time in four: its interval has to reach beyond what was
-    seen.
-    """
+    """The longest of 32 crashes bounds the 99th percentile one time in four: the interval has to reach further."""
     generator, truth, held = np.random.default_rng(8), -math.log(0.01) * 1_000, 0
     for number in range(60):
         found = quantile_of([generator.exponential(1_000, per_run) for _ in range(16)])
@@ -43,17 +41,13 @@ def test_the_bound_of_a_quantile_holds_for_few_durations_too(per_run: int) -> No
 
 
 def test_a_quantile_is_not_drawn_down_by_runs_without_any() -> None:
-    """One crash in eight runs: draws without that run say nothing of how long healing takes, least of all that it takes
-    no time.
-    """
+    """One crash in eight runs: draws without that run say nothing about how long healing takes."""
     found = quantile_of([np.array([9.0]), *[np.array([])] * 7]).interval(Draws.of(8))
     assert (found.value, found.low) == (9.0, 9.0)
 
 
 def test_healing_that_was_not_seen_to_end_may_have_been_about_to() -> None:
-    """Three crashes in a hundred were not healed when the run was over: their healing times are unknown, which breaks
-    no limit.
-    """
+    """Three crashes in a hundred were not healed at the end: their healing times are unknown, and break no limit."""
     rows = [outcome(TODAY, seed, heal_hist={histogram.bin_of(9_000): 97}, unhealed=3) for seed in range(8)]
     found = estimates(rows, TODAY)["heal"].interval(Draws.of(8))
     assert found.low == pytest.approx(9.0, rel=0.01)
@@ -61,9 +55,7 @@ def test_healing_that_was_not_seen_to_end_may_have_been_about_to() -> None:
 
 
 def test_a_front_is_never_empty() -> None:
-    """Of three choices each surely beats the next in one cost, and chance hides the rest: the cheapest stays on the
-    front.
-    """
+    """Of three choices each surely beats the next in one cost, and chance hides the rest: the cheapest stays."""
     noise = np.random.default_rng(10).normal(0, 0.6, (3, 3, 500))
     a, b, c = (np.array(row)[:, None] + noise[at] for at, row in enumerate(([0, 1, 2], [2, 0, 1], [1, 2, 0])))
     assert pareto.beats(a, b)
@@ -73,9 +65,7 @@ def test_a_front_is_never_empty() -> None:
 
 
 def test_a_limit_of_nothing_cannot_be_shown_to_be_kept() -> None:
-    """No number of runs without a duplicate shows that there never is one: it says so, instead of asking for more
-    seeds.
-    """
+    """No number of runs without a duplicate rules one out: the message says so, and does not ask for more seeds."""
     verdict = refused(tuned(Known(duplicates=0.0), Preferences({"duplicates": 0.0})))
     assert "--seeds" not in " ".join(verdict.collect)
     assert "give a small number instead of 0" in " ".join(verdict.collect)

@@ -81,9 +81,7 @@ def test_an_export_goes_on_where_it_stopped(
 def test_what_was_written_is_not_written_again(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """After a crash between a wave and its commit, the wave is repeated; by then Redis may have trimmed what the folder
-    holds.
-    """
+    """After a crash between a wave and its commit, it is repeated; by then Redis may have trimmed its entries."""
     assert spark is not None
     out, words = tmp_path / "out", ("--group", stem, "--max-entries", "40")
     write(admin, stem, 1, 100)
@@ -101,9 +99,7 @@ def test_what_was_written_is_not_written_again(
 def test_what_cannot_be_exported_is_said(
     spark: SparkSession, stem: str, address: str, tmp_path: Path, redis_url: str
 ) -> None:
-    """An unknown group, an unreachable Redis and a folder without its checkpoint: our messages, without Spark's and the
-    password.
-    """
+    """An unknown group, an unreachable Redis, a missing checkpoint: our messages, without Spark's and the password."""
     assert spark is not None
     with pytest.raises(
         UnknownGroup, match=f"There is no group {stem}-none in this Redis.*exported before is kept"
@@ -152,9 +148,7 @@ def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, 
 def test_a_killed_export_misses_and_repeats_nothing(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """SIGKILL to the whole process group in the middle of the stream; the next run completes it: every entry is there,
-    once.
-    """
+    """SIGKILL to the process group in the middle of the stream; after the next run every entry is there, once."""
     assert spark is not None
     out = tmp_path / "out"
     write(admin, stem, 1, 600)

@@ -1,6 +1,4 @@
-"""Redis's password is nowhere that Spark shows or keeps anything: plans, progress, errors, checkpoints. Its log:
-test_journal.py.
-"""
+"""Redis's password appears nowhere in Spark: plans, progress, errors, checkpoints. Its log: test_journal.py."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def test_a_sweep_is_exact_and_a_repeated_one_adds_what_is_missing(spark: SparkSe
 def test_a_failing_run_is_told_and_does_not_sink_the_sweep(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its seed and command are named at the end, and again by a command that finds all runs there, as its exit code
-    shows.
-    """
+    """Its seed and command are named at the end, and again by a command that finds all runs there."""
     done = sweep(spark, tmp_path, tiny("1..2"), kernel=raising(2), events_share=0.0)
     assert (done.made, len(done.failed)) == (4, 2)
     made = read_sweep(spark, str(tmp_path))

@@ -1,6 +1,4 @@
-"""The same sweep over Spark Connect, on a cluster of two workers, and on a Spark that is killed: nothing but one URL
-differs.
-"""
+"""The same sweep over Spark Connect, on two workers, and on a Spark that is killed: only one URL differs."""
 
 import os
 import signal

@@ -1,6 +1,4 @@
-"""The Python of a local Spark: like any other, except that a streaming source's process connects before it imports
-PySpark.
-"""
+"""The Python of a local Spark: a streaming source's process connects before it imports PySpark."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def slow_pyspark(folder: Path) -> Path:
 
 
 def test_a_stream_connects_before_it_imports(tmp_path: Path) -> None:
-    """Spark has its connection, and receives the secret, while PySpark is still being imported; and that connection is
-    used.
-    """
+    """Spark has its connection, and receives the secret, while PySpark is being imported; that connection is used."""
     gate = slow_pyspark(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         spark = {

@@ -1,6 +1,4 @@
-"""Mistakes that a type checker has to find, never executed: mypy, in strict mode, reports an ignored error that is
-none.
-"""
+"""Mistakes that a type checker has to find, never executed: strict mypy reports an ignored error that is none."""
 
 from __future__ import annotations
 

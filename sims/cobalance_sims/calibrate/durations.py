@@ -20,14 +20,10 @@ ENOUGH = 30
 """The least number of exact durations from which a distribution is fitted."""
 
 CLOSE = 0.05
-"""Kolmogorov-Smirnov distance up to which a fit counts as good, even if there are enough durations to tell it from the
-data.
-"""
+"""Kolmogorov-Smirnov distance up to which a fit counts as good, even if enough durations would refute it."""
 
 LILLIEFORS = 0.886
-"""Divided by the square root of their number: the distance that chance alone gives a fitted normal, 95 times in 100, at
-most.
-"""
+"""Divided by the square root of their number: the distance of a fitted normal by chance alone, 95 times in 100."""
 
 WELL_KNOWN = 0.99
 """The share of durations that must be known exactly for quantiles to replace a fit that is not good."""

@@ -9,9 +9,7 @@ import attrs
 from cobalance_sims.calibrate.interval import Interval, poisson, short
 
 Basis = Literal["measured", "few", "assumed"]
-"""``few``: measured, but on too little to be sure of. ``assumed``: the data does not say, so it is as in the base
-churn.
-"""
+"""``few``: measured, but on too little to be sure. ``assumed``: not in the data, so as in the base churn."""
 
 ENOUGH_EVENTS = 5
 """From this many events on there is a rate; its interval is then no wider than from a third to 2.3 times it."""

@@ -106,9 +106,7 @@ def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
 
 @attrs.frozen(eq=False)
 class _Data:
-    """Lateness and number of the late reports; lateness of all reports, raised to at least ``NOTICED_MS``, and the time
-    covered.
-    """
+    """Lateness and number of late reports; lateness of all, at least ``NOTICED_MS``, and the time covered."""
 
     lateness: Floats
     counts: Floats

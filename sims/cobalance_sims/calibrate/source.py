@@ -62,9 +62,7 @@ def from_redis(
     url_file: str | None = None,
     key_prefix: str | None = None,
 ) -> DataFrame:
-    """Reads the journals of groups as they are now. Redis's address is found as the source of journals says
-    (journal_options.py).
-    """
+    """Reads the current journals of groups. Redis's address is found as in journal_options.py."""
     options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file, "keyPrefix": key_prefix}
     given = {name: value for name, value in options.items() if value}
     return spark.read.format("cobalance").options(**given).load()

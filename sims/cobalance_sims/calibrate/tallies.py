@@ -31,9 +31,7 @@ class StrangeEvents(CobalanceError):
 
 @attrs.frozen(kw_only=True)
 class Handlers:
-    """Handler times, as far as tenures report them: each says how many messages it handled, and how long that took in
-    all.
-    """
+    """Handler times: each tenure reports how many messages it handled, and how long that took in all."""
 
     tenures: int
     handled: int
@@ -95,9 +93,7 @@ class Tallies:
     late: dict[int, Told]
     """Reports of lateness, by the bin of the lateness."""
     settings: dict[str, int | str]
-    """Settings in ``configured`` entries, by their names in GroupSettings; the latest of each, as far as all groups
-    agree.
-    """
+    """The latest settings in ``configured`` entries, by their names in GroupSettings, if all groups agree."""
 
 
 def tallies(events: DataFrame) -> Tallies:
@@ -149,9 +145,7 @@ def _windows(events: DataFrame) -> list[Window]:
 
 
 def _happened(events: DataFrame) -> DataFrame:
-    """Removes what repairs took back. Only the lines of scripts that died pass through Python, and there are few of
-    those.
-    """
+    """Removes what repairs took back. Only the few lines of scripts that died pass through Python."""
     from pyspark.sql import functions as F  # noqa: N812
 
     after = F.regexp_extract("reason", AFTER, 1)

@@ -1,6 +1,4 @@
-"""A calibration as files: the churn, for ``tune`` and ``sweep``; everything known, for programs; and a page, for
-people.
-"""
+"""A calibration as files: the churn, for ``tune`` and ``sweep``; all details, for programs; a page, for people."""
 
 from __future__ import annotations
 

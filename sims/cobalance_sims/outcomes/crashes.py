@@ -1,6 +1,4 @@
-"""Members that fell silent: which of them crashed, which came back, and how long it took until others had their
-resources.
-"""
+"""Members that fell silent: which of them crashed, which came back, and how long healing took."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Crashes:
             it.is_false = True
 
     def was_false(self, member: str | None) -> bool | None:
-        """Whether the member's session expired although it was alive; ``None`` if it did not expire, or if this is not
-        known.
-        """
+        """Whether the member's session expired although it was alive; ``None`` if it did not expire, or if unknown."""
         it = self._by_member.get(member or "")
         return it.is_false if it is not None and (it.is_sure or it.is_false) else None
 

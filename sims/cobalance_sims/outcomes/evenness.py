@@ -8,9 +8,7 @@ from __future__ import annotations
 
 
 class Evenness:
-    """Counts what members hold. Every event costs O(1), except a change of members or of the list, which costs
-    O(members).
-    """
+    """Counts what members hold. Events cost O(1); changes of members or of the list cost O(members)."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -37,9 +37,7 @@ class Event(NamedTuple):
 
 
 def of_entry(entry: JournalEntry, run: str, source: str = JOURNAL, *, shift_ms: int = 0) -> Event:
-    """Converts an entry of a group's journal. ``shift_ms`` is added to its times (idle time that a simulation left
-    out).
-    """
+    """Converts an entry of a journal. ``shift_ms`` is added to its times (idle time that a simulation left out)."""
     deadline = entry.deadline_ms
     return Event(
         run, source, entry.id if source == JOURNAL else None, entry.seq, entry.kind, entry.at_ms + shift_ms,

@@ -25,9 +25,7 @@ class _Pair:
 
 
 def before_after(tuned: Tuned) -> Figure | None:
-    """Draws today's costs against the recommendation's, each as a share of the larger one. None without a
-    recommendation.
-    """
+    """Draws both costs, each as a share of the larger one. None without a recommendation."""
     if tuned.recommended is None:
         return None
     pairs = [

@@ -122,8 +122,6 @@ def _number(value: Any) -> float:
 
 
 def span(cost: Cost) -> list[list[float]]:
-    """How far the interval reaches below and above the value, as matplotlib wants it; without values that have no
-    bound.
-    """
+    """Distances of the interval from the value, as matplotlib wants them; without values that have no bound."""
     high = cost.high if isfinite(cost.high) else cost.value
     return [[max(cost.value - cost.low, 0.0)], [max(high - cost.value, 0.0)]]

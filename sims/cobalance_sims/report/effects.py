@@ -1,6 +1,4 @@
-"""What a sweep says about each setting that it varied: two costs over the setting's values, with intervals over the
-runs.
-"""
+"""What a sweep says about each setting: two costs over the setting's values, with intervals over the runs."""
 
 from __future__ import annotations
 

@@ -107,9 +107,7 @@ class Broker:
         return True
 
     def ack(self, lane: Lane, seq: int) -> None:
-        """Acknowledges up to this message (``multiple=True``). Tags belong to a channel: once it is closed they mean
-        nothing.
-        """
+        """Acknowledges up to this message (``multiple=True``). Tags mean nothing once their channel is closed."""
         queue = self.queue(lane.resource)
         if queue.consumer is not lane:
             return

@@ -39,9 +39,7 @@ class Die:
 
 @attrs.frozen
 class Replace:
-    """A process is asked to leave (SIGTERM), as before its node is drained or its spot instance reclaimed, and another
-    one starts.
-    """
+    """A process is asked to leave (SIGTERM), as on a drained node or a reclaimed spot instance, and another starts."""
 
     startup: Distribution
 

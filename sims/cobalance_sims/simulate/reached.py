@@ -1,4 +1,4 @@
-"""What must happen sometimes: a campaign in which one of these was never reached has proven less than it says."""
+"""What must happen sometimes: a campaign that never reached one of these has proven less than it says."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MUST_HAPPEN: dict[str, str] = {
     "let go of": "nobody named a resource any more",
     "repaired": "a script died between its writes, and the next one mended that",
 }
-"""Name → what it means. The order is that of the table a campaign prints."""
+"""Name → what it means, in the order of the table that a campaign prints."""
 
 _BY_KIND = {
     "forced": "forced move",
@@ -63,11 +63,10 @@ class Reached:
     counts: Counter[str] = attrs.Factory(Counter)
 
     def count(self, name: str) -> None:
-        """Once more."""
         self.counts[name] += 1
 
     def saw(self, entry: JournalEntry, before: Ownership) -> None:
-        """An entry of the journal, and what was so before it."""
+        """Counts by an entry of the journal, and the state before it."""
         name = _BY_KIND.get(entry.kind)
         if name is not None:
             self.counts[name] += 1
@@ -80,7 +79,7 @@ class Reached:
             self.counts["expiry during a drain"] += 1
 
     def add(self, other: Reached) -> None:
-        """Those of another run as well."""
+        """Adds the counts of another run."""
         self.counts.update(other.counts)
 
     def never(self) -> list[str]:

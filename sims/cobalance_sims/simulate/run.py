@@ -159,9 +159,7 @@ class Run:
         self._strike(step.fault)
 
     def _await_chance(self, step: Randomly) -> None:
-        """Draws at twice the present rate, since more processes may be alive by then; about half of the draws are
-        dropped.
-        """
+        """Draws at twice the present rate, since more processes may be alive by then; drops about half of the draws."""
         most = 2 * len(self.world.living) + 1 if step.per_member else 1
         ms = self.world.random.expovariate(step.per_hour * most / HOUR_MS)
         self.world.clock.plan(min(int(ms), 100 * HOUR_MS), self._take_chance, (step, most))

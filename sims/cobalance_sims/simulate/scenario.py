@@ -53,9 +53,7 @@ class Every:
 
 @attrs.frozen
 class Randomly:
-    """Happens at random, this many times an hour on average; ``per_member`` multiplies that by the number of processes
-    alive.
-    """
+    """Happens at random, this often an hour on average; ``per_member`` multiplies by the number of living processes."""
 
     per_hour: float
     fault: Fault

@@ -1,6 +1,4 @@
-"""The Redis of the world: the production scripts on an in-memory store, with a clock, an identity and a memory that may
-fail.
-"""
+"""The Redis of the world: the production scripts on an in-memory store; clock, identity and memory may fail."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ START_MS = 1_800_000_000_000
 GROUP = "g"
 PAGE = 1_000
 LISTENERS_MS = 30_000
-"""How long, at least, a recovery waits for members that listen for a forgotten group but do not call; or three session
-timeouts.
-"""
+"""Minimum time (or three session timeouts) that a recovery waits for members that listen but do not call."""
 
 
 @attrs.frozen

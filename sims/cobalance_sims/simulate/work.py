@@ -91,9 +91,7 @@ class PlainWork:
             self._stopped(it)
 
     def active(self) -> list[Tenure]:
-        """An aborted tenure counts as stopped: its deadline has an allowance, and a call that cannot be cancelled is
-        exempt.
-        """
+        """An aborted tenure counts as stopped: its deadline has an allowance, and an uncancellable call is exempt."""
         return [it for it in self.tenures.values() if it.state != "stopping"]
 
     def find(self, resource: str, token: int) -> Tenure | None:

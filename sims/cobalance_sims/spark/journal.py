@@ -95,9 +95,7 @@ class JournalReader(DataSourceReader):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disables garbage collection, which would search the tens of thousands of lists of every page for cycles: half the
-    time.
-    """
+    """Disables garbage collection, which would scan the tens of thousands of lists of every page: half the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

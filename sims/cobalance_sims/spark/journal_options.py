@@ -1,6 +1,4 @@
-"""The options of a reader of journals, and where it finds Redis's address: never in the plan, which Spark shows and
-keeps.
-"""
+"""The options of a reader of journals, and where it finds Redis's address: never in the plan, which Spark shows."""
 
 from __future__ import annotations
 

@@ -70,9 +70,7 @@ class Rows:
             yield self._gap(self._piece.end.seq + 1, max(self._last_ms, self._piece.end.ms), self._last_seq)
 
     def _jumps(self, batch: pa.RecordBatch) -> list[int]:
-        """Where the seq is not the next one. An incarnation continues above everything its members have seen, or starts
-        again.
-        """
+        """Where the seq is not the next one. An incarnation continues above what its members saw, or starts again."""
         seqs = batch["seq"].to_numpy()
         suspects = np.flatnonzero(np.diff(seqs, prepend=self._last_seq) != 1)
         return [int(at) for at in suspects if batch["kind"][int(at)].as_py() != "incarnation"]
@@ -103,9 +101,7 @@ class Rows:
 
 
 class _Fields:
-    """The fields of a page, one column each. No loop in Python iterates over them: there are about ten times as many as
-    entries.
-    """
+    """The fields of a page, one column each. No Python loop: there are about ten times as many as entries."""
 
     def __init__(self, entries: list[Any]) -> None:
         counts = np.fromiter((len(words) for _, words in entries), np.int64, len(entries)) // 2

@@ -38,9 +38,7 @@ class JournalServer:
     """One connection (to a cluster: one for each node), for one thread."""
 
     def __init__(self, options: JournalOptions) -> None:
-        """Connects at the first request. Raises InvalidSettings and UsageError if the address is missing or cannot be
-        read.
-        """
+        """Connects at the first request. Raises InvalidSettings or UsageError if the address is missing or invalid."""
         self._transport = cast(
             "RedisTransport | ClusterTransport", open_transport(options.redis_url(), call_timeout_ms=_CALL_TIMEOUT_MS)
         )

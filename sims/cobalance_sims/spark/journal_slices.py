@@ -51,9 +51,7 @@ def start_of(places: Places, group: str, since_ms: int | None) -> Position:
 
 
 def cut(places: Places, whole: Slice, entries: int) -> Iterator[Slice]:
-    """Cuts a slice into pieces of about this many entries, without gaps between them. The last one may be half as long
-    again.
-    """
+    """Cuts a slice into adjacent pieces of about this many entries. The last one may be half as long again."""
     rest, end = whole, whole.end
     while (middle := limited(places, rest, entries + entries // 2, take=entries)) != end:
         yield attrs.evolve(rest, end=middle)

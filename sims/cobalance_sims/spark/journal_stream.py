@@ -77,9 +77,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"groups": _shown(self._seen)} if self._seen else None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The slices between two offsets, the same again after a restart: the end has what `since` meant when they were
-        planned.
-        """
+        """The slices between two offsets, the same after a restart: the end has what `since` meant at planning time."""
         server = self._connected()
         return [
             Piece(piece)

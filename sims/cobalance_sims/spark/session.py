@@ -102,7 +102,7 @@ def open_session(master: str | None = None, *, config: Mapping[str, str] | None 
     if target.url and "SPARK_REMOTE" not in os.environ:
         builder = builder.remote(target.url) if target.connect else builder.master(target.url)
     with spark_errors(f"connecting to {target.name}"), warnings.catch_warnings():
-        # A Connect server of this process has them already, and refuses to be told again.
+        # A Connect server of this process has them already, and rejects them.
         warnings.filterwarnings("ignore", "Failed to set spark", UserWarning)
         spark = builder.getOrCreate()
         if not target.in_driver:

@@ -1,6 +1,4 @@
-"""Sends this code to the workers of a cluster, so that they run the version that runs here. What it imports must be
-there.
-"""
+"""Sends this code to the workers of a cluster, so that they run the same version. Its imports must be there."""
 
 from __future__ import annotations
 

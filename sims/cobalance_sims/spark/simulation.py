@@ -22,9 +22,7 @@ RESULT = (
     f"outcome {spark_struct(OUTCOME)}, handovers array<{spark_struct(HANDOVER)}>, events array<{spark_struct(EVENT)}>, "
     "cost_s double"
 )
-"""One row for each run: so each run is simulated once, however many tables are made of it. ``cost_s`` is all of its CPU
-time.
-"""
+"""One row for each run, so that it is simulated once for all tables. ``cost_s`` is all of its CPU time."""
 
 BATCH_ROWS = 5_000
 """About how many rows a worker keeps before it returns them."""

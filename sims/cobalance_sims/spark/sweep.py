@@ -128,9 +128,7 @@ class Sweep:
         return made
 
     def _counted(self, results: DataFrame, wave: Sequence[Run]) -> list[dict[str, Any]]:
-        """The first pass over the results, which makes Spark simulate them; each task's stay where they are for the
-        second pass.
-        """
+        """The first pass over the results, which starts the simulation; they stay in place for the second pass."""
         shapes = {it.id: it.point.shape for it in wave}
         columns = [f"outcome.{name}" for name in ("run", "status", "error", "replay")]
         rows = results.select(*columns, results.cost_s.alias("cpu_s")).toArrow().to_pylist()
@@ -186,9 +184,7 @@ def _shuffled(runs: list[Run]) -> list[Run]:
 
 
 def core_count(spark: SparkSession) -> int:
-    """How many tasks run at a time. If the master does not say, a plain range shows it, which is cut into that many
-    pieces.
-    """
+    """How many tasks run at a time. If the master does not say, it is the number of partitions of a plain range."""
     from pyspark.sql import functions as F  # noqa: N812
 
     with spark_errors("asking how many cores there are"):

@@ -1,6 +1,4 @@
-"""The Python that a local Spark starts its workers with: this one, with a launcher in front that makes streams connect
-in time.
-"""
+"""The Python of a local Spark's workers: this one, with a launcher in front that makes streams connect in time."""
 
 from __future__ import annotations
 

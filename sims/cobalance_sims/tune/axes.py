@@ -19,9 +19,7 @@ DEPENDS: Mapping[str, tuple[str, ...]] = {
     "rejoin_grace_ms": ("instances", "startup_ms"),
     "gather_ms": (),
 }
-"""Setting → what in the churn decides it. If a calibration had to assume that, a search would only find the assumption
-again.
-"""
+"""Setting → what in the churn decides it. If that was assumed, a search would only find the assumption again."""
 
 
 @attrs.frozen

@@ -40,9 +40,7 @@ class Trials:
     """Called with messages about progress."""
     runs: int = 0
     failed: list[Outcome] = attrs.field(factory=list)
-    """Runs that broke a promise. What was observed in them counts as well: leaving them out would favour what breaks
-    more.
-    """
+    """Runs that broke a promise. They count as well: leaving them out would favour what breaks more."""
     _outcomes: dict[Asked, Outcome] = attrs.field(factory=dict, init=False)
 
     def make(self, candidates: Sequence[GroupSettings], seeds: Sequence[int], why: str) -> None:

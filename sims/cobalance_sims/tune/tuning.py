@@ -1,6 +1,4 @@
-"""The complete tuning: search, judgement on fresh seeds, the defaults of others, the front, and the effect of each
-setting.
-"""
+"""The complete tuning: search, judgement on fresh seeds, others' defaults, the front, the effect of each setting."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PREFETCH, ACK_EVERY = 100, 50
 
 @attrs.define
 class Rate:
-    """Counts to a number of messages; the time runs from the first to the last."""
+    """Counts up to a number of messages; the time runs from the first to the last."""
 
     messages: int
     _count: int = 0
@@ -39,7 +39,7 @@ class Rate:
     seconds: float = 0.0
 
     def count(self) -> bool:
-        """One more; True at the last one."""
+        """Counts one message; True at the last one."""
         if self._count == 0:
             self._began = time.perf_counter()
         self._count += 1
@@ -50,7 +50,6 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """Messages a second."""
         return (self.messages - 1) / self.seconds
 
 

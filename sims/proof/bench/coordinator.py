@@ -1,5 +1,5 @@
-"""What the coordinator costs a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join and of
-members that all have other capacities.
+"""The coordinator's cost for a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join
+and of members with different capacities.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
 """Resources and members."""
 
 CAPACITIES = (1, 20, 500)
-"""How many different ones the members of one group have."""
+"""How many different capacities the members of one group have."""
 
 # Nothing expires while the calls are made one by one.
 SETTINGS = GroupSettings(
@@ -85,7 +85,7 @@ def _repeat(raw: socket.socket, command: bytes, times: int) -> None:
 
 
 def balanced(server: Server, resources: int, members: int, different: int = 1) -> BenchGroup:
-    """A group at rest, everything dealt and heard. Its members have so many different capacities."""
+    """A group at rest, everything assigned and known to its holders. Its members have ``different`` capacities."""
     group = BenchGroup(server, SETTINGS)
     for number in range(members):
         group.join(f"m{number:05}", capacity=1 + number % different)
@@ -112,7 +112,7 @@ def one_join(group: BenchGroup, size: str) -> Figure:
 
 
 def mass_join(server: Server, resources: int, members: int, size: str) -> Iterator[Figure]:
-    """Everything is dealt to M members, then M more join and everything due is handed over."""
+    """Everything is assigned to M members, then M more join and everything due is handed over."""
     group = balanced(server, resources, members)
     yield _longest(f"deal, {size}: longest call", group.tally)
     group.tally = Tally()
@@ -124,7 +124,7 @@ def mass_join(server: Server, resources: int, members: int, size: str) -> Iterat
 
 
 def capacities(server: Server, resources: int, members: int, different: int) -> Figure:
-    """Everything is dealt; one more member joins and is given its share; one leaves."""
+    """Everything is assigned; one more member joins and is given its share; one leaves."""
     group = balanced(server, resources, members, different)
     group.join("one-more", capacity=different)
     group.settle("one-more")

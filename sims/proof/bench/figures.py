@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Figure:
-    """What was measured, how often, and what it was meant to be."""
+    """What was measured, how often, and its goal."""
 
     name: str
     unit: str
     ours: float
     """Median of the rounds."""
     peer: float | None = None
-    """Median of the peer's, measured in the same rounds; ``None`` for a figure that stands alone."""
+    """Median of the peer's, measured in the same rounds; ``None`` for a figure without a peer."""
     ratio: float | None = None
-    """Median of the rounds' own ratios: what the machine did to a round, it did to both."""
+    """Median of the rounds' own ratios: a disturbance of the machine affects both sides of a round."""
     goal: str = ""
     met: bool | None = None
     rounds: int = 1
@@ -40,7 +40,7 @@ def compare(
     least: float | None = None,
     detail: str = "",
 ) -> Figure:
-    """Measures both in turn, whoever goes first changing from round to round, and relates them."""
+    """Measures both in turn, in alternating order, and relates them."""
     pairs = [_pair(ours, peer, swap=number % 2 == 1) for number in range(rounds)]
     ratio = statistics.median(mine / theirs for mine, theirs in pairs)
     return Figure(

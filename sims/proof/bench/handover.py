@@ -1,8 +1,8 @@
 """The handover gap: from the last message finished by the old owner of a partition to the first one at the new owner.
 
-Ours is the whole protocol: the coordinator asks for the partition, the holder drains, flushes its acks and closes its
-channel, releases in Redis, and the next member is woken, is told and subscribes. The raw peer is what RabbitMQ alone needs:
-a bare Channel.Close, and a second, connected consumer that subscribes the instant CloseOk arrives.
+Ours is the whole protocol: the coordinator revokes the partition, the holder drains, flushes its acks and closes its
+channel, releases in Redis, and the next member is woken, informed and subscribes. The raw peer is what RabbitMQ alone
+needs: a bare Channel.Close, and a second, connected consumer that subscribes the instant CloseOk arrives.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=900, ga
 
 
 class Handovers:
-    """A topic with a backlog on every partition, so that a message is waiting whenever somebody can take it."""
+    """A topic with a backlog on every partition, so that a message is always waiting for the next owner."""
 
     def __init__(self, redis_url: str, amqp_url: str) -> None:
         self._redis_url, self._amqp_url = redis_url, amqp_url
@@ -135,7 +135,7 @@ class _Bare:
         self._connection.submit(self._open)
 
     def close(self, then: Callable[[], None]) -> None:
-        """A bare Channel.Close; `then` runs the instant CloseOk arrives."""
+        """Sends a bare Channel.Close; `then` runs the instant CloseOk arrives."""
 
         def close_now() -> None:
             self._channel.add_on_close_callback(closed)

@@ -78,7 +78,7 @@ def _raw(redis_url: str) -> float:
 
 
 def _ours(redis_url: str) -> float:
-    """One member is played by hand and releases; the other one is real."""
+    """One member is simulated by hand and releases; the other one is real."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
     by_hand = _Member(Coordinator(open_transport(redis_url), group))
     other = open_transport(redis_url)
@@ -121,7 +121,7 @@ class _Member:
         return self._last
 
     def surplus(self) -> list[ReleaseItem]:
-        """What is asked back once the other one has joined."""
+        """What is revoked once the other one has joined."""
         asked: dict[str, ReleaseItem] = {}
         while len(asked) < RESOURCES // 2:
             for change in self.ask(Heartbeat()).changes:
@@ -172,7 +172,6 @@ class _Grants:
     def settings_read(self, settings: GroupSettings) -> None: ...
 
     def in_flight(self) -> str:
-        """Nothing is."""
         return ""
 
     def flush(self) -> None: ...

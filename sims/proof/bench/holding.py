@@ -1,4 +1,6 @@
-"""What a member's own threads cost it: CPU of the session's thread between two heartbeats, by what is held."""
+"""The cost of a member's own threads: CPU of the session's thread between two heartbeats, by the number of resources
+held.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ BEATS = 20
 
 
 def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
-    """One for each number of resources that a member holds, a hundred of which are busy, others each time."""
+    """One figure for each number of resources that a member holds, a hundred of which are busy, others each time."""
     for count in sizes:
         member = _Member(count)
         began = time.thread_time()
@@ -42,7 +44,7 @@ def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
 
 
 class _Member:
-    """A session without threads, whose coordinator has given it everything."""
+    """A session without threads that holds all resources."""
 
     def __init__(self, count: int) -> None:
         self._names, self._now, self._beats = [f"r{number:06}" for number in range(count)], 0, 0
@@ -61,7 +63,7 @@ class _Member:
         )  # fmt: skip
 
     def beat(self) -> None:
-        """An interval passes: samples, and the heartbeat that tells of them."""
+        """An interval passes: samples, and the heartbeat that reports them."""
         self._now += SETTINGS.heartbeat_interval_ms
         self._handle(ev.Progressed((*self._samples(self._beats, None), *self._samples(self._beats + 1, self._now))))
         self._beats += 1

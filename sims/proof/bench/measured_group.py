@@ -44,8 +44,8 @@ class BenchGroup:
         Coordinator(self, "bench").create(settings)  # type: ignore[arg-type]
 
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> object:
-        """As a transport."""
-        certain = CERTAIN if script.name == "join" else ""  # a first join is for one that was read anew
+        """Measures the call, as a transport would make it."""
+        certain = CERTAIN if script.name == "join" else ""  # a first join is for an identity that was read again
         return self.server.command("EVALSHA", script.sha, len(keys), *keys, certain + IDENTITY, *args)
 
     def ask(self, member: str, payload: Payload) -> CoordinatorReply:
@@ -64,12 +64,11 @@ class BenchGroup:
         return reply
 
     def join(self, member: str, capacity: int = 1) -> CoordinatorReply:
-        """One more member."""
         self.members[member] = Header(member, 0)
         return self.ask(member, Join(settings=self.settings, capacity=capacity))
 
     def leave(self, member: str) -> None:
-        """One member fewer, once everybody has finished what that asks of them."""
+        """Removes a member, once all members have done their part in that."""
         while self.ask(member, Leave()).results[0] != "LEFT":
             self.drain()
         del self.members[member]
@@ -91,7 +90,7 @@ class BenchGroup:
                 reply = self.ask(member, SetResources(version=1, digest="x", after=reply.results[1], to=to, names=rest))
 
     def drain(self, page: int = 200) -> None:
-        """Every member hears everything and gives back what it is asked for, until nothing is pending."""
+        """Every member hears everything and gives back what was revoked, until nothing is pending."""
         moved = True
         while moved:
             moved = False

@@ -25,7 +25,7 @@ PARTS = ("coordinator", "holding", "consume", "handover", "hints")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures, prints a table and returns 0; a missed goal is shown, and is no failure of the program."""
+    """Measures, prints a table and returns 0; a missed goal is shown, but is not a failure of the program."""
     options = _parser().parse_args(arguments)
     logging.getLogger("cobalance").setLevel(logging.ERROR)
     console = Console()
@@ -54,7 +54,7 @@ def _figures(options: argparse.Namespace) -> Iterator[Figure]:
     rounds = 1 if options.quick else options.rounds
     messages = min(options.messages, 2_000) if options.quick else options.messages
     if "coordinator" in parts:
-        with private_redis() as own:  # it is emptied again and again, so it is never a server that others use
+        with private_redis() as own:  # it is emptied repeatedly, so it is never a server that others use
             yield from coordinator.figures(own, coordinator.SIZES[:1] if options.quick else coordinator.SIZES)
     if "holding" in parts:
         yield from holding.figures(holding.SIZES[:1] if options.quick else holding.SIZES)

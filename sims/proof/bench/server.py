@@ -1,4 +1,4 @@
-"""A private Redis whose main thread's CPU is read before and after, so neighbours on the machine do not count."""
+"""A private Redis whose main thread's CPU is read before and after, so that other load does not count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import redis
 
 
 class Server:
-    """A Redis of ours, and what its main thread has used."""
+    """A private Redis, and the CPU its main thread has used."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -18,7 +18,7 @@ class Server:
         self.overhead_us = min(self.timed(lambda: None)[1] for _ in range(200))
 
     def command(self, *words: str | int | bytes) -> object:
-        """One command, its reply as the wire carries it."""
+        """Sends one command; returns its reply as the wire carries it."""
         self._connection.send_command(*words)  # type: ignore[no-untyped-call]
         return self._connection.read_response()
 
@@ -29,7 +29,7 @@ class Server:
         return (float(lines["used_cpu_user_main_thread"]) + float(lines["used_cpu_sys_main_thread"])) * 1e6
 
     def timed(self, work: Callable[[], object]) -> tuple[object, float]:
-        """What the work returned, and the CPU it took the server."""
+        """Returns the work's result, and the CPU it took the server."""
         before = self.cpu_us()
         result = work()
         return result, self.cpu_us() - before - self.overhead_us
@@ -45,7 +45,6 @@ class Tally:
     each_us: list[float] = attrs.Factory(list)
 
     def add(self, verb: str, cpu_us: float) -> None:
-        """One more call."""
         self.each_us.append(cpu_us)
         self.longest_us[verb] = max(self.longest_us.get(verb, 0.0), cpu_us)
         self.total_us += cpu_us
@@ -53,12 +52,12 @@ class Tally:
 
     @property
     def over_5_ms(self) -> list[float]:
-        """The calls above the goal, in ms: what a busy machine adds comes once, what we do comes every time."""
+        """The calls above the goal, in ms: a busy machine makes different calls slow, our own code the same ones."""
         return [round(us / 1000, 1) for us in self.each_us if us > 5000]
 
     @property
     def p999_ms(self) -> float:
-        """Of a thousand calls, all but one are shorter."""
+        """The 99.9th percentile: of a thousand calls, all but one are shorter."""
         return sorted(self.each_us)[int(len(self.each_us) * 0.999)] / 1000
 
     @property

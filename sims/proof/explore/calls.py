@@ -95,9 +95,7 @@ def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -
 
 
 def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
-    """Resource lists: a lower version is ignored, unless the higher one was never complete and the member that began it
-    has ended.
-    """
+    """Resource lists: a lower version is ignored, unless the higher one was never complete and its sender ended."""
     del now
     walker = was.scalars.get("walker", "")
     is_given_up = walker != "" and (walker not in was.members or was.members[walker].status != "active")

@@ -39,9 +39,7 @@ SLOT = ("slot",)
 _LEAST_TOKEN = 10**15
 _VERSIONS = {"_seen": VERSION, "seen": VERSION, "_cursor": CURSOR, "cursor": CURSOR, "_hinted": NEWS}
 _MEASURED_FROM = frozenset({"_first_sent_at", "_sent_at", "asked_at", "_refused_since", "_refused_at"})
-"""Times from which a member measures. For all other times it only matters whether they have come, so past ones become
-now.
-"""
+"""Times from which a member measures. Of others it only matters whether they have come, so past ones become now."""
 _FAR_MS = 100_000_000
 _ATOMS = frozenset({type(None), bool, str, GroupSettings, MemberSettings})
 

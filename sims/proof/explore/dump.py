@@ -202,9 +202,7 @@ class Canonical:
             fields.pop("burst", None)
 
     def _drop_comparison(self, fields: dict[str, str]) -> None:
-        """Where quotas set the shares, loads are never compared; otherwise the progress of a comparison matters while
-        it goes on.
-        """
+        """Where quotas set the shares, loads are never compared; else a comparison's progress matters until it ends."""
         for field in ("ceilings", "round", *(() if self._has_lists else ("uneven",))):
             fields.pop(field, None)
         if fields.get("uneven") != "2":
@@ -242,9 +240,7 @@ class Canonical:
 
 
 def _unwound(state: State) -> Iterator[KeyState]:
-    """Puts the resources that nobody can work in this round at one place, and those of earlier rounds behind all other
-    free ones.
-    """
+    """Gathers resources that nobody can work: this round's at one place, earlier ones behind all other free ones."""
     scalars = next((key.contents for key in state if key.key == _STATE), ())
     current = STUCK + int(dict(zip(scalars[::2], scalars[1::2], strict=True)).get(b"round", b"0"))
     for key in state:

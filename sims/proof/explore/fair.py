@@ -69,9 +69,7 @@ class Fair:
         )
 
     def _is_listed(self, state: Ids) -> bool:
-        """Whether the group has the newest list of the running processes, unless a process that is gone had a newer
-        one.
-        """
+        """Whether the group has the newest list of the running processes, unless one that is gone had a newer one."""
         if self._world.scope.lists:
             running = [it.slot for _, it in self._world.slots(state) if it.session is not None]
             named = {name for slot in running for name in self._world.scope.named_by(slot)}

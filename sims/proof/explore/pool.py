@@ -42,9 +42,7 @@ MOST_GAP = 8
 _BASES = {TOKEN: FIRST_TOKEN, INCARNATION: FIRST_INCARNATION}
 _JOINT = {CURSOR: NEWS, STORE_VERSION: VERSION}
 FIRST_VERSION = 1000
-"""The group's version in canonical states. What is freed or reported next gets a number above all separately ranked
-ones.
-"""
+"""The group's version in canonical states. What is freed or reported next gets a number above all ranked ones."""
 _TIMES = frozenset({GROUP_TIME, MEMBER_TIME})
 
 

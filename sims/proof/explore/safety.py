@@ -129,9 +129,7 @@ def _idle(now: Records, outcome: Outcome) -> str:
 
 
 def _needless(now: Records, kept: Counter[str]) -> str:
-    """Promise S6, half of it: nothing that its holder may keep is being revoked. All capacities are equal here, and all
-    lists.
-    """
+    """Half of promise S6: nothing that its holder may keep is being revoked. Capacities and lists are equal here."""
     if now.is_mixed:
         return ""
     shared = sum(not it.removing and it.status != "halted" for it in now.resources.values())

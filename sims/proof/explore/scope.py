@@ -1,6 +1,4 @@
-"""What is explored: how many members and resources, how long the timeouts are in ticks, and how many faults a path may
-have.
-"""
+"""What is explored: how many members and resources, timeouts in ticks, and how many faults a path may have."""
 
 from __future__ import annotations
 

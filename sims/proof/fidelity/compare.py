@@ -107,9 +107,7 @@ class Row:
 def compare(
     real: Sequence[Figures], simulated: Sequence[Sequence[Figures]], stock: Sequence[Sequence[Figures]]
 ) -> list[Row]:
-    """Returns one row for each figure. ``simulated`` and ``stock`` hold, for each seed, as many runs as there are real
-    ones.
-    """
+    """Returns a row for each figure. ``simulated`` and ``stock`` have as many runs for each seed as ``real`` has."""
     return [_row(kind, real, simulated, stock) for kind in KINDS]
 
 

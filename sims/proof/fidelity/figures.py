@@ -27,9 +27,7 @@ class Figures:
     heals_ms: tuple[float, ...]
     """For each killed process: until all its resources are owned again."""
     counts: dict[str, int]
-    """Columns of the outcome, and ``duplicates``: how often a handler started on a message that another had started on
-    before.
-    """
+    """Columns of the outcome, and ``duplicates``: how often a handler started on an already started message."""
 
 
 COUNTED = (

@@ -32,9 +32,7 @@ def read(body: bytes) -> tuple[int, int, int]:
 
 
 def messages(story: Story, seed: int) -> list[Message]:
-    """Returns all messages, in order. They arrive at random times at an even rate (Poisson), independently for each
-    partition.
-    """
+    """Returns all messages, in order. They arrive at random at an even rate (Poisson), for each partition alone."""
     random = Random(f"{story.name} {seed}")
     every = 1000.0 / story.rate
     load = []

@@ -56,9 +56,7 @@ class Machine:
     close_ms: tuple[float, ...]
     """The channel alone; also part of ``let_go_ms``."""
     ask_ms: tuple[float, ...]
-    """First part of an idle partition's handover: from ``revoking`` in the journal to ``on_revoked``: hint, call, and
-    Python.
-    """
+    """First part of an idle handover: from ``revoking`` in the journal to ``on_revoked``: hint, call, and Python."""
     let_go_ms: tuple[float, ...]
     """Second part: from ``on_revoked`` to ``released`` in the journal: closing the channel, and the call."""
     tell_ms: tuple[float, ...]
@@ -265,9 +263,7 @@ def _is_shared(group: Coordinator, partitions: int) -> bool:
 
 
 def _publish(stage: Stage) -> dict[tuple[int, int], float]:
-    """Returns partition and number → time of publication. Never two at once to a partition, so that none waits for
-    another.
-    """
+    """Partition and number → time of publication. Never two at once to a partition, so that none has to wait."""
     sent = {}
     with Publisher(stage.amqp_url, stage.topic, name="truth measures") as publisher:
         for number in range(1, MESSAGES_EACH + 1):

@@ -1,6 +1,4 @@
-"""Bugs planted in the coordinator where members name different resources: who is granted what, what is dropped, what is
-even.
-"""
+"""Bugs planted in the coordinator where members' lists differ: who is granted what, what is dropped, what is even."""
 
 from __future__ import annotations
 

@@ -86,9 +86,7 @@ def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
 
 
 def histories(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
-    """Every recorded history is followed to its end and keeps the promises on the way, and no corrupted one is
-    followed.
-    """
+    """Every recorded history is followed to its end and keeps the promises, and no corrupted one is followed."""
     del only  # they are followed in one run of TLC
     genuine = recorded()
     found = _follow(tlc, "recorded", genuine)

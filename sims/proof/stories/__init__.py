@@ -1,1 +1,3 @@
-"""`make stories`: everything that goes wrong, told in virtual time with many seeds, and every promise checked after every step."""
+"""`make stories`: everything that goes wrong, in virtual time with many seeds; every promise is checked after every
+step.
+"""

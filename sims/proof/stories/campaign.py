@@ -1,4 +1,4 @@
-"""All stories with many seeds, and what was reached by them together."""
+"""All scenarios with many seeds, and what they reached together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proof.stories.scenarios import SCENARIOS, story
 
 @attrs.define
 class Tally:
-    """Of one scenario."""
+    """The results of one scenario."""
 
     runs: int = 0
     failed: int = 0
@@ -23,7 +23,6 @@ class Tally:
     slowest_ms: int = 0
 
     def add(self, outcome: Outcome) -> None:
-        """One more run."""
         self.runs += 1
         self.failed += bool(outcome.failure)
         self.virtual_ms += outcome.virtual_ms
@@ -32,7 +31,7 @@ class Tally:
 
 
 class Campaign:
-    """Fails when a promise is broken, and when something that must happen sometimes never did."""
+    """Fails when a promise is broken, or when something that must happen sometimes never did."""
 
     def __init__(self, scenarios: Iterable[str], seeds: Iterable[int], lua: str | None = None) -> None:
         self.scenarios, self.seeds, self.lua = list(scenarios), list(seeds), lua
@@ -42,16 +41,15 @@ class Campaign:
 
     @property
     def never(self) -> list[str]:
-        """What should have been reached. Only a campaign of all scenarios owes that."""
+        """What should have been reached. Required only of a campaign of all scenarios."""
         return self.reached.never() if set(self.scenarios) == set(SCENARIOS) else []
 
     @property
     def passed(self) -> bool:
-        """Whether all is well."""
         return not self.failures and not self.never
 
     def run(self, progress: TextIO | None = None) -> None:
-        """All of it."""
+        """Runs every scenario with every seed."""
         for name in self.scenarios:
             for seed in self.seeds:
                 self._one(name, seed)

@@ -1,4 +1,6 @@
-"""``make stories``: one story, all of them with many seeds, their names, and how fast the simulator is."""
+"""``make stories``: runs one scenario, or all of them with many seeds, lists their names, and measures the simulator's
+speed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ FAILED = 1
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs a command; its exit code: 1 when a promise was broken."""
+    """Runs a command; its exit code is 1 when a promise was broken."""
     options = _parser().parse_args(words)
     return int(options.command(options))
 

@@ -65,17 +65,13 @@ class Restart:
 
 @attrs.frozen
 class Redeploy:
-    """Each process leaves gracefully and its successor starts when it is gone, one after the other, as in a rolling
-    deploy.
-    """
+    """Each process leaves gracefully, then its successor starts, one after the other, as in a rolling deploy."""
 
     remain: bool = False
     every_ms: int = 2_000
     """Interval between processes; all that live now are replaced."""
     wants: tuple[str, ...] | None = None
-    """The resources that the new code names, and all processes that start from now on; by default those of the old
-    code.
-    """
+    """The resources named by the new code and all later processes; by default those of the old code."""
 
     def strike(self, world: World) -> None:
         if self.wants is not None:

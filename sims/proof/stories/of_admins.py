@@ -1,4 +1,4 @@
-"""Stories of administrators: groups are deleted under their members, and expire when nobody uses them."""
+"""Scenarios of administrators: groups are deleted under their members, and expire when nobody uses them."""
 
 from __future__ import annotations
 

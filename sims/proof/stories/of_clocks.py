@@ -1,4 +1,4 @@
-"""Stories of silences and odd clocks: nobody calls for a while, again and again, or Redis's clock jumps."""
+"""Scenarios of silences and odd clocks: nobody calls for a while, repeatedly, or Redis's clock jumps."""
 
 from __future__ import annotations
 

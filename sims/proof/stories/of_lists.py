@@ -1,4 +1,6 @@
-"""Stories of rolling deploys that change what the code names: queues are added, dropped and swapped, with trouble beside it."""
+"""Scenarios of rolling deploys that change what the code names: queues are added, dropped and swapped, with faults
+besides.
+"""
 
 from __future__ import annotations
 

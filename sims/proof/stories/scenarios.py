@@ -1,4 +1,4 @@
-"""The stories, as data: what happens to a group while every promise is checked."""
+"""The scenarios, as data: what happens to a group while every promise is checked."""
 
 from __future__ import annotations
 
@@ -455,10 +455,10 @@ _ALL = (
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
-"""By name."""
+"""All scenarios by name."""
 
 
 def story(name: str, seed: int, *, lua: str | None = None, verbose: bool = True) -> Run:
-    """One of them with one seed, not yet told."""
+    """Prepares one of them with one seed."""
     replay = f'make stories ARGS="run {name} --seed {seed}{f" --lua {lua}" if lua else ""}"'
     return Run(SCENARIOS[name], seed, lua=lua, verbose=verbose, replay=replay)

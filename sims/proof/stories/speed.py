@@ -10,11 +10,11 @@ from cobalance_sims.simulate.scenario import Every, Scenario
 from proof.stories import faults as f
 
 SETTLING_MS = 120_000
-"""Until everybody of a large group is there, before speed is measured."""
+"""Time for all members of a large group to join before speed is measured."""
 
 
 def measure(run: Run) -> str:
-    """Speed under the plan, once everybody is there."""
+    """Measures the speed under the plan, once all members have joined."""
     world = run.world
     run.begin()
     world.clock.run(SETTLING_MS)
@@ -30,7 +30,9 @@ def measure(run: Run) -> str:
 
 
 def steady_churn(members: int, resources: int, length_ms: int) -> Scenario:
-    """The measure of speed: heartbeats every 3 s, and each process is replaced about once an hour, half of them by a crash."""
+    """The benchmark of speed: heartbeats every 3 s, and each process is replaced about once an hour, half of them by a
+    crash.
+    """
     gap_ms = 2 * 3_600_000 // members
     return Scenario(
         name="steady_churn",

@@ -151,9 +151,7 @@ def _interval(logs: np.ndarray) -> Interval:
 
 
 def verdict(compared: Sequence[Compared], shipped: GroupSettings) -> dict[str, Any]:
-    """Says what to do about the defaults, with the evidence. Only choices run under every churn compete with each
-    other.
-    """
+    """What to do about the defaults, with the evidence. Only choices run under every churn compete."""
     churns = max(len(it.by_churn) for it in compared)
     everywhere = [it for it in compared if len(it.by_churn) == churns]
     single = [it for it in compared if _changes(it.settings, shipped) == 1]

@@ -39,9 +39,7 @@ def could_work(process: Process, resource: str) -> bool:
 
 
 def lessens(world: World, resource: str, giver: str, taker: str, more: int = 0) -> bool:
-    """Whether moving the resource would lessen the difference between two members, of which the giver expects ``more``
-    others.
-    """
+    """Whether the move would lessen the difference between two members, of which the giver expects ``more``."""
     one, other = world.of_member(giver), world.of_member(taker)
     if one is None or other is None or giver == taker or resource not in other.names:
         return False
@@ -50,9 +48,7 @@ def lessens(world: World, resource: str, giver: str, taker: str, more: int = 0) 
 
 
 def why_not_shared(world: World, living: Iterable[str]) -> str:
-    """Names a resource that a member with a share could work and nobody has, or that should move; empty if there is
-    none.
-    """
+    """Names a resource that is free or should move, and that a member with a share could work; else empty."""
     workers = [it for it in living if (process := world.of_member(it)) and process.member_settings.capacity]
     workable = {name for it in workers for name in (world.of_member(it) or world.processes[it]).names}
     free = sorted(world.redis.ledger.free & workable)

@@ -169,9 +169,7 @@ class S4(Check):
             self._accepted.setdefault(resource, []).append((self.world.now, offset))
 
     def data_lost(self, known_from: int) -> None:
-        """Offsets accepted since then are gone, or were accepted at the very moment of the snapshot, which is
-        uncertain.
-        """
+        """Offsets accepted since then are gone; those of the very moment of the snapshot are uncertain."""
         self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
         for resource, accepted in self._accepted.items():
             self._accepted[resource] = [(at, offset) for at, offset in accepted if at < known_from]

@@ -205,9 +205,7 @@ class S6(Check):
         return len({process.member_settings.capacity for process in there}) <= 1 and not are_mixed(there)
 
     def settled(self) -> None:
-        """Even within one, or in proportion to capacities; where lists differ, among the members that can work a
-        resource.
-        """
+        """Even within one, or in proportion to capacities; where lists differ, among the members that qualify."""
         processes = {process.session.member: process for process in self.world.living.values()}
         if are_mixed(processes.values()):
             if why := why_not_shared(self.world, processes):
