@@ -37,7 +37,6 @@ MOST_STEPS_AT_ONCE = 2_000
 
 
 def names(count: int) -> tuple[str, ...]:
-    """Sorted resource names."""
     return tuple(f"r{number}" for number in range(count))
 
 
@@ -68,7 +67,7 @@ class World:
         if created:
             self.coordinator.create(settings)
 
-    # -- everybody -----------------------------------------------------------------------------------------------------
+    # -- processes -----------------------------------------------------------------------------------------------------
 
     def start(
         self, name: str, resources: Iterable[str] = (), *, version: int = 1, member: MemberSettings | None = None
@@ -92,12 +91,10 @@ class World:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def at(self, in_ms: int, do: Callable[[], None]) -> None:
-        """Schedules a call."""
         self._scheduled += 1
         heapq.heappush(self._queue, (self.now + in_ms, self._scheduled, do))
 
     def run(self, ms: int) -> None:
-        """Lets time pass."""
         self.run_until(lambda: False, ms, must=False)
 
     def run_until(self, condition: Callable[[], bool], within_ms: int = 60_000, *, must: bool = True) -> None:

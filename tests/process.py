@@ -282,8 +282,7 @@ class Process:
         if self.tenures.get(it.resource) is it:
             del self.tenures[it.resource]
 
-    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout
-    # --------------------------
+    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout ------------------
 
     def _call(self, request: Request) -> None:
         self._recent.append(self.world.now)

@@ -29,7 +29,6 @@ class Message:
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """Parses a body."""
         partition, epoch, seq, *order = body.decode().split(" ")
         return cls(partition, int(epoch), int(seq), int(order[1]) if order else None)
 
@@ -108,7 +107,6 @@ class Diary:
         self._file = path.open("ab", buffering=0)
 
     def write(self, *words: object) -> None:
-        """Writes one line."""
         self._file.write(("\t".join(map(str, words)) + "\n").encode())
 
 

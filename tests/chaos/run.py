@@ -200,7 +200,6 @@ class Performance:
         return None
 
     def say(self, text: str) -> None:
-        """Reports progress."""
         sys.stderr.write(f"{time.monotonic() - self._began:7.1f} s  {text}\n")
 
 

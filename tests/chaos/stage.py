@@ -89,7 +89,6 @@ class MemberProcess:
         self._stdin.flush()
 
     def kill(self) -> None:
-        """Sends SIGKILL."""
         self.is_wanted = False
         self._process.kill()
         self._process.wait()
@@ -212,7 +211,7 @@ class Stage:
         pid = labels.get(member or "", "").rpartition("/")[2]
         return next((it for it in self.living if str(it.pid) == pid), None)
 
-    # -- what is on record ---------------------------------------------------------------------------------------------
+    # -- the journal ---------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Reads what was written into the journal since the last look, as far as Redis answers."""

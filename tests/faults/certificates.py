@@ -22,7 +22,6 @@ class Certificates:
 
     @classmethod
     def make(cls, folder: Path) -> Certificates:
-        """Creates new ones."""
         authority, stranger = trustme.CA(), trustme.CA()
         issued = authority.issue_cert("localhost")
         made = cls(folder, *(folder / f"{name}.pem" for name in ("authority", "certificate", "key", "stranger")))

@@ -53,7 +53,6 @@ class Team:
         self._stack = stack
 
     async def join(self) -> Member:
-        """Adds a member."""
         member = Member()
 
         async def work(tenure: Tenure) -> None:

@@ -114,7 +114,7 @@ def test_duplicates_are_excused_by_what_went_wrong(excuse: dict[str, object]) ->
 
 
 def test_a_deployment_excuses_nothing() -> None:
-    """It is planned."""
+    """A deployment is planned, so its messages come once."""
     planned = Trouble(kind="deploy", since_ns=0, until_ns=9 * SECOND)
     assert "duplicate" in names(history((handling(1, 1), handling(1, 5, process="b", token=2)), troubles=(planned,)))
 

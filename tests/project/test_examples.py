@@ -21,7 +21,6 @@ from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
 
 @pytest.fixture
 def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
-    """Processes of examples."""
     with programs(redis_url, amqp_url) as running:
         yield running
 
@@ -273,7 +272,6 @@ class PikaQueues:
         return [int(line.split()[2]) for line in self._run.lines if line.split()[1] == queue]
 
     def close(self) -> None:
-        """Deletes the queues."""
         for name in self.names:
             assert self._channel.queue_delete(name).method.NAME == "Queue.DeleteOk"
         self._connection.close()
@@ -281,7 +279,6 @@ class PikaQueues:
 
 @pytest.fixture
 def pika_queues(run: Programs, amqp_url: str) -> Iterator[PikaQueues]:
-    """Empty queues."""
     queues = PikaQueues(run, amqp_url)
     yield queues
     queues.close()

@@ -37,7 +37,7 @@ def test_the_same_seed_tells_the_same_story_again() -> None:
 
 
 def test_another_seed_tells_another_story() -> None:
-    """The seed matters."""
+    """A seed that changed nothing would prove nothing."""
     assert len({Run(SCENARIOS["autoscale"], seed, verbose=False).tell().digest for seed in range(5)}) == 5
 
 

@@ -51,7 +51,6 @@ def options(group: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Jour
 
 
 def write(admin: redis.Redis, group: str, id_: str, seq: int, kind: str = "granted", **fields: Any) -> None:
-    """Writes one entry."""
     words: dict[Any, Any] = {"seq": seq, "kind": kind, "at_ms": int(id_.partition("-")[0]), **fields}
     admin.xadd(journal_key(group), words, id=id_)
 

@@ -35,7 +35,6 @@ class Stream:
         self._reader = JournalStreamReader(self._options)
 
     def end(self) -> None:
-        """Closes its connection."""
         self._reader.stop()
 
     def catch_up(self) -> None:

@@ -77,7 +77,7 @@ RUNS: dict[str, tuple[Mode, Config]] = {
 
 
 class Randomised:
-    """One run."""
+    """One of Rebalanser's runs."""
 
     def __init__(self, mode: Mode, config: Config, seed: int) -> None:
         self.config = config

@@ -32,7 +32,6 @@ def read(group: TornGroup) -> list[JournalEntry]:
 
 
 def owners(records: Records) -> dict[str, str]:
-    """The recorded owners."""
     return {name: it.owner for name, it in records.resources.items() if it.owner != "-"}
 
 

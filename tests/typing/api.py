@@ -100,7 +100,6 @@ async def members() -> None:
 
 
 def programs() -> None:
-    """Programs without async."""
     run(ConsumerGroup("billing", "orders", handle_in_thread, amqp_url=URL, on_error="dead_letter"))
     run(ConsumerGroup("billing", [Queue("a"), "b"], handle), backend="trio")
     run(ConsumerGroup("billing", BoundQueues("x"), handle_batch, batch=Batch(10, within_ms=5), prefetch=10))
@@ -146,7 +145,7 @@ async def publish() -> None:
 
 
 def outcome(error: CobalanceError) -> str:
-    """What is known of a failed call."""
+    """Whether a failed call may have happened."""
     return error.outcome if isinstance(error, ServerError) else "not_executed"
 
 

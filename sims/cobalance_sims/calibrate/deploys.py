@@ -26,8 +26,6 @@ LEAST_SHARE = 0.5
 
 @attrs.frozen(kw_only=True)
 class Deploy:
-    """One deploy."""
-
     run: str
     at_ms: int
     replaced: int

@@ -55,8 +55,6 @@ def _mills(z: np.ndarray) -> np.ndarray:
 
 @attrs.frozen
 class LognormalFit:
-    """The fitted distribution."""
-
     median_ms: Interval
     sigma: Interval
     """Sigma of the logarithm."""

@@ -84,8 +84,6 @@ class Window:
 
 @attrs.frozen(kw_only=True)
 class Tallies:
-    """All tallies."""
-
     windows: list[Window]
     lives: list[Life]
     drains: dict[str, Sample]

@@ -370,8 +370,7 @@ class Fold:
         observed = (self._now or 0) - (self._begun_at or 0)
         return self._rows, self._tally.outcome({**self._settings, **known.header}, self._crashes, observed)
 
-    # -- handlers by kind of event
-    # --------------------------------------------------------------------------------------------
+    # -- handlers by kind of event -------------------------------------------------------------------------------------
 
     _HANDLERS: ClassVar[dict[str, Callable[[Fold, Event], None]]] = {
         "joined": _joined,

@@ -31,7 +31,6 @@ def sections(materials: Sequence[Material]) -> list[Section]:
 
 
 def document(materials: Sequence[Material], title: str) -> str:
-    """Returns the page."""
     return page(title, "; ".join(it.label for it in materials), sections(materials))
 
 

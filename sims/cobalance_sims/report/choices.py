@@ -49,7 +49,7 @@ class Sensitivity:
 
 @attrs.frozen(kw_only=True)
 class Tuned:
-    """All results."""
+    """The results of one search."""
 
     today: Choice
     recommended: Choice | None

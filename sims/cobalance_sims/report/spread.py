@@ -30,7 +30,7 @@ class Spread:
 
     @property
     def total(self) -> int:
-        """How many."""
+        """Number of durations."""
         return sum(self.counts.values())
 
     def at(self, share_: float) -> float:

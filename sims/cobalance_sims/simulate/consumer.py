@@ -114,8 +114,7 @@ class Lane(Tenure):
         if self.state == "draining" and self.handling is None:
             self._close_for_good()
 
-    # -- acks: multiple, up to a message, in ticks that go on while anything is unfinished
-    # -----------------------------------
+    # -- acks: multiple, up to a message, in ticks that go on while anything is unfinished -----------------------------
 
     def _settle(self, seq: int) -> None:
         self._done, self._unacked = seq, self._unacked + 1

@@ -53,8 +53,6 @@ class Result:
 
 @attrs.frozen
 class Row:
-    """Parsed parameters."""
-
     params: dict[str, Any]
     name: str
     scenario: Scenario

@@ -156,7 +156,6 @@ class Process:
         self.deliver(ev.StopAsked(remain))
 
     def commit(self, resource: str, offset: int) -> None:
-        """Its user commits."""
         tenure = self.work.tenures[resource]
         tenure.done = max(tenure.done, offset)
         self._tickets += 1
@@ -236,8 +235,7 @@ class Process:
         else:
             self.deliver(ev.TimerFired())
 
-    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout
-    # --------------------------
+    # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout ------------------
 
     def _call(self, request: Request) -> None:
         if self._in_flight:

@@ -31,7 +31,7 @@ LISTENERS_MS = 30_000
 
 @attrs.frozen
 class Silence:
-    """Nobody was heard for more than half a session timeout by its clock; in world time."""
+    """A time, longer than half a session timeout by its clock, in which no member was heard; in world time."""
 
     began: int
     ended: int
@@ -141,8 +141,7 @@ class RedisServer:
             if len(page) < PAGE:
                 return
 
-    # -- faults
-    # ----------------------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def disturbed(self) -> None:
         """Notes that a fault happens now."""
@@ -167,7 +166,6 @@ class RedisServer:
         self.memory = Memory(self.clock.now, self.store.snapshot(), self.ledger.copy(), self._read_to)
 
     def empty(self) -> None:
-        """Forgets everything."""
         self.store.flush()
         self._forget_all()
 

@@ -21,7 +21,6 @@ class Trace:
         self._verbose = verbose
 
     def add(self, now: int, who: str, text: str) -> None:
-        """Adds one line."""
         line = f"{now:>9}  {who:<6} {text}"
         if self._verbose:
             self.lines.append(line)
@@ -44,7 +43,6 @@ class Trace:
         return self._hash.hexdigest()
 
     def tail(self, count: int) -> list[str]:
-        """The last lines."""
         return list(self.lines)[-count:]
 
 

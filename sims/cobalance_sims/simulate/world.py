@@ -185,7 +185,7 @@ class World:
         self.watch.joined(process)
 
     def problem(self, process: Process, code: str) -> None:
-        """Its user is told of a problem."""
+        """A problem is reported to its user."""
         self.reached.count(code)
         self.log(process, f"has a problem: {code}")
 
@@ -197,7 +197,6 @@ class World:
         self.watch.started(process, action)
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
-        """A drain begins."""
         within = action.abort_at - process.offset_ms - self.now
         self.log(process, f"drains {action.resource} {self.trace.tag(action.token)} within {within} ms")
         self.watch.asked_back(process, action)

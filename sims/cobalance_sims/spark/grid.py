@@ -90,7 +90,6 @@ class Grid:
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return len(self.points) * len(self.seeds)
 
 

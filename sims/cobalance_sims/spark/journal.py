@@ -89,7 +89,6 @@ class JournalReader(DataSourceReader):
         return Slice(group, start, end) if end and behind(start, end) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one slice."""
         return read_piece(self._options, partition)
 
 

@@ -86,11 +86,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one slice."""
         return read_piece(self._options, partition)
 
     def stop(self) -> None:
-        """Closes the connection."""
         if self._server is not None:
             self._server.close()
 

@@ -36,7 +36,7 @@ class Varied:
 
 @attrs.frozen(kw_only=True)
 class Tuning:
-    """The result."""
+    """The result of a search."""
 
     verdict: Verdict
     today: Judged

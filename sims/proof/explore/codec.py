@@ -128,7 +128,6 @@ def _names(kind: type) -> tuple[str, ...] | None:
 
 
 def decode(skeleton: Skeleton, numbers: Iterator[int]) -> Any:
-    """Restores the value."""
     if skeleton is SLOT:
         return next(numbers)
     if not isinstance(skeleton, tuple):

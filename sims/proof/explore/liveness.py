@@ -23,8 +23,6 @@ MOST_AT_ONCE = 100
 
 @attrs.define
 class _Walk:
-    """One continuation."""
-
     actions: list[Action] = attrs.field(factory=list)
     trail: list[int] = attrs.field(factory=list)
     ticks: int = 0
@@ -33,7 +31,6 @@ class _Walk:
     drainers: int = 0
 
     def note(self, state: Ids, action: Action, *, is_even: bool) -> None:
-        """Adds one step."""
         self.trail.append(hash(state))
         self.actions.append(action)
         self.busy += 1

@@ -85,7 +85,6 @@ class Processes:
         self._working: dict[int, frozenset[str]] = {}
 
     def steps(self) -> Iterable[Step]:
-        """All steps taken."""
         return self._steps.values()
 
     def working(self, part: int) -> frozenset[str]:

@@ -80,7 +80,6 @@ class Scope:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The resources."""
         return tuple(f"r{number}" for number in range(1, self.resources + 1))
 
     def named_by(self, slot: str) -> tuple[str, ...]:

@@ -49,8 +49,6 @@ class Result:
 
 
 class Search:
-    """One exploration."""
-
     def __init__(self, world: World, *, liveness: bool = True, seconds: float | None = None) -> None:
         self._world = world
         self._closure = Closure(world) if liveness else None

@@ -44,7 +44,6 @@ class Story:
         self._world = world
 
     def tell(self, found: Found) -> str:
-        """Returns the counterexample."""
         scope = self._world.scope
         lines = [f"      -- {', '.join(scope.slots[: scope.settled])}: settled --"] if scope.settled else []
         more, state = self._steps(found.path, beginning(self._world))

@@ -37,8 +37,6 @@ Action = tuple[Any, ...]
 
 @attrs.frozen(eq=False)
 class Successor:
-    """One transition."""
-
     action: Action
     state: Ids
     wrong: str = ""
@@ -154,8 +152,7 @@ class World:
             return False
         return self.checks.facts(store).is_told(session.member, session.line._cursor)  # noqa: SLF001
 
-    # -- effects
-    # ---------------------------------------------------------------------------------------------------------
+    # -- effects -------------------------------------------------------------------------------------------------------
 
     def successors(self, state: Ids) -> Iterator[Successor]:
         """Yields every transition from a state."""
@@ -163,7 +160,6 @@ class World:
             yield self.take(state, action)
 
     def take(self, state: Ids, action: Action) -> Successor:
-        """Takes one transition."""
         after = list(state)
         what = action[0]
         if what == "tick":

@@ -131,8 +131,7 @@ class Performance:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{(now_ms() - self._began_ms) / 1000:7.1f} s  {text}\n")
 
-    # -- the evidence
-    # -----------------------------------------------------------------------------------------------------
+    # -- the evidence --------------------------------------------------------------------------------------------------
 
     def _evidence(self) -> Telling:
         cast = (*self.story.founders, *self.story.joiners)

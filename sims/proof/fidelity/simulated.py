@@ -151,8 +151,7 @@ class Performance:
             handle_ms = whole(message.handle_ms + max(0.0, overrun), self.world.random)
             broker.publish(f"truth-{message.partition}", handle_ms)
 
-    # -- the evidence
-    # -----------------------------------------------------------------------------------------------------
+    # -- the evidence --------------------------------------------------------------------------------------------------
 
     def _evidence(self) -> Telling:
         return Telling(

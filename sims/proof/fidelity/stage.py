@@ -80,7 +80,6 @@ class MemberProcess:
             select.select([], [], [], 0.02)
 
     def join(self) -> None:
-        """Makes it join."""
         self._stdin.write(b"!")
         self._stdin.flush()
 
@@ -184,7 +183,6 @@ class Stage:
         return [words for it in self.members.values() if (words := it.failure())]
 
     def close(self) -> None:
-        """Ends everything."""
         for member in self.members.values():
             member.close()
         while self._closing:

@@ -50,7 +50,6 @@ def is_known(rung: str) -> bool:
 
 
 def look(rung: str, seconds: float | None) -> Found | None:
-    """Tries one rung."""
     if rung in SCOPES:
         return _explore(rung, seconds)
     return next((it for seed in _seeds(rung) if (it := _tell(rung.partition("@")[0], seed)) is not None), None)

@@ -72,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def line(it: Outcome) -> str:
-    """Describes one outcome."""
     verdict = "ok " if it.passed else "BAD"
     found = f"{it.broken} after {it.steps} steps" if it.steps else (it.broken or "holds")
     states = f"{it.distinct:,} states, {it.seconds:.0f} s" if it.distinct else ""

@@ -12,8 +12,6 @@ ABOUT_THE_END = ("L1", "L2", "L3")
 
 @attrs.frozen(kw_only=True)
 class Mistake:
-    """One planted mistake."""
-
     name: str
     summary: str
     breaks: str

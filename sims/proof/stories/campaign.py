@@ -67,7 +67,6 @@ class Campaign:
             self.failures.append(outcome)
 
     def summary(self) -> str:
-        """Tables for people."""
         lines = [
             f"{'scenario':<20} {'runs':>5} {'failed':>6} {'virtual h':>9} {'CPU s':>7} {'slowest to converge':>20}"
         ]

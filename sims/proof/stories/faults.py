@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Join:
-    """New processes start."""
-
     count: int = 1
     instances: tuple[str, ...] = ()
     """Instance ids for them, one each; an id that a living process has already is skipped."""
@@ -301,7 +299,7 @@ class Die:
     """A script dies between its writes, as when the user's permission for a command is withdrawn."""
 
     most: int = 60
-    """It dies at one of the next so many writes."""
+    """It dies at one of this many writes to come."""
 
     def strike(self, world: World) -> None:
         """The caller whose script makes that write gets no answer."""

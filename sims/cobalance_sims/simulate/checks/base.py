@@ -35,8 +35,7 @@ class Check:
         """Raises a violation that says how the promise was broken."""
         raise Violation(self.promise, text)
 
-    # -- what it may observe
-    # ---------------------------------------------------------------------------------------------
+    # -- what it may observe -------------------------------------------------------------------------------------------
 
     def journal(self, entry: JournalEntry) -> None:
         """A transition was written; the ledger still shows the state before it."""

@@ -220,7 +220,6 @@ class S7(Check):
         self._unsure_until = 0
 
     def data_lost(self, known_from: int) -> None:
-        """Identities are forgotten."""
         del known_from
         self._be_unsure()
 
