@@ -76,7 +76,7 @@ class Performance:
             self.settle()
 
     def _work_off(self) -> int:
-        """Waits until messages stop arriving, then stops all members, so that RabbitMQ gets unacknowledged ones back."""
+        """Waits until messages stop arriving, then stops all members: RabbitMQ gets unacknowledged messages back."""
         deadline = time.monotonic() + DRAIN_S
         while not self._is_all_processed() and time.monotonic() < deadline:
             time.sleep(1)
@@ -187,9 +187,7 @@ class Performance:
         return self.stage.coordinator.tick().now_ms
 
     def wait_pending(self) -> tuple[MemberProcess, int] | None:
-        """Waits for a revocation; returns its holder and the deadline, or None if there is none: an idle partition
-        moved too quickly.
-        """
+        """Waits for a revocation; returns holder and deadline, or None if an idle partition moved too quickly."""
         until = time.monotonic() + PENDING_S
         while time.monotonic() < until:
             for it in self.stage.coordinator.resources():
@@ -204,9 +202,7 @@ class Performance:
 
 
 def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
-    """Runs and judges; returns the verdict, and what was never reached. The recorded files are kept if there is
-    anything to investigate.
-    """
+    """Runs and judges; returns the verdict, and what was never reached. Keeps the files if there are problems."""
     with Stage(options) as stage:
         play = Performance(options, stage)
         try:

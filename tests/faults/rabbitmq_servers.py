@@ -62,9 +62,7 @@ class Node(PrivateRabbitMQ):
         self.evaluate(f"[erlang:set_cookie(N, {COOKIE}) || N <- {PEERS}].")
 
     def evaluate(self, expression: str) -> str:
-        """Evaluates an Erlang expression on this node. `rabbitmqctl eval` would start another Erlang, which takes
-        seconds.
-        """
+        """Evaluates an Erlang expression on this node. `rabbitmqctl eval` takes seconds to start another Erlang."""
         done = subprocess.run(
             ["erl_call", "-address", f"{HOST}:{self.ports.distribution}", "-c", COOKIE, "-e"],
             check=True,

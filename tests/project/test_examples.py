@@ -295,9 +295,7 @@ def test_pika_before(run: Programs, pika_queues: PikaQueues) -> None:
 
 
 def test_pika_after(run: Programs, pika_queues: PikaQueues, redis_url: str) -> None:
-    """pika_after.py: 1 → 3 processes, one leaves, one is killed. Always balanced; in order, each message once, except
-    for the kill.
-    """
+    """pika_after.py: 1 → 3 processes, one leaves, one is killed. Balanced; in order, once, except for the kill."""
     create_group(redis_url, "pika")
     first = run.start("pika_after.py")
     pika_queues.rounds_until([4])

@@ -42,9 +42,7 @@ def test_cut_short_drains_are_longer_than_they_look() -> None:
 
 
 def test_drains_cut_short_far_beyond_all_others_are_not_lost() -> None:
-    """Idle resources drain in exactly 100 ms, and one drain in six is cut short after half a minute: no fit says that
-    none takes longer.
-    """
+    """Drains take 100 ms, and one in six is cut short after half a minute: no fit says that none takes longer."""
     found = durations.describe(Sample.of([100] * 100, [30_000] * 20))
     assert found.distribution is not None
     assert found.distribution.quantile(0.99) > 30_000
@@ -211,9 +209,7 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
     ],
 )
 def test_deploys_are_told_apart(starts_ms: tuple[int, ...], shape: str) -> None:
-    """Three members go ten seconds apart; the times of the new ones show the kind of deploy, even if a crash is
-    replaced meanwhile.
-    """
+    """Three members go ten seconds apart; the times of the new ones show the kind of deploy, despite a crash."""
     old = [life(f"a{n}", 10, 600_000 + 10_000 * n) for n in range(3)]
     new = [life(f"b{n}", 600_000 + ms) for n, ms in enumerate(starts_ms)]
     crash = [life("c", 10, 575_000, "expired"), life("d", 580_000)]

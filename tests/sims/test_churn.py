@@ -80,9 +80,7 @@ def test_an_impossible_churn_is_refused(table: dict[str, object], says: str) -> 
 
 
 def test_leaving_out_idle_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing depends on when each process sends its heartbeats, the same story with and without idle time is the
-    same, to the millisecond.
-    """
+    """If the timing of heartbeats does not matter, the story is the same with and without idle time, to the ms."""
     params = {
         "churn": "autoscaled",
         "seed": 6,

@@ -120,9 +120,7 @@ def test_since_means_the_same_after_a_restart(admin: redis.Redis) -> None:
 
 
 def test_a_first_batch_that_is_repeated_begins_where_it_began(admin: redis.Redis) -> None:
-    """If the query is killed before its commit, a process repeats it for which "two hours ago" is later; its plan has
-    the original time.
-    """
+    """Killed before its commit, it is repeated when "two hours ago" is later; its plan has the original time."""
     write(admin, "orders", *range(1, 11))
     killed = JournalStreamReader(JournalOptions.read({"groups": "orders", "since": str(START_MS + 3)}))
     end = killed.latestOffset(killed.initialOffset(), ALL)
@@ -134,9 +132,7 @@ def test_a_first_batch_that_is_repeated_begins_where_it_began(admin: redis.Redis
 
 
 def test_a_redis_that_lost_its_data_is_waited_for(admin: redis.Redis) -> None:
-    """While it is empty there is nothing to read; the group goes on above what its members saw, and only what is
-    missing is reported.
-    """
+    """While it is empty there is nothing to read; the group goes on above its members' seqs, and gaps are reported."""
     write(admin, "orders", *range(1, 11))
     stream = Stream(groups="orders")
     strict = Stream(groups="orders", on_gap="fail")

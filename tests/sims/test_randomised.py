@@ -50,9 +50,7 @@ class Config:
     random_interval: bool = False
     habits: Habits = QUICK
     partitions: bool = False
-    """Whether there are messages of a broker, which keeps connections of dead clients for a while (the reason for
-    OnAssignmentDelay).
-    """
+    """Whether there is a broker, which keeps connections of dead clients for a while (hence OnAssignmentDelay)."""
 
 
 LOW = Config(members=3, resources=6, interval_s=60, check="full")

@@ -187,9 +187,7 @@ def test_pictures_are_there_as_files(html: Path) -> None:
 
 
 def test_a_story_is_what_happened() -> None:
-    """Held, draining and free time add up to all lanes; a cancelled revocation stays with its owner, a forced one
-    shows.
-    """
+    """Held, draining and free time add up to all lanes; cancelled revocations stay, forced ones show."""
     story = tell("orders", events())
     assert story is not None
     assert story.time_ms("held") + story.time_ms("draining") + story.time_ms("free") == 4 * story.length_ms

@@ -74,9 +74,7 @@ def recovered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_what_was_put_in_comes_out(recovered: Recovered) -> None:
-    """Drains, many of them cut short, and pauses: each truth lies in its interval; rates are compared with what
-    actually happened.
-    """
+    """Drains, many cut short, and pauses: each truth lies in its interval; rates are compared with what happened."""
     found = recovered.found
     intervals = {it.name: it.interval for it in found.parameters if it.interval is not None}
     assert 3_000 in intervals["drain_ms"]

@@ -36,9 +36,7 @@ LONG_S = 300
 def test_a_batch_is_what_the_journals_hold(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two groups found by a pattern, in several partitions, are the entries that cobalance.journal reads; no plan holds
-    the password.
-    """
+    """Two groups found by a pattern, in several partitions, match cobalance.journal; no plan holds the password."""
     groups = [f"{stem}-a", f"{stem}-b"]
     for group, count in zip(groups, (70, 30), strict=True):
         write(admin, group, 1, count)
@@ -59,9 +57,7 @@ def test_a_batch_is_what_the_journals_hold(
 def test_an_export_goes_on_where_it_stopped(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
-    """A second run takes what is new, including a new group of the pattern, and reports trimmed entries; no file holds
-    the password.
-    """
+    """A second run takes new entries and groups, and reports trimmed entries; no file holds the password."""
     assert spark is not None
     out, words = tmp_path / "out", ("--group", f"{stem}-*", "--max-entries", "40")
     write(admin, f"{stem}-a", 1, 100)

@@ -1,6 +1,4 @@
-"""Journals over Spark Connect: the client has no JVM, and the server, which has Cobalance installed, reads Redis's URL
-from a file.
-"""
+"""Journals over Spark Connect: the client has no JVM; the server has Cobalance, and Redis's URL in a file."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def covariance(f: Callable[[float, float], float], top: tuple[float, float], steps: tuple[float, float]) -> Floats:
-    """Returns their covariance: the inverse of the curvature, measured by small steps. Infinite if it is not a maximum
-    in every direction.
-    """
+    """Their covariance: the inverse of the curvature, measured by small steps. Infinite where there is no maximum."""
     (x, y), (h, k) = top, steps
     middle = f(x, y)
     a = (2 * middle - f(x + h, y) - f(x - h, y)) / h**2

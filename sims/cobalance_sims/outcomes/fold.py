@@ -33,7 +33,7 @@ class Known:
     """Start and end of the observation, on the group's clock; by default the times of the first and last event."""
     ended_at_ms: int | None = None
     header: Mapping[str, Any] = attrs.Factory(dict)
-    """Columns of the outcome that no event shows (settings, churn, seed, status, cpu_s …); they override counted ones."""
+    """Columns of the outcome that no event shows (settings, churn, seed, status …); they override counted ones."""
 
 
 @attrs.frozen
@@ -89,9 +89,7 @@ class Fold:
     # -- one event -----------------------------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """Processes the next event. A row of kind gap (from the journal's reader) is ignored: the next seq shows it,
-        too.
-        """
+        """Processes the next event. A gap row (from the journal's reader) is ignored: the next seq shows the gap."""
         if event.kind == "gap":
             return
         self._pass_time(event.at_ms)

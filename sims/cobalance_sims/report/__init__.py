@@ -1,3 +1,1 @@
-"""The report: one page of pictures that needs no network, made from a sweep, a journal or a recommendation. See
-``commands/report.py``.
-"""
+"""The report: one offline page of pictures, made from a sweep, a journal or a recommendation."""

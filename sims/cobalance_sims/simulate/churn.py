@@ -225,9 +225,7 @@ class Churn:
     # -- as a story ------------------------------------------------------------------------------------------------------
 
     def scenario(self, settings: GroupSettings) -> Scenario:
-        """Returns a scenario of this churn under these settings. Idle time is left out unless the network itself may
-        cost a session.
-        """
+        """Returns a scenario of this churn. Idle time is left out unless the network itself may cost a session."""
         return Scenario(
             name=self.name,
             summary=self.summary,

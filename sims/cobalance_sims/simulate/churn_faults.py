@@ -1,6 +1,4 @@
-"""What happens to the processes of a calibrated or named churn. All of it is planned: skipping idle time never passes
-over any of it.
-"""
+"""What happens to the processes of a churn. All of it is planned: skipping idle time never passes over it."""
 
 from __future__ import annotations
 

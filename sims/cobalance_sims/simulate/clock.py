@@ -70,8 +70,7 @@ class Clock:
         heapq.heappush(self._queue, (self.now + ms, self._scheduled, do, argument))
 
     def run(self, ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Lets time pass; returns whether ``until``, which is checked after each step, came true before the time was
-        up.
+        """Lets time pass; returns whether ``until``, which is checked after each step, came true in time.
 
         Raises:
             TimeStandsStill: too much happens at one moment.

@@ -164,9 +164,7 @@ class LogNormal:
 
 @attrs.frozen
 class Empirical:
-    """An observed distribution: quantiles at equal steps, from the least (share 0) to the greatest (1), with straight
-    lines between them.
-    """
+    """An observed distribution: quantiles at equal steps of the share, from 0 to 1, with straight lines between."""
 
     quantiles: tuple[float, ...]
 

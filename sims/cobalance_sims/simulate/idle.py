@@ -38,9 +38,7 @@ class Idle(Check):
         self._burst = self._calm_at = self._gathered_at = self._avoiding_until = 0
 
     def journal(self, entry: JournalEntry) -> None:
-        """Notes what the coordinator remembers for a while: changes that it gathers (80_settle.lua), and members that
-        gave resources up.
-        """
+        """Notes what the coordinator remembers for a while: gathered changes (80_settle.lua), members that gave up."""
         now = self.world.now
         if entry.kind == "revoking" and self._gather_ms and now != self._gathered_at:
             self._burst = self._burst + 1 if now < self._calm_at else 0

@@ -62,7 +62,7 @@ class Row:
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Row:
-        """Reads a flat mapping (JSON has the same): ``churn`` (a name in CHURNS, or a table), ``seed``, ``checks`` (none,
+        """Reads a flat mapping (or JSON object): ``churn`` (a name in CHURNS, or a table), ``seed``, ``checks`` (none,
         cheap or all), ``lua``; any setting of a group; any parameter of a churn. Missing values default to those of the
         churn, or :class:`GroupSettings`. ``run`` may name the run.
 

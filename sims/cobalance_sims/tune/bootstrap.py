@@ -122,9 +122,7 @@ class Quantile:
         return draws.bounds(self._of(weighed[weighed.any(axis=1)]))
 
     def _beyond(self) -> float:
-        """What the quantile does not exceed in 39 of 40 such samples, whatever the distribution: one of the measured
-        values, by rank.
-        """
+        """What the quantile does not exceed in 39 of 40 such samples of any distribution: a measured value, by rank."""
         counts = self.counts.sum(axis=0)
         above = most_above(int(counts.sum()), self.share)
         if above is None:

@@ -13,9 +13,7 @@ from cobalance_sims.tune.bootstrap import Draws, Estimate
 from cobalance_sims.tune.costs import estimates
 
 MOST_FAILED = 0.02
-"""The greatest share of failed runs: with more, something is wrong with the simulator or with Cobalance, and no figure
-can be trusted.
-"""
+"""The greatest share of failed runs: with more, something is wrong, and no figure can be trusted."""
 
 Outcome = Mapping[str, Any]
 """A row of OUTCOME (records.py)."""

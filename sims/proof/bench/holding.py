@@ -1,6 +1,4 @@
-"""The cost of a member's own threads: CPU of the session's thread between two heartbeats, by the number of resources
-held.
-"""
+"""The cost of a member's own threads: CPU of the session's thread between heartbeats, by resources held."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Report:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Explores the named scopes, or those of a tier, several processes at a time; returns 0 if all is well, 1 if not, 2
-    for wrong arguments.
+    """Explores the named scopes or a tier, several processes at a time; returns 0, 1 if not all is well, 2 for bad
+    usage.
     """
     options = _parser().parse_args(args)
     unknown = [name for name in options.scopes if name not in SCOPES]

@@ -1,6 +1,4 @@
-"""The fair continuation: frozen processes resume, connections recover, calls are answered, drains finish, hints arrive,
-time passes.
-"""
+"""The fair continuation: everything resumes, connections recover, calls are answered, drains finish, time passes."""
 
 from __future__ import annotations
 

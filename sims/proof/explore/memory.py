@@ -111,9 +111,7 @@ class Memories:
         return self.add(Memory({}, 0, 0, 0, server=self.look(part).server))
 
     def granted(self, part: int, outcome: Outcome) -> tuple[int, str]:
-        """Returns the memory after an execution, and what is wrong with it: tokens must rise with each grant, whatever
-        happened to the data.
-        """
+        """The memory after an execution, and what is wrong: tokens must rise with each grant, even across data loss."""
         if not outcome.granted:
             return part, ""
         found = self._granted.get((part, outcome))
@@ -130,9 +128,7 @@ class Memories:
         return self.add(attrs.evolve(self.look(part), highest=dict(sorted(highest.items())))), ""
 
     def begun(self, part: int, step: Step) -> tuple[int, str]:
-        """Returns the memory after a process's step, and what is wrong with it: nothing may start under an old token or
-        from an old offset.
-        """
+        """The memory after a step, and what is wrong: nothing may start under an old token or from an old offset."""
         if not (step.started or step.acknowledged):
             return part, ""
         found = self._begun.get((part, step))

@@ -1,6 +1,4 @@
-"""Counts of what an exploration came through, and what a tier must have come through: a promise kept where nothing went
-wrong proves nothing.
-"""
+"""Counts of what explorations reached, and what a tier must reach: without faults, a kept promise proves nothing."""
 
 from __future__ import annotations
 

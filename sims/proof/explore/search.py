@@ -61,9 +61,7 @@ class Search:
         self._found: Found | None = None
 
     def run(self, progress: Callable[[int, int, int], None] | None = None) -> Result:
-        """Explores until nothing is left, a promise is broken, or the time is up; `progress` is called with depth,
-        states and waiting.
-        """
+        """Explores until done, a promise is broken, or time is up; calls `progress` with depth, states, waiting."""
         began, cpu = time.monotonic(), time.process_time()
         frontier = [beginning(self._world)]
         self._note(frontier[0], -1)

@@ -1,6 +1,4 @@
-"""Everything that ``make spec`` checks: the specification itself, that mistakes in it are found, and that recorded
-histories obey it.
-"""
+"""What ``make spec`` checks: the specification, that mistakes in it are found, and that histories obey it."""
 
 from __future__ import annotations
 

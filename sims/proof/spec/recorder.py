@@ -162,9 +162,7 @@ class Recorder(Watch):
                 self._add("commit", r=item.resource, m=process.name, t=token, offset=item.offset)
 
     def _entry(self, entry: JournalEntry, joined: set[str | None]) -> None:
-        """Records one transition. A join is one step of the specification, with the claims and the end of the member's
-        predecessor.
-        """
+        """Records one transition. A join is one step, with the claims and the end of the member's predecessor."""
         process = _process(entry.member)
         is_of_join = any(process == _process(member) and entry.member != member for member in joined)
         if entry.resource is not None:

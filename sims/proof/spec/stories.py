@@ -1,6 +1,4 @@
-"""Which runs of the simulator are recorded and followed: small groups with early faults, and every kind of event that
-the specification knows.
-"""
+"""The recorded runs: small groups with early faults, and every kind of event that the specification knows."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""`make stories`: everything that goes wrong, in virtual time with many seeds; every promise is checked after every
-step.
-"""
+"""`make stories`: everything that goes wrong, in virtual time with many seeds; promises are checked at every step."""

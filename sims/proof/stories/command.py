@@ -1,6 +1,4 @@
-"""``make stories``: runs one scenario, or all of them with many seeds, lists their names, and measures the simulator's
-speed.
-"""
+"""``make stories``: runs one scenario or all with many seeds, lists names, and measures the simulator's speed."""
 
 from __future__ import annotations
 

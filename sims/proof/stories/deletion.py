@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Delete:
-    """Deletes the group. By force, this is a loss of data to its members; otherwise it has to be refused, since a
-    member is always alive.
-    """
+    """Deletes the group: by force, a loss of data; otherwise it has to be refused, since a member is always alive."""
 
     by_force: bool = True
 

@@ -1,6 +1,4 @@
-"""Scenarios of rolling deploys that change what the code names: queues are added, dropped and swapped, with faults
-besides.
-"""
+"""Scenarios of rolling deploys with new lists: queues are added, dropped and swapped, with faults besides."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ def measure(run: Run) -> str:
 
 
 def steady_churn(members: int, resources: int, length_ms: int) -> Scenario:
-    """The benchmark of speed: heartbeats every 3 s, and each process is replaced about once an hour, half of them by a
-    crash.
-    """
+    """The benchmark: heartbeats every 3 s; each process is replaced about once an hour, half of them by a crash."""
     gap_ms = 2 * 3_600_000 // members
     return Scenario(
         name="steady_churn",
