@@ -26,9 +26,13 @@ from cobalance.rabbitmq import (
     Topic,
     create_topic,
     delete_topic,
+    describe_topic,
+    drop_dead_letters,
     learn_queue,
     list_topics,
+    read_dead_letters,
     read_topic,
+    replay_dead_letters,
     verify_topic,
 )
 from cobalance.rabbitmq.streams.extent import streams_among
@@ -89,6 +93,30 @@ def test_an_argument_that_is_cut_off_is_not_guessed_wrong(amqp_url: str) -> None
         with pytest.raises(QueueMismatch, match=r"255 bytes.*give Queue"):
             learn_queue(amqp_url, name)
         it.queue_delete(name)
+
+
+NAMED = [
+    delete_topic,
+    describe_topic,
+    drop_dead_letters,
+    learn_queue,
+    read_dead_letters,
+    read_topic,
+    replay_dead_letters,
+]
+
+
+@pytest.mark.parametrize("function", NAMED, ids=lambda it: it.__name__)
+def test_what_takes_a_name_says_so_to_who_gives_a_topic(function: Any, topic: Topic, amqp_url: str) -> None:
+    """A dead-letter queue called ``Topic(name=...).dead`` was missed, or pika's own words about exchanges came."""
+    with pytest.raises(UsageError, match="name is an object of type Topic: give a str"):
+        function(amqp_url, topic)
+
+
+def test_what_takes_a_topic_says_so_to_who_gives_its_name(topic: Topic, amqp_url: str) -> None:
+    """As the others do."""
+    with pytest.raises(UsageError, match="topic is an object of type str: give a Topic"):
+        check_topic(amqp_url, topic.name)  # type: ignore[arg-type]
 
 
 def test_a_key_reaches_its_queue_and_a_reject_the_dead_letters(topic: Topic, amqp_url: str) -> None:

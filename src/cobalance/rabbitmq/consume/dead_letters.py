@@ -18,6 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
+from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
@@ -142,6 +143,7 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
         TopicMissing: the topic has no dead-letter queue.
         PublishFailed: one could not be sent back; it and those behind it are still dead letters.
     """
+    check_kind("the topic's name", topic, str)
     with connected(url) as admin:
         newest = Topic(topic, 1, layout=newest_layout(admin, topic))
     return _settle(url, topic, message_ids, partial(_send_back, newest))
@@ -180,6 +182,7 @@ def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> lis
 
 def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) -> None:
     """Calls `use` with a channel; what it does not acknowledge is back in its place once the channel is closed."""
+    check_kind("the topic's name", topic, str)
     queue = dead_letter_queue(topic)
     with connected(url) as admin:
         count = admin.ready(queue)

@@ -176,6 +176,7 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
     Raises:
         TopicMissing, QueueMissing, TopicMismatch: there is no such topic.
     """
+    _check_kinds(url, topic)
     with connected(url, timeout_ms) as admin:
         admin.require_exchange(topic.name)
         current = current_layout(admin, topic)
@@ -187,6 +188,7 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
 
 def read_topic(url: str, name: str) -> Topic:
     """Reads a topic from the broker; raises TopicMissing."""
+    check_kind("the topic's name", name, str)
     with connected(url) as admin:
         return read(admin, name)
 
@@ -231,6 +233,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     Raises:
         TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted.
     """
+    check_kind("the topic's name", name, str)
     with connected(url) as admin:
         admin.require_exchange(name)
         layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
@@ -250,6 +253,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
 
 def learn_queue(url: str, name: str) -> Queue:
     """Reads an existing queue's declaration, from which its guard follows; raises QueueMissing."""
+    check_kind("the queue's name", name, str)
     with connected(url) as admin:
         return admin.learn(name)
 

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 import attrs
 
 from cobalance.errors import TopicMismatch, UsageError
+from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
@@ -103,6 +104,7 @@ class PartitionState:
 
 def describe_topic(url: str, name: str) -> tuple[Topic, list[PartitionState], int | None]:
     """Returns the topic, the existing queues of all its layouts, and the number of dead letters, or None."""
+    check_kind("the topic's name", name, str)
     with connected(url) as admin:
         topic = read(admin, name)
         rows = []
