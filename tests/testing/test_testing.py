@@ -135,6 +135,24 @@ def test_an_expired_member_joins_again(shop: Shop) -> None:
     shop.is_done()
 
 
+def test_who_hangs_stays_cut_off_when_it_expires(shop: Shop) -> None:
+    """It would join again, and be given what it cannot consume."""
+    shop.churn.hang(shop.first)
+    shop.churn.expire(shop.first)
+    shop.churn.until(lambda: len(shop.second.holds) == 4)
+    shop.sell("1", "2", "3", "4", "5")
+    shop.is_done()
+    assert shop.second.holds == set(shop.topic.queue_names)
+
+
+@pytest.mark.parametrize("verb", ["leave", "crash", "hang", "wake", "expire"])
+def test_who_is_gone_is_gone(shop: Shop, verb: str) -> None:
+    """A test that takes the wrong one is told."""
+    shop.churn.crash(shop.first)
+    with pytest.raises(UsageError, match="left, or crashed, before"):
+        getattr(shop.churn, verb)(shop.first)
+
+
 def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
     """The members reclaim what they hold."""
     before = shop.first.holds

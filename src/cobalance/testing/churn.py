@@ -78,32 +78,35 @@ class Churn:
 
     def leave(self, member: Member) -> None:
         """Leaves gracefully: drains, hands over and ends."""
-        self.members.remove(member)
+        self._remove(member)
         member.stop()
 
     def crash(self, member: Member) -> None:
         """Ends the member without leaving, and expires its session at once."""
-        self.members.remove(member)
+        self._remove(member)
         self._cut_off(member)
         member.die()
         self._end_session(member.id)
 
     def hang(self, member: Member) -> None:
         """Cuts the member off from both servers and expires its session; its handlers go on."""
+        self._check(member)
         self._cut_off(member)
         self._end_session(member.id)
 
     def wake(self, member: Member) -> None:
         """Ends :meth:`hang`: the member notices what it has lost and joins again."""
+        self._check(member)
         if name := connection_name(member.group):
             self.broker.let_in(name)
         member.transport.is_cut = False
 
     def expire(self, member: Member) -> None:
         """Expires the session of a live member, which learns of it with its next heartbeat and joins again."""
-        member.transport.is_cut = True
+        self._check(member)
+        hangs, member.transport.is_cut = member.transport.is_cut, True
         self._end_session(member.id)
-        member.transport.is_cut = False
+        member.transport.is_cut = hangs
 
     def lose_redis(self) -> None:
         """Empties Redis. Returns when the members have joined again and reclaimed what they hold."""
@@ -145,6 +148,14 @@ class Churn:
         """Makes all members leave. Raises what ended a member."""
         for member in reversed(self.members.copy()):
             self.leave(member)
+
+    def _check(self, member: Member) -> None:
+        if member not in self.members:
+            raise UsageError("this member has left, or crashed, before: give one that join() has returned since")
+
+    def _remove(self, member: Member) -> None:
+        self._check(member)
+        self.members.remove(member)
 
     def _cut_off(self, member: Member) -> None:
         member.transport.is_cut = True
