@@ -488,3 +488,20 @@ async def test_patience_has_an_end(make: Callable[..., Group]) -> None:
         await make(redis_url=NOWHERE, connect_timeout_s=0.3).start()
     with pytest.raises(UsageError, match="connect_timeout_s"):
         make(connect_timeout_s=-1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("verb", ["declare", "describe", "leave", "member", "wait_held", "wait_joined", "wait_left"])
+async def test_a_group_that_is_not_entered_says_so(make: Callable[..., Group], verb: str) -> None:
+    """As whoever forgets start() finds out."""
+    group = make(resources_version=1)
+    with pytest.raises(UsageError, match=r"group g is not entered: .* start\(\)"):
+        await getattr(group, verb)(*([NAMES, 2] if verb == "declare" else []))
+
+
+@pytest.mark.parametrize("verb", ["describe", "leave", "member", "wait_held", "wait_left"])
+def test_a_group_for_threads_says_so_too(verb: str) -> None:
+    """In the same words."""
+    group = BlockingGroup("g", NAMES, redis_url="memory://not-entered", work=lambda _: None)
+    with pytest.raises(UsageError, match=r"group g is not entered: .* start\(\)"):
+        getattr(group, verb)()

@@ -11,7 +11,7 @@ import attrs
 from cobalance.errors import UsageError
 from cobalance.group.group import Group
 from cobalance.group.own_code import ContainedExit, as_raised
-from cobalance.group.stay import ONCE
+from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.threads.portal import EventLoopThread, call_in, within
 
@@ -141,6 +141,8 @@ class BlockingMembership:
     @property
     def _portal(self) -> BlockingPortal:
         self._group.check_process()
+        if not self._entered:
+            raise UsageError(not_entered(self.name))
         return self._way_in
 
     @property

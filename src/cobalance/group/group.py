@@ -34,7 +34,7 @@ from cobalance.group.instance_file import InstanceFile
 from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.group.patience import Patience
 from cobalance.group.pausing import Pausing
-from cobalance.group.stay import ONCE, StartStop
+from cobalance.group.stay import ONCE, StartStop, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.group.worker import AsyncWork
 from cobalance.limits import (
@@ -273,6 +273,7 @@ class Group(Pausing, StartStop):
     @property
     def member(self) -> str:
         """This process's member id. It changes when the member has to rejoin."""
+        self._require_entered()
         return self._engine.session.member
 
     def declare(self, resources: Iterable[str], version: int) -> None:
@@ -290,6 +291,7 @@ class Group(Pausing, StartStop):
         names = check_names("resource", resources)
         check_resources(names)
         check_integer("the resource list's version", version, least=1)
+        self._require_entered()
         self._engine.post(ResourcesDeclared(version, names))
 
     async def wait_joined(self) -> None:
@@ -298,6 +300,7 @@ class Group(Pausing, StartStop):
         Raises:
             GroupFailed: it was refused; the message says why.
         """
+        self._require_entered()
         await self._joined.wait()
         self._raise_failure()
 
@@ -327,6 +330,7 @@ class Group(Pausing, StartStop):
         Raises:
             GroupFailed: the group refuses this member; the message says why.
         """
+        self._require_entered()
         await self._left.wait()
         self._raise_failure()
 
@@ -339,6 +343,7 @@ class Group(Pausing, StartStop):
             UsageError: this member's list is fixed and lacks one of them.
         """
         self._refuse_unnamed(resources)
+        self._require_entered()
         while True:
             self._raise_failure()
             if self._left.is_set():
@@ -349,6 +354,10 @@ class Group(Pausing, StartStop):
             if held and not resources:
                 return list(held.values())
             await self._changed.wait()
+
+    def _require_entered(self) -> None:
+        if not hasattr(self, "_engine"):
+            raise UsageError(not_entered(self.name))
 
     def _refuse_unnamed(self, resources: Iterable[str]) -> None:
         """A list may grow if others declare it, if a version orders it, or if it is searched for (a subscription that
@@ -433,6 +442,7 @@ class Group(Pausing, StartStop):
             UsageError: awaited by work or a callback, for which it would wait.
         """
         self.check_process()
+        self._require_entered()
         self._own_code.refuse_leaving()
         self._ask_leave(remain=remain)
         await self._left.wait()
@@ -444,6 +454,7 @@ class Group(Pausing, StartStop):
 
     async def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
+        self._require_entered()
         return await in_thread(lambda: GroupDescription.read(self._coordinator))
 
     def settings_read(self, settings: GroupSettings) -> None:

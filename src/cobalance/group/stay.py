@@ -25,6 +25,11 @@ ELSEWHERE = (
 )
 
 
+def not_entered(group: str) -> str:
+    """What to do first."""
+    return f"group {group} is not entered: do this within its `with` or `async with`, or after start()"
+
+
 class Stay:
     """Enters a context manager, and leaves it on request."""
 
