@@ -1,81 +1,97 @@
-# make demo | test | campaigns | long-campaigns | lint | bench | defaults | explore | fidelity | mutants | spec | stories | chaos | lock | fresh | test-servers, each with ARGS="..." to pass arguments on.
-# No other preparation is needed.
+# `make help` lists the targets. No other preparation is needed; ARGS="..." passes arguments on.
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
+# Folders of which much runs in this process, in virtual time.
+UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing
 ARGS =
-# Tests mostly wait, so two processes run them, a file at a time, each with servers of its own; where servers are given, they
+# Tests mostly wait, so three processes run them, a file at a time, each with servers of its own; where servers are given, they
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
-WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,2)
+WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,3)
 
-.PHONY: demo test campaigns long-campaigns lint bench defaults explore fidelity mutants spec stories chaos lock fresh test-servers
+.PHONY: help demo unit test thorough campaigns long-campaigns fmt lint bench defaults explore fidelity mutants spec stories chaos lock fresh test-servers
 
-demo: .venv/.up-to-date
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.up-to-date ## processes come, go and crash under load, and a verdict on every message
 	.venv/bin/cobalance demo $(ARGS)
 
-test: .venv/.up-to-date
+# Those without a server, in virtual time for the most part. An installation of the extra `test` is enough, without Spark, Java and
+# matplotlib.
+unit: .venv/.up-to-date ## the quick tests, without servers
+	$(PYTHON) -m pytest --numprocesses 2 -m 'not server and not thorough and not campaign and not long_campaign' $(UNIT) $(ARGS)
+
+test: .venv/.up-to-date ## the tests, with servers of their own
 	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 $(ARGS)
 
+# More of what `make test` looks at: other Luas, more examples, seeds and stories.
+thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
+	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'thorough and not campaign' $(ARGS)
+
 # The short forms of the long campaigns below, which CI runs before the tests.
-campaigns: .venv/.up-to-date
+campaigns: .venv/.up-to-date ## the long tests that CI runs beside `make test`
 	$(PYTHON) -m pytest -m 'campaign and not long_campaign' -o faulthandler_timeout=900 $(ARGS)
 
 # Not for CI, for their length or since Spark gives a process 10 s to start: whole Sparks of their own, --follow, a calibration of hours
 # of simulated life, an example from journal to recommendation.
-long-campaigns: .venv/.up-to-date
+long-campaigns: .venv/.up-to-date ## the longest tests, which CI does not run
 	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 
-# ARGS go to ruff check: ARGS=--fix.
-lint: .venv/.up-to-date
-	$(PYTHON) -m ruff check $(CODE) $(ARGS)
+fmt: .venv/.up-to-date ## mend and format the code
+	$(PYTHON) -m ruff check --fix $(CODE) $(ARGS)
+	$(PYTHON) -m ruff format $(CODE)
+
+lint: .venv/.up-to-date ## ruff, mypy and import-linter
+	$(PYTHON) -m ruff check $(CODE)
 	$(PYTHON) -m ruff format --check $(CODE)
 	$(PYTHON) -m mypy $(CODE)
 	.venv/bin/lint-imports --no-logo
 
-bench: .venv/.up-to-date
+bench: .venv/.up-to-date ## figures beside raw peers
 	$(PYTHON) -m proof.bench $(ARGS)
 
 # Every interleaving of small groups; ARGS="2x2-deep --replay" and the like choose other scopes.
-explore: .venv/.up-to-date
+explore: .venv/.up-to-date ## every interleaving of small groups
 	$(PYTHON) -m proof.explore $(ARGS)
 
 # Every story in virtual time with ten seeds, and every promise; ARGS="run everything --seed 7", "names" or "speed" for the rest.
-stories: .venv/.up-to-date
+stories: .venv/.up-to-date ## every story of trouble in virtual time, and every promise
 	$(PYTHON) -m proof.stories $(ARGS)
 
 # One story on real servers and processes, and simulated, side by side.
-fidelity: .venv/.up-to-date
+fidelity: .venv/.up-to-date ## one story on real servers, and simulated
 	$(PYTHON) -m proof.fidelity $(ARGS)
 
 # What a sweep says about the timeouts that are shipped; ARGS="SWEEP --out FILE".
-defaults: .venv/.up-to-date
+defaults: .venv/.up-to-date ## what a sweep says about the timeouts that are shipped
 	$(PYTHON) -m proof.studies.shipped $(ARGS)
 
 # Whether planted bugs are found; ARGS="no-fencing --stories" tells how one is.
-mutants: .venv/.up-to-date
+mutants: .venv/.up-to-date ## whether planted bugs are found
 	$(PYTHON) -m proof.mutants $(ARGS)
 
 # The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes" or "histories" checks that part.
-spec: .venv/.up-to-date
+spec: .venv/.up-to-date ## the TLA+ document, by TLC
 	$(PYTHON) -m proof.spec $(ARGS)
 
 # Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run, ARGS="--servers redis-sentinel"
 # (redis-cluster, rabbitmq-cluster) for servers in company.
-chaos: .venv/.up-to-date
+chaos: .venv/.up-to-date ## real processes and servers under faults
 	$(PYTHON) -m tests.chaos $(ARGS)
 
 # What .ci/venv installs, for every Python from 3.11 on; ARGS=--upgrade takes the newest of everything.
-lock: .venv/.up-to-date
+lock: .venv/.up-to-date ## requirements-dev.lock, made anew from pyproject.toml
 	.venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev \
 		--custom-compile-command "make lock" --output-file requirements-dev.lock $(ARGS) pyproject.toml
 
 # The README's two commands, or ARGS='"make test"' and the like, in the root of a Debian that has nothing; RELEASE=bookworm takes
 # another Debian than trixie, WITH=valkey-server installs packages first. As root, with debootstrap.
-fresh:
+fresh: ## the README's commands in the root of a bare Debian
 	.ci/fresh $(ARGS)
 
 # The tests on the servers that people run, one after the other: Redis 7.0 and RabbitMQ 3.10, Redis 8 and RabbitMQ 4, Valkey 8 and
 # RabbitMQ 4, as Debian 12 and 13 have them.
-test-servers:
+test-servers: ## the tests on each Redis and RabbitMQ that Debian has
 	code=0; \
 	RELEASE=bookworm .ci/fresh "make test" || code=1; \
 	RELEASE=trixie .ci/fresh "make test" || code=1; \

@@ -21,6 +21,23 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SERVERS = {"redis_server", "private_redis", "rabbitmq_server", "private_rabbitmq", "secured_rabbitmq", "chromium"} | {
+    *("client", "tls", "limited", "hashing_rabbitmq", "impatient_rabbitmq", "strict_rabbitmq")  # of single files
+}
+ON_SERVERS = {"redis", "tcp", "unix"}
+"""Parameters of tests that run in this process, too."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what takes a server, before `-m` is looked at."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        parameters = {it for it in given.params.values() if isinstance(it, str)} if given else set()
+        if ON_SERVERS & parameters or SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Installs what the chosen tests need before the first of them begins: no test's timeout is meant for that."""
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}

@@ -337,8 +337,11 @@ class Losses(Histories):
         """Counted without losses."""
 
 
+@pytest.mark.parametrize("examples", [6, pytest.param(25, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("machine", [Histories, OneMoveACall, Gathered, Losses])
-def test_every_history_ends_even_with_the_fewest_moves(machine: type[Histories]) -> None:
+def test_every_history_ends_even_with_the_fewest_moves(machine: type[Histories], examples: int) -> None:
     """Whatever happens in whatever order, the group keeps its promises and comes to rest."""
-    profile = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    profile = settings(
+        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(machine, settings=profile)

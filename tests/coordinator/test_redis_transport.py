@@ -365,6 +365,7 @@ def test_a_server_that_hangs_up_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+@pytest.mark.server
 def test_an_evicting_redis_is_refused(policy: str) -> None:
     """It could drop parts of a group, including keys with a time to live."""
     with closing(servers.private_redis(("--maxmemory", "50mb", "--maxmemory-policy", policy))) as server:
@@ -374,6 +375,7 @@ def test_an_evicting_redis_is_refused(policy: str) -> None:
         assert "noeviction" in str(error)
 
 
+@pytest.mark.server
 def test_an_evicting_policy_without_a_limit_is_harmless() -> None:
     """Without maxmemory nothing is ever evicted."""
     with (
@@ -402,6 +404,7 @@ def test_a_replica_is_unreachable_for_writing(private_redis: servers.OwnRedis) -
     assert error.outcome == "not_executed"
 
 
+@pytest.mark.server
 def test_a_replica_without_its_master_is_unreachable() -> None:
     """MASTERDOWN is temporary."""
     with closing(servers.private_redis()) as server, redis_py.Redis.from_url(server.url) as client:

@@ -139,10 +139,13 @@ class Gathered(Subscriptions):
     gather_ms = 400
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(40, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("machine", [Subscriptions, OneMoveACall, Gathered])
-def test_every_history_ends_with_each_working_its_own(machine: type[Subscriptions]) -> None:
+def test_every_history_ends_with_each_working_its_own(machine: type[Subscriptions], examples: int) -> None:
     """Whatever is deployed in whatever order, the group comes to rest, and no member ever has what its code does not
     name.
     """
-    profile = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    profile = settings(
+        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(machine, settings=profile)

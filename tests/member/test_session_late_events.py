@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 import attrs
+import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -356,9 +357,12 @@ class LateEvents(RuleBasedStateMachine):
         )
 
 
-def test_a_session_survives_whatever_comes_late() -> None:
+@pytest.mark.parametrize("examples", [6, pytest.param(25, marks=pytest.mark.thorough)])
+def test_a_session_survives_whatever_comes_late(examples: int) -> None:
     """No order of events ends it, every commit is answered once, nothing is kept forever, and nothing is worked twice
     unreported.
     """
-    profile = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    profile = settings(
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(LateEvents, settings=profile)

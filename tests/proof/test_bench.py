@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import proof
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_coordinators_part_runs(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from proof.explore.scope import SCOPES
 from proof.explore.search import Search
 from proof.explore.world import World
 
+pytestmark = pytest.mark.thorough
+
 SAMPLE = 3
 """Replay every n-th execution."""
 

@@ -14,6 +14,8 @@ from proof.spec.sightings import Sighting
 from proof.spec.stories import SEEDS, STORIES, recorded
 from proof.spec.tlc import DOCUMENT
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def histories() -> list[History]:

@@ -20,6 +20,7 @@ def test_a_campaign_keeps_every_promise_and_reaches_every_trouble() -> None:
     assert campaign.passed, campaign.summary()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["everything", "autoscale", "stale_static"])
 def test_the_same_seed_tells_the_same_story_on_every_engine(name: str) -> None:
     """LuaJIT, Lua 5.1 and Lua 5.4 agree in every line, and in the state at the end."""
@@ -41,6 +42,7 @@ def test_another_seed_tells_another_story() -> None:
     assert len({Run(SCENARIOS["autoscale"], seed, verbose=False).tell().digest for seed in range(5)}) == 5
 
 
+@pytest.mark.thorough
 def test_many_members_and_resources_converge_too() -> None:
     """A small copy of the world that speed is measured in keeps every promise."""
     outcome = Run(steady_churn(60, 600, 300_000), 1, verbose=False).tell()

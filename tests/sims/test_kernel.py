@@ -45,6 +45,7 @@ def test_the_same_parameters_give_the_same_rows() -> None:
     assert len({(*it.outcome[:cpu], *it.outcome[cpu + 1 :]).__repr__() for it in (first, again, anew)}) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CHURNS)
 def test_every_named_churn_keeps_the_promises(name: str) -> None:
     """With all checkers on, in a short form; and nothing moves that need not."""

@@ -154,7 +154,12 @@ class Randomised:
         assert why_unsettled(self.world) == "", "\n".join(list(self.world.trace.lines)[-60:])
 
 
-@pytest.mark.parametrize("name", RUNS)
+QUICK_RUNS = {f"{mode}-{name}" for mode in ("cooperative", "eager") for name in ("low", "medium-low")}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_RUNS else pytest.mark.thorough) for name in RUNS]
+)
 def test_a_randomised_run_keeps_every_promise(name: str) -> None:
     """Never two at one resource, everything assigned and even in time, and the group at rest in the end."""
     mode, config = RUNS[name]

@@ -43,7 +43,14 @@ def replay(entries: list[JournalEntry]) -> Tenures:
     return made
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, FEW, EAGER], ids=["usual", "few", "eager"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(SETTINGS, id="usual"),
+        pytest.param(FEW, id="few", marks=pytest.mark.thorough),
+        pytest.param(EAGER, id="eager", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
 def test_readers_know_what_is_on_record(story: Story, settings: GroupSettings) -> None:
     """With the repair's own lines, and from the remaining lines alone, in which nothing begins or ends twice."""

@@ -69,6 +69,7 @@ async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
     assert len([it for it in caplog.records if "lost RabbitMQ" in it.getMessage()]) <= 1
 
 
+@pytest.mark.server
 async def test_more_members_work_what_one_cannot() -> None:
     """Each member has a connection of its own; nothing was lost while there were too few of them."""
     seen = Seen()
