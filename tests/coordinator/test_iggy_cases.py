@@ -8,7 +8,7 @@ from tests.coordinator.driver import Group, names
 
 @pytest.mark.parametrize(("resources", "members"), [(12, 3), (12, 4), (16, 8), (24, 6)])
 def test_joins_during_a_drain_end_even(group: Group, resources: int, members: int) -> None:
-    """One owner, everything in flight, all others join before anything is committed (§3.1)."""
+    """One owner, everything in flight, all others join before anything is committed."""
     first = group.join("m0")
     group.set_resources(first, names(resources))
     first.hear()

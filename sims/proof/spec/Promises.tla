@@ -1,7 +1,7 @@
 ------------------------------ MODULE Promises ------------------------------
 (***************************************************************************)
-(* What Cobalance promises, by the names of the design (S1 to S6, S8, L1   *)
-(* to L3) and, in brackets, by those of others for the same thing.         *)
+(* What Cobalance promises, by the names of the coordinator's README (S1   *)
+(* to S6, S8, L1 to L3) and, in brackets, by those of others for the same. *)
 (***************************************************************************)
 EXTENDS Cobalance
 

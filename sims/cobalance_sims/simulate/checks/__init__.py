@@ -1,4 +1,4 @@
-"""One checker per promise (S1 to S8, L1 to L3, M1; see the README). Each says what it checks and what it exempts."""
+"""One checker per promise (S1 to S8, L1 to L3, M1; see the coordinator's README). Each says what it checks and what it exempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- release: commits and frees, in one step. Refused while something delivered is not committed (design: handover).
+-- release: commits and frees, in one step. Refused while something delivered is not committed.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9… seven a resource: resource, token, delivered, committed (counts of this tenure, or

@@ -102,7 +102,7 @@ local function read_clock()
   G.heard = now
 end
 
--- Somebody else has written here (redis_damage.py says so).
+-- Somebody else has written here (redis/damage.py says so).
 local function unreadable(key, field) error('UNREADABLE ' .. key .. ' ' .. field, 0) end
 
 local function load_group()

@@ -37,7 +37,7 @@ function save_feed()
   news = {}
 end
 
--- A hint only (design: wake-ups): the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
+-- A hint only: the version in the next reply is the truth, a lost hint costs one heartbeat. Nobody is
 -- woken for what the reply itself tells.
 function notify(answered)
   local fields = {}
