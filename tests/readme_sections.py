@@ -1,4 +1,4 @@
-"""The parts of the README that come from the code: ``python -m tests.readme_sections`` writes them, a test compares."""
+"""The parts of the READMEs that come from the code: ``python -m tests.readme_sections`` writes them, a test compares."""
 
 from __future__ import annotations
 
@@ -10,15 +10,46 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
+from sybil import Sybil
+from sybil.parsers.markdown import CodeBlockParser
 
 from cobalance import errors, settings
 from cobalance.member.holding import TABLE, State
 from cobalance.member.session import TRANSITIONS, Phase
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+READMES = (
+    README,
+    *(path for folder in ("src", "sims", "tests", "examples") for path in sorted(ROOT.glob(f"{folder}/**/README.md"))),
+)
+"""The front page first; then that of each folder that has one."""
+
+DOCUMENTS = (
+    *READMES,
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "sims/proof/PROOF.md",
+)
 SOURCES = Path(errors.__file__).parent / "coordinator"
 
 MARKED = re.compile(r"(<!-- generated: (?P<name>[\w ]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def read(path: Path) -> str:
+    """A document's text."""
+    return path.read_text("utf-8")
+
+
+def code_blocks(language: str, *paths: Path) -> list[str]:
+    """What the code blocks in that language hold, by default those of all READMEs."""
+    found: list[str] = []
+    system = Sybil([CodeBlockParser(language=language, evaluator=lambda example: found.append(str(example.parsed)))])
+    for path in paths or READMES:
+        for example in system.parse(path).examples():
+            example.evaluate()
+    return found
 
 
 def settings_table() -> str:
@@ -91,7 +122,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """Returns the README with every generated part as it should be."""
+    """Returns a README with every generated part as it should be."""
     return MARKED.sub(lambda found: f"{found[1]}{SECTIONS[found['name']]()}\n{found[3]}", text)
 
 
@@ -131,4 +162,5 @@ def _mermaid(lines: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(renewed(README.read_text()))
+    for document in READMES:
+        document.write_text(renewed(read(document)), "utf-8")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from proof.spec.figures import tables
 
 PROOF = Path(__file__).with_name("PROOF.md")
 FIGURES = PROOF.parent
+
+COLUMNS = 120
+"""Where lines of prose end."""
 
 
 def main() -> int:
@@ -48,7 +52,11 @@ def replace_between_marks(text: str, mark: str, lines: Iterable[str]) -> str:
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ValueError(f"PROOF.md has no marks for {mark}")
-    return before + begin + "\n" + "\n".join(lines) + "\n\n" + end + after
+    return before + begin + "\n" + "\n".join(map(_ended, lines)) + "\n\n" + end + after
+
+
+def _ended(line: str) -> str:
+    return line if line.startswith("|") else textwrap.fill(line, COLUMNS, break_on_hyphens=False)
 
 
 def figures(name: str) -> Any:

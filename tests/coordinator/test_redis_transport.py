@@ -234,7 +234,7 @@ def test_missing_permissions(private_redis: servers.OwnRedis, rules: str, comman
     assert isinstance(error, errors.PermissionMissing)
     assert error.command == command
     assert words in str(error)
-    assert 'README under "Redis ACL"' in str(error)
+    assert '"Redis ACL" in cobalance/coordinator/redis/README.md' in str(error)
 
 
 def test_missing_channel_permission_in_a_script(private_redis: servers.OwnRedis) -> None:
@@ -298,7 +298,7 @@ def test_without_pubsub_there_are_no_hints_and_one_warning(
         listener.close()
         assert transport.call(INCR, KEYS, []) == 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert 'README under "Redis ACL"' in caplog.text
+    assert '"Redis ACL" in cobalance/coordinator/redis/README.md' in caplog.text
     assert SECRET not in caplog.text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import signal
+import socket
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -81,6 +82,19 @@ def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -
     handled = [(line.split()[0], int(line.split()[1])) for line in run.lines]
     assert in_order(handled[:400])
     assert in_order(handled[400:])
+
+
+def test_draw_journal(run: Programs, redis_url: str, tmp_path: Path) -> None:
+    """A picture with a lane for each resource and the host of each member; draw_journal.py."""
+    name = f"drawn-{uuid.uuid4().hex[:8]}"
+    create_group(redis_url, name)
+    with BlockingGroup(name, ["films", "photos"], redis_url=redis_url) as group:
+        group.wait_held("films", "photos")
+    run.wait(run.start("draw_journal.py", name, str(tmp_path / "lanes.svg")))
+    picture = (tmp_path / "lanes.svg").read_text("utf-8")
+    assert picture.startswith("<svg ")
+    for word in ("films", "photos", f"held by {socket.gethostname()}/"):
+        assert word in picture
 
 
 def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -13,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
-from tests.readme_sections import README
+from tests.readme_sections import code_blocks
 
 import cobalance
 
@@ -132,7 +131,7 @@ def test_public_classes_show_what_is_for_programs(name: str) -> None:
     assert shown == SHOWN.get(name, shown)
 
 
-README_BLOCKS = re.findall(r"```(?:py|python)\n(.*?)```", README.read_text(), re.DOTALL)
+README_BLOCKS = [*code_blocks("py"), *code_blocks("python")]
 
 
 @pytest.mark.parametrize("block", README_BLOCKS, ids=str)

@@ -1,43 +1,43 @@
-"""The README is true: its programs run, its tables match the code, its commands and files exist."""
+"""The READMEs are true: their programs run, their tables match the code, their commands and files exist."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import anyio
 import anyio.lowlevel
 import pytest
 import redis
-from sybil import Example, Sybil
-from sybil.parsers.markdown import CodeBlockParser
 from tests.programs import EXAMPLES, create_group, no_topic, programs
-from tests.readme_sections import MARKED, README, SECTIONS, renewed
+from tests.readme_sections import DOCUMENTS, MARKED, README, READMES, ROOT, SECTIONS, code_blocks, read, renewed
 
-from cobalance import Group, GroupSettings, Tenure
+import cobalance
+from cobalance import Group, GroupAdmin, GroupSettings, Retention, Tenure, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.replies import Status
+from cobalance.coordinator.scripts import VERBS
 from cobalance.errors import PermissionMissing
 from cobalance.journal import Journal
+from cobalance.rabbitmq import create_topic
 from cobalance.settings import STORED_NAMES
 
-TEXT = README.read_text()
+LINES = {"billing": 20, "revenue": 10, "copies": 3}
+"""Group → how many lines its program prints before it has nothing more to do."""
 
-LINES = {"billing": 20, "copies": 3}
-"""Group → how many lines its program in the README prints before it has nothing more to do."""
+TOPICS = {"billing": "orders", "revenue": "payments", "copies": "orders"}
 
+LONGEST_README = 200
 
-def code_blocks(language: str) -> list[str]:
-    """The contents of the README's code blocks in that language."""
-    found: list[str] = []
-    parser = CodeBlockParser(language=language, evaluator=lambda example: found.append(str(example.parsed)))
-    for example in Sybil([parser]).parse(README).examples():
-        example.evaluate()
-    return found
+COLUMNS = 120
 
 
 def group_of(program: str) -> str:
@@ -47,30 +47,67 @@ def group_of(program: str) -> str:
     return found[1]
 
 
-def test_each_program_is_run(redis_url: str, amqp_url: str, tmp_path: Path) -> None:
+PROGRAMS = {group_of(program): program for program in code_blocks("python")}
+
+FRAGMENTS = [block for block in code_blocks("py") if "cobalance_group" not in block]
+"""But for the test in the README of `cobalance.testing`, which tests/testing runs."""
+
+
+def test_every_program_is_known() -> None:
+    """No block in Python is left out."""
+    assert set(PROGRAMS) == set(LINES)
+    assert len(PROGRAMS) == len(code_blocks("python"))
+    assert len(FRAGMENTS) == len(code_blocks("py")) - 1
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_program_is_run(name: str, redis_url: str, amqp_url: str, tmp_path: Path) -> None:
     """As it stands, in a process of its own, until it is asked to stop."""
-    ran = []
+    program = tmp_path / f"{name}.py"
+    program.write_text(PROGRAMS[name])
+    create_group(redis_url, name)
+    with no_topic(amqp_url, TOPICS[name]), programs(redis_url, amqp_url) as running:
+        process = running.start(program)
+        running.read_until(lambda: len(running.lines) == LINES[name])
+        running.stop(process)
+        assert running.rest() == []
 
-    def run(example: Example) -> None:
-        name = group_of(example.parsed)
-        program = tmp_path / f"{name}.py"
-        program.write_text(example.parsed)
-        create_group(redis_url, name)
-        with no_topic(amqp_url, "orders"), programs(redis_url, amqp_url) as running:
-            process = running.start(program)
-            running.read_until(lambda: len(running.lines) == LINES[name])
-            running.stop(process)
-            assert running.rest() == []
-        ran.append(name)
 
-    for example in Sybil([CodeBlockParser(language="python", evaluator=run)]).parse(README).examples():
-        example.evaluate()
-    assert ran == list(LINES)
+@pytest.fixture
+def stage(redis_url: str, amqp_url: str) -> Iterator[dict[str, object]]:
+    """What fragments take for granted: all that is public, two servers, and what the text around them speaks of."""
+    orders, refunds = Topic("orders", 12), Topic("refunds", 2)
+    payments = Topic("payments", 2, queue_type="stream", retention=Retention(max_age="7D"))
+
+    async def handle(delivery: cobalance.Delivery) -> None: ...
+
+    names = {name: getattr(cobalance, name) for name in cobalance.__all__}
+    given = {"AMQP_URL": amqp_url, "REDIS_URL": redis_url, "URL": "http://guest:guest@localhost:15672"}
+    with no_topic(amqp_url, "orders"), no_topic(amqp_url, "payments"), GroupAdmin(redis_url) as admin:
+        for group in {"billing"} & set(admin.list()):
+            admin.delete(group)
+        create_topic(amqp_url, orders)
+        create_topic(amqp_url, payments)
+        create_group(redis_url, "revenue")
+        yield {**names, **given, "orders": orders, "refunds": refunds, "handle": handle}
+
+
+@pytest.mark.parametrize("fragment", FRAGMENTS, ids=lambda it: it.splitlines()[0][:40])
+def test_each_fragment_is_run(fragment: str, stage: dict[str, object], tmp_path: Path) -> None:
+    """As it stands: options are those that there are, and what needs a server has one."""
+    file = tmp_path / "fragment.py"
+    file.write_text(fragment)
+    runpy.run_path(str(file), init_globals=stage)
+
+
+def test_the_front_page_is_short() -> None:
+    """What is about one thing only is in the folder of that thing."""
+    assert len(read(README).splitlines()) <= LONGEST_README
 
 
 def test_the_quickstart_is_short() -> None:
     """At most twenty lines, and the same as the example of that name."""
-    quickstart = code_blocks("python")[0]
+    quickstart = PROGRAMS["billing"]
     assert len([line for line in quickstart.splitlines() if line]) <= 20
     assert len(quickstart.rstrip().splitlines()) <= 20
     example = (EXAMPLES / "quickstart.py").read_text()
@@ -90,24 +127,59 @@ def test_the_drop_in_is_that_of_the_example() -> None:
 
 def test_generated_parts_are_current() -> None:
     """If this fails, run `python -m tests.readme_sections` and look at the difference."""
-    assert {found["name"] for found in MARKED.finditer(TEXT)} == set(SECTIONS)
-    assert renewed(TEXT) == TEXT
+    found = [it["name"] for path in READMES for it in MARKED.finditer(read(path))]
+    assert sorted(found) == sorted(SECTIONS)
+    for path in READMES:
+        assert renewed(read(path)) == read(path), path
 
 
-def test_links_lead_somewhere() -> None:
-    """To files of this repository; and every example is among them."""
-    targets = re.findall(r"\]\(([^)#:]+)\)", TEXT)
-    assert targets
-    for target in targets:
-        assert (README.parent / target).exists(), target
-    for example in EXAMPLES.glob("*.py"):
-        assert f"examples/{example.name}" in targets
+def links(path: Path) -> list[str]:
+    """Where a document's links lead within the repository."""
+    return re.findall(r"\]\(([^)\s:]+)\)", read(path))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda it: str(it.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """To files of this repository, and to headings that they have."""
+    for link in links(path):
+        target, _, anchor = link.partition("#")
+        there = (path.parent / target).resolve() if target else path
+        assert there.exists(), link
+        assert not anchor or anchor in anchors(there), link
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a document, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", read(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_readme_and_example_can_be_found() -> None:
+    """From the front page, by links."""
+    found, ahead = {README}, [README]
+    for path in ahead:
+        for link in links(path):
+            there = (path.parent / link.partition("#")[0]).resolve()
+            if there not in found and there.is_file():
+                found.add(there)
+                ahead += [there] if there.suffix == ".md" else []
+    assert set(DOCUMENTS) | set(EXAMPLES.glob("*.py")) <= found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda it: str(it.relative_to(ROOT)))
+def test_lines_end_in_time(path: Path) -> None:
+    """Rows of tables aside, which cannot be broken, and the ACL line, which is pasted as one."""
+    long = [
+        line for line in read(path).splitlines() if len(line) > COLUMNS and not line.startswith(("|", "ACL SETUSER"))
+    ]
+    assert long == []
 
 
 def commands() -> list[str]:
-    """The `cobalance` commands in the README, each once."""
+    """The `cobalance` commands in the READMEs, each once."""
     lines = [line for block in code_blocks("sh") for line in block.splitlines() if line.startswith("cobalance ")]
-    return list(dict.fromkeys([*lines, *re.findall(r"`(cobalance [^`]+)`", TEXT)]))
+    quoted = [it for path in READMES for it in re.findall(r"`(cobalance [^`]+)`", read(path))]
+    return list(dict.fromkeys([*lines, *quoted]))
 
 
 @pytest.mark.parametrize("command", commands())
@@ -123,13 +195,35 @@ def test_commands_exist(command: str) -> None:
         assert option in ended.stdout
 
 
-_VERBS = {"topic", "publish", "consume", "group", "create", "list", "describe", "history", "configure", "delete"} | {
-    *("sims", "journal", "calibrate", "tune", "report"),
-}
+_VERBS = (
+    {"topic", "publish", "consume", "deadletters", "demo", "group", "create", "list", "describe", "history"}
+    | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune"}
+    | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "report", "speed", "scenarios"}
+)
+
+
+def test_targets_exist() -> None:
+    """Every `make` that a document names is one of the Makefile's."""
+    named = {
+        target for path in DOCUMENTS for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", read(path), re.MULTILINE)
+    }
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named
+    assert named <= targets
+
+
+def test_the_protocol_names_everything() -> None:
+    """Every verb, every status and every kind of journal entry that the code has."""
+    protocol = read(ROOT / "src/cobalance/coordinator/README.md")
+    scripts = "".join(path.read_text() for path in (ROOT / "src/cobalance/coordinator/lua").rglob("*.lua"))
+    ended = re.findall(r"(?:end_tenure|end_member)\(\w+, (?:heir and )?'(\w+)'", scripts)
+    kinds = {*re.findall(r"journal\('(\w+)'", scripts), *ended}
+    for word in {*VERBS, *get_args(Status), *kinds}:
+        assert f"`{word}`" in protocol, word
 
 
 def acl_rules(user: str, password: str) -> list[str]:
-    """The README's ACL line, for a user of our own."""
+    """The published ACL line, for a user of our own."""
     (line,) = (block for block in code_blocks("text") if block.startswith("ACL SETUSER"))
     return line.strip().replace("cobalance on", f"{user} on").replace("PASSWORD", password).split()
 
@@ -138,7 +232,7 @@ def test_the_acl_line_suffices(redis_admin_url: str) -> None:
     """A group lives under exactly that user: joins, hints, commits, moves, the journal and the queries of the command
     line.
 
-    Without one of its rules, the message refers to the README.
+    Without one of its rules, the message refers to the line.
     """
     user, name = f"u{uuid.uuid4().hex[:8]}", f"acl-{uuid.uuid4().hex[:8]}"
     with redis.Redis.from_url(redis_admin_url) as admin:
@@ -190,5 +284,5 @@ def _ask(url: str, name: str) -> None:
 
 def test_every_group_setting_is_stored() -> None:
     """The settings table promises that members share them."""
-    documented = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
+    documented = {name for path in READMES for name in re.findall(r"^\| `(\w+)` \|", read(path), re.MULTILINE)}
     assert set(STORED_NAMES) <= documented

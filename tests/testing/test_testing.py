@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.readme_sections import README
+from tests.readme_sections import code_blocks
 
 from cobalance import Delivery, Group, Tenure, Topic
 from cobalance.errors import OffsetRegressed, UsageError
@@ -213,8 +212,7 @@ def test_a_failure_is_raised_at_the_end(cobalance_broker: Broker) -> None:
 
 def test_the_readmes_test_passes(tmp_path: Path) -> None:
     """As written there, in at most ten lines."""
-    blocks = [it for it in re.findall(r"```py\n(.*?)```", README.read_text(), re.DOTALL) if "cobalance_group" in it]
-    (program,) = blocks
+    (program,) = (block for block in code_blocks("py") if "cobalance_group" in block)
     body = program[program.index("def test_") :].strip()
     assert len(body.splitlines()) <= 10
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["cobalance.testing.plugin"]\n')

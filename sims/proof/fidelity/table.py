@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from cobalance.errors import UsageError
 from proof.fidelity.compare import Row, quantile
 from proof.fidelity.machine import SAMPLED, Machine
 from proof.fidelity.story import Story
+
+COLUMNS = 120
+"""Where lines of Markdown end."""
 
 HEADS = ("", "real", "simulated", "90 % of seeds", "difference", "", "simulated, not measured")
 
@@ -57,8 +61,8 @@ def conditions(story: Story, runs: int, seeds: int, loads: Sequence[str]) -> str
         f"Story `{story.name}`: {story.members} members at first, {story.partitions} partitions, {story.rate:g} messages a second each, handlers "
         f"{story.handler.text}, prefetch {story.prefetch}; session {settings.session_timeout_ms} ms, heartbeat "
         f"{settings.heartbeat_interval_ms} ms, revocation {settings.revocation_timeout_ms} ms; {story.length_ms / 1000:.0f} s. "
-        f"Told {runs} times on real servers, each with a load of its own, and simulated with the same loads and {seeds} seeds each. "
-        f"Counts are means over the tellings, times are of all tellings together. The machine: {'; '.join(loads)}."
+        f"Run {runs} times on real servers, each with a load of its own, and simulated with the same loads and {seeds} seeds each. "
+        f"Counts are means over the runs, times are of all runs together. The machine: {'; '.join(loads)}."
     )
 
 
@@ -86,4 +90,5 @@ def write(path: Path, name: str, text: str) -> None:
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise UsageError(f"{path} has no lines {begin} and {end}: add them where the table is to go")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    lines = [line if line.startswith("|") else textwrap.fill(line, COLUMNS) for line in text.splitlines()]
+    path.write_text("\n".join([before + begin, *lines, end + after]))

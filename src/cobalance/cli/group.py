@@ -127,8 +127,8 @@ def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
     """Rebuild a group's indices, totals and timers from its records.
 
     A call that died half-way is repaired automatically by the next one; this is for any other damage. The whole group
-    waits while it runs: some seconds if it is large (100,000 resources take 2,000 calls, 5 s on a small machine), which
-    may cost members their sessions.
+    waits while it runs: some seconds if it is large (100,000 resources take 5 s on a small machine), which may cost
+    members their sessions.
     """
     with redis.admin() as admin:
         mended = admin.repair(name)

@@ -23,7 +23,7 @@ from cobalance.errors import (
 _NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
 """A message of redis-py, never of Redis: the reply to AUTH was not a reply to AUTH."""
 
-ACL_PLACE = 'the complete ACL line is in the README under "Redis ACL"'
+ACL_PLACE = 'the complete ACL line is under "Redis ACL" in cobalance/coordinator/redis/README.md'
 
 
 class Redirected(ScriptFailed):
