@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -286,3 +287,17 @@ def test_every_group_setting_is_stored() -> None:
     """The settings table promises that members share them."""
     documented = {name for path in READMES for name in re.findall(r"^\| `(\w+)` \|", read(path), re.MULTILINE)}
     assert set(STORED_NAMES) <= documented
+
+
+def test_what_pypi_shows_leads_to_the_repository() -> None:
+    """PyPI has none of our files: each link of the long description is absolute, and to something that is there."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    metadata = json.loads(ended.stdout)
+    shown = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
+    assert len(shown) == len(re.findall(r"\]\(([^)\s]+)\)", read(README)))
+    for link in shown:
+        path = re.fullmatch(re.escape(metadata["urls"]["Repository"]) + r"/(?:blob|raw)/main/([^#]+)(?:#.*)?", link)
+        assert path is not None, link
+        assert (ROOT / path[1]).exists(), link
