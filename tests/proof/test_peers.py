@@ -54,7 +54,7 @@ def test_a_list_is_whole(it: PeerList) -> None:
     assert len({row.name for row in it.rows}) == it.count
 
 
-def test_the_counts_are_those_of_the_facts() -> None:
+def test_the_counts_are_those_of_the_peers() -> None:
     """Iggy's 33, Rebalanser's 31 and its two watchers, Kafka's lists as they were read at the source."""
     counts = {it.title.partition(":")[0]: it.count for it in LISTS}
     assert counts["Apache Iggy"] == 33

@@ -11,7 +11,7 @@ REQUESTS = "tests/coordinator/test_requests.py::test_"
 LEAVE = "tests/coordinator/test_leave.py::test_"
 
 NO_REGEX = (
-    "Members declare names, and all of a group the same ones; nothing subscribes by a pattern. Whoever discovers resources declares "
+    "Members declare names; nothing subscribes by a pattern. Whoever discovers resources declares "
     "a new version of the list, which is row 2 where it grows and row 17 where it shrinks."
 )
 

@@ -6,15 +6,12 @@ from proof.peers.row import PeerList, cannot_apply, row
 
 STICKY = "tests/coordinator/test_sticky.py::test_"
 QUOTAS = "tests/coordinator/test_quotas.py::test_"
+SUBSCRIPTIONS = "tests/coordinator/test_subscriptions.py::test_"
 LARGE = "tests/coordinator/test_large_groups.py::test_"
 RECOVERY = "tests/coordinator/test_recovery.py::test_"
 PROPERTIES = "tests/coordinator/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves"
 ENGINES = ("luajit21", "redis")
 
-ONE_LIST = (
-    "All members of a group have one list, and a member that declares another is refused "
-    "(tests/coordinator/test_resource_list.py::test_two_lists_of_one_version_disagree): unequal subscriptions are several groups."
-)
 NO_RACKS = "Resources and members have no racks: rack awareness is out of scope."
 
 
@@ -53,7 +50,11 @@ ROWS = (
         QUOTAS + "one_resource_and_many_members_is_active_and_standby",
     ),
     row(8, "testTwoConsumersOneTopicTwoPartitions", "one each", *each("members_of_one_list_share_it", "2 of 2")),
-    cannot_apply(9, "testMultipleConsumersMixedTopicSubscriptions", ONE_LIST),
+    row(
+        9, "testMultipleConsumersMixedTopicSubscriptions", "each works only what it names, and those that can work the same share it evenly",
+        SUBSCRIPTIONS + "nobody_is_given_what_its_code_does_not_name",
+        SUBSCRIPTIONS + "those_who_can_share_evenly",
+    ),
     row(10, "testTwoConsumersTwoTopicsSixPartitions", "three each", *each("members_of_one_list_share_it", "6 of 2")),
     row(
         11, "testConsumerOwningMinQuotaExpectedMaxQuota", "2 and 2 become 3 and 2, and nothing that is owned moves",
@@ -89,8 +90,14 @@ ROWS = (
         LARGE + "twenty_thousand_resources_of_two_hundred_members",
         QUOTAS + "no_call_moves_more_than_it_may",
     ),
-    cannot_apply(22, "testLargeAssignmentAndGroupWithNonEqualSubscription", ONE_LIST),
-    cannot_apply(23, "testAssignmentAndGroupWithNonEqualSubscriptionNotTimeout", ONE_LIST),
+    row(
+        22, "testLargeAssignmentAndGroupWithNonEqualSubscription", "901 resources of two different lists: 600 and 301, and no call above its budget",
+        SUBSCRIPTIONS + "a_mixed_group_of_any_size_costs_a_call_little",
+    ),
+    row(
+        23, "testAssignmentAndGroupWithNonEqualSubscriptionNotTimeout", "the same: a call's work is bounded, whatever the size",
+        SUBSCRIPTIONS + "a_mixed_group_of_any_size_costs_a_call_little",
+    ),
     row(
         24, "testSubscriptionNotEqualAndAssignSamePartitionWith3Generation",
         "one resource claimed by three, in all six orders of their ages: the youngest tenure has it, one or two each",
@@ -101,8 +108,16 @@ ROWS = (
         "200 members, 50 of them gone at once: the others keep what they have, and are even (of one list)",
         LARGE + "fifty_of_two_hundred_go_at_once",
     ),
-    cannot_apply(26, "testNewSubscription", ONE_LIST),
-    cannot_apply(27, "testMoveExistingAssignments", ONE_LIST),
+    row(
+        26, "testNewSubscription", "a process that names one queue more has it, and its share of the rest",
+        SUBSCRIPTIONS + "a_restart_with_one_queue_more_needs_no_version",
+        SUBSCRIPTIONS + "a_rolling_update_that_adds_a_queue",
+    ),
+    row(
+        27, "testMoveExistingAssignments", "any history of members that name different things ends with nobody working what it does not name, and no single "
+        "move that would even out two of them",
+        "tests/coordinator/test_subscription_properties.py::test_every_history_ends_with_each_working_its_own",
+    ),
     row(28, "testStickiness", "3 on four, the first leaves: one each, and each keeps what it had", STICKY + "who_has_one_keeps_it_when_the_first_member_goes"),
     row(
         29, "testAssignmentUpdatedForDeletedTopic", "1 and 100 of three topics, one of which was deleted: 101, under the tokens they had",
@@ -147,7 +162,7 @@ ROWS = (
         *rightful("a stale owner of some of it"),
     ),
     cannot_apply(39, "testRackAwareAssignmentWithUniformSubscription", NO_RACKS),
-    cannot_apply(40, "testRackAwareAssignmentWithNonEqualSubscription", f"{NO_RACKS} {ONE_LIST}"),
+    cannot_apply(40, "testRackAwareAssignmentWithNonEqualSubscription", NO_RACKS),
     cannot_apply(
         41, "TopicBalanceAfterReassignment",
         "A group's resources are one flat list, so the balance is over all of it: whoever wants each topic even by itself gives each "
