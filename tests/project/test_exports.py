@@ -104,6 +104,7 @@ ENGINES = {
     "abort",
     "begin",
     "drain",
+    "forget_reply",
     "joined",
     "keep",
     "left",

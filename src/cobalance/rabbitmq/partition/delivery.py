@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 import attrs
 from pika.spec import Basic, BasicProperties
 
+from cobalance.faces import hides
 from cobalance.rabbitmq.model.encoding import Body, encode_body
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
@@ -23,6 +24,7 @@ class Tenure:
     """The fencing token: higher than that of every earlier holder of the queue."""
 
 
+@hides("forget_reply")
 @attrs.frozen(eq=False)
 class Delivery:
     """A message of one tenure."""
