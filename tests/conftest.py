@@ -22,9 +22,18 @@ def pytest_configure() -> None:
 
 
 SERVERS = {"redis_server", "private_redis", "rabbitmq_server", "private_rabbitmq", "secured_rabbitmq", "chromium"} | {
-    *("client", "tls", "limited", "hashing_rabbitmq", "impatient_rabbitmq", "strict_rabbitmq")  # of single files
+    *(
+        "client",
+        "tls",
+        "sentinels",
+        "nodes",
+        "limited",
+        "hashing_rabbitmq",
+        "impatient_rabbitmq",
+        "strict_rabbitmq",
+    )  # of single files
 }
-ON_SERVERS = {"redis", "tcp", "unix"}
+ON_SERVERS = {"redis", "cluster", "rabbitmq", "tcp", "unix"}
 """Parameters of tests that run in this process, too."""
 
 
