@@ -21,7 +21,7 @@ from cobalance_sims.simulate.checks.base import Check
 from cobalance_sims.simulate.distributions import Distribution, LogNormal
 from cobalance_sims.simulate.habits import Habits
 from cobalance_sims.simulate.world import World
-from proof.fidelity.failure import TruthFailed
+from proof.fidelity.failure import FidelityFailed
 from proof.fidelity.table import markdown
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Performance:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         if not condition() and not self.world.clock.run(PATIENCE_MS, condition):
-            raise TruthFailed(f"{self._mode}: an hour after {what}, the group had not settled")
+            raise FidelityFailed(f"{self._mode}: an hour after {what}, the group had not settled")
 
 
 class Worked(Check):

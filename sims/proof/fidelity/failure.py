@@ -5,5 +5,5 @@ from __future__ import annotations
 from cobalance.errors import CobalanceError
 
 
-class TruthFailed(CobalanceError):
+class FidelityFailed(CobalanceError):
     """A run on real servers did not finish; the message says why."""

@@ -31,7 +31,7 @@ from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, Sta
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from proof.fidelity.diary import Line
-from proof.fidelity.failure import TruthFailed
+from proof.fidelity.failure import FidelityFailed
 
 if TYPE_CHECKING:
     from proof.fidelity.stage import MemberProcess, Stage
@@ -294,5 +294,5 @@ def _await(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise TruthFailed("the machine could not be measured: a member did not get on within 30 s")
+            raise FidelityFailed("the machine could not be measured: a member did not get on within 30 s")
         time.sleep(0.01)

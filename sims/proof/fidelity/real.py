@@ -16,7 +16,7 @@ from cobalance.errors import CobalanceError
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance_sims.records import JOURNAL
-from proof.fidelity.failure import TruthFailed
+from proof.fidelity.failure import FidelityFailed
 from proof.fidelity.load import Message
 from proof.fidelity.machine import Machine, measure
 from proof.fidelity.stage import MemberProcess, Stage
@@ -33,7 +33,7 @@ def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None)
     single operations take on this machine.
 
     Raises:
-        TruthFailed: a process ended by itself, or the load could not be published.
+        FidelityFailed: a process ended by itself, or the load could not be published.
     """
     with Stage(story, urls) as stage:
         machine = measure(stage)
@@ -126,7 +126,7 @@ class Performance:
 
     def _check(self) -> None:
         for words in [*self.stage.failures(), *self._publishing.failures]:
-            raise TruthFailed(words)
+            raise FidelityFailed(words)
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{(now_ms() - self._began_ms) / 1000:7.1f} s  {text}\n")

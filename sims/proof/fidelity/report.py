@@ -57,7 +57,7 @@ def tell(story: Story, *, runs: int, seeds: int) -> Report:
     """Runs the story ``runs`` times on real servers, and ``seeds`` times as often simulated, with the same loads.
 
     Raises:
-        TruthFailed, ServerUnavailable: there is no real side to compare with.
+        FidelityFailed, ServerUnavailable: there is no real side to compare with.
     """
     evidence: list[Telling] = []
     machines: list[Machine] = []

@@ -26,7 +26,7 @@ from cobalance.rabbitmq import create_topic
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
 from proof.fidelity.diary import Line, read_diary
-from proof.fidelity.failure import TruthFailed
+from proof.fidelity.failure import FidelityFailed
 from proof.fidelity.story import Story
 
 READY_S = 60.0
@@ -71,12 +71,12 @@ class MemberProcess:
         """Waits until it has started and waits for :meth:`join`.
 
         Raises:
-            TruthFailed: it does not start.
+            FidelityFailed: it does not start.
         """
         deadline = time.monotonic() + READY_S
         while not self.diary.exists() or not self.diary.read_bytes():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise TruthFailed(f"member process {self.name} did not start: {self._last_words()}")
+                raise FidelityFailed(f"member process {self.name} did not start: {self._last_words()}")
             select.select([], [], [], 0.02)
 
     def join(self) -> None:

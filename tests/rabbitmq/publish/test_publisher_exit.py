@@ -24,7 +24,7 @@ for number in range(int(sys.argv[3])):
 
 NEVER_ENTERED, ENTERED = "", "publisher.__enter__()"
 AT_EXIT = "import atexit; atexit.register(lambda: publisher.publish('a', 'last'))"
-BLOCKED = "publisher.__enter__(); publisher._outlet._connection.blocked = True"
+BLOCKED = "publisher.__enter__(); publisher._channel._connection.blocked = True"
 
 
 def run(url: str, topic: str, begin: str, count: int, timeout_ms: int = 30_000) -> str:

@@ -127,22 +127,22 @@ def test_what_came_back_waits_for_what_is_under_way(
     with Publisher(amqp_url, topic) as publisher:
         publisher.publish("key", b"0")
         grow_topic(amqp_url, topic.name, 3)
-        outlet = publisher._outlet
+        channel = publisher._channel
         with monkeypatch.context() as patch:
             patch.setattr(Confirms, "outstanding", True)
             outcome = publisher.publish("key", b"1", wait=False)
-            returned, looked = threading.Event(), outlet._look_for_layout
+            returned, looked = threading.Event(), channel._look_for_layout
 
             def look() -> None:
                 looked()
                 returned.set()
 
-            patch.setattr(outlet, "_look_for_layout", look)
+            patch.setattr(channel, "_look_for_layout", look)
             assert returned.wait(20)
-            assert outlet._returned_messages
-            assert not outlet._looking
+            assert channel._returned_messages
+            assert not channel._looking
             assert not outcome.done()
-        outlet._connection.submit(outlet._look_for_layout)
+        channel._connection.submit(channel._look_for_layout)
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 

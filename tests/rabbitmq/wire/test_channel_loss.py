@@ -14,7 +14,7 @@ from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, t
 from cobalance import servers
 from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.wire.channel_loss import LAST_MS, Losses, Verdict
+from cobalance.rabbitmq.wire.channel_loss import LAST_MS, ChannelLosses, Verdict
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 
@@ -58,7 +58,7 @@ def crash(connection: BrokerConnection) -> None:
 
 def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> None:
     """A channel that brings nothing is retried at growing intervals; one that worked starts over with the first."""
-    losses = Losses("g", "q")
+    losses = ChannelLosses("g", "q")
 
     def lose(delivered: int) -> Verdict:
         return losses.judge(channel_lost("q", "x"), consumed=True, delivered=delivered, connected=True)
@@ -74,7 +74,7 @@ def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> N
 
 def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
     """A member that was granted it without having seen it keeps it; no other could do better."""
-    losses = Losses("g", "q")
+    losses = ChannelLosses("g", "q")
     missing = QueueMissing("gone")
     assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
     losses.judge(channel_lost("q", "cancelled"), consumed=True, delivered=0, connected=True)
@@ -92,7 +92,7 @@ def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
 
 def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
     """The former concerns the partition, the latter the member."""
-    losses = Losses("g", "q")
+    losses = ChannelLosses("g", "q")
     verdict = losses.judge(QueueMismatch("other"), consumed=False, delivered=0, connected=True)
     assert verdict == Verdict(give_up="halted:QueueMismatch")
     with pytest.raises(PermissionMissing):

@@ -247,7 +247,7 @@ async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq
             outcomes = [publisher.publish(body, body.encode(), wait=False) for body in AFTER]
             async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
                 await received.wait(*BEFORE)
-                assert publisher._outlet._connection.blocked
+                assert publisher._channel._connection.blocked
                 assert not any(outcome.done() for outcome in outcomes)
                 assert group.connection.is_open
                 server.control("set_vm_memory_high_watermark", "0.4")

@@ -24,7 +24,7 @@ from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streaming
 from cobalance.rabbitmq.consume.subscription import Subscription
-from cobalance.rabbitmq.consume.unknown_queue import LearningWorker
+from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -382,7 +382,7 @@ class ConsumerGroup(Streaming):
             return self._worker_for(tenure, queue)
         if self._resources is not None and self._subscribed.changes:
             self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
-        return LearningWorker(tenure, self.name, lambda: self._learn(tenure))
+        return UnknownQueueWorker(tenure, self.name, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
         queue = learn_queue(self._amqp_url, tenure.resource)

@@ -22,7 +22,7 @@ from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.parked import Parked
 from cobalance.rabbitmq.consume.watch import Watch
 from cobalance.rabbitmq.partition.partition import State
-from cobalance.rabbitmq.wire.channel_loss import Losses
+from cobalance.rabbitmq.wire.channel_loss import ChannelLosses
 from cobalance.threads.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PartitionWorker:
         """Nothing more may be begun; read between messages, by any thread."""
         self.watch = Watch(partitions.own, tenure.worked)
         self.share = partitions.share()
-        self._losses = Losses(partitions.name, queue.name)
+        self._losses = ChannelLosses(partitions.name, queue.name)
         self._subscribed = self._guarded = False
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 
-class LearningWorker:
+class UnknownQueueWorker:
     """A :class:`cobalance.group.worker.Worker` that first reads the queue.
 
     `make` does so (it blocks) and returns a function that makes the actual worker.

@@ -32,7 +32,7 @@ FRAME_OVERHEAD = 20
 """Bytes in a properties frame besides the properties."""
 
 
-class Outlet:
+class ConfirmChannel:
     """Sends messages and settles their outcomes; shared by `Publisher` and `AsyncPublisher`."""
 
     def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:

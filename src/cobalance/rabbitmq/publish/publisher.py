@@ -13,7 +13,7 @@ from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.model.encoding import Body
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.publish.confirm_channel import Outlet
+from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
 from cobalance.rabbitmq.publish.confirms import Message
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.overdue import Overdue
@@ -42,8 +42,8 @@ class _Publishing:
         _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
         self._timeout_ms = timeout_ms
         self._envelopes = Envelopes(url)
-        self._outlet = Outlet(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
-        self._overdue = Overdue(timeout_ms, self._outlet.withdraw)
+        self._channel = ConfirmChannel(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
+        self._overdue = Overdue(timeout_ms, self._channel.withdraw)
 
     @property
     def topic(self) -> Topic:
@@ -52,7 +52,7 @@ class _Publishing:
         If the topic was given by name, it is looked up when the publisher is entered, and only its partitions are
         known.
         """
-        return self._outlet.topic
+        return self._channel.topic
 
 
 class Publisher(_Publishing):
@@ -87,7 +87,7 @@ class Publisher(_Publishing):
         self._unseen_failures: Unseen = unseen_failures
 
     def __enter__(self) -> Self:
-        self._outlet.enter(self._timeout_ms)
+        self._channel.enter(self._timeout_ms)
         return self
 
     def __exit__(
@@ -121,12 +121,12 @@ class Publisher(_Publishing):
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
-        if not self._outlet.ready:
-            self._outlet.open(self._timeout_ms)
-        self._outlet.check(message)
+        if not self._channel.ready:
+            self._channel.open(self._timeout_ms)
+        self._channel.check(message)
         self._enter()
         message.watched = wait
-        outcome = self._outlet.send(message)
+        outcome = self._channel.send(message)
         if wait:
             self._wait(message)
             outcome.result()
@@ -138,7 +138,7 @@ class Publisher(_Publishing):
         Raises PublishFailed, or logs it, as `unseen_failures` says, if messages have failed that no call waited for and
         whose futures nobody has checked.
         """
-        is_quiet = self._outlet.wait_until_quiet(self._timeout_ms)
+        is_quiet = self._channel.wait_until_quiet(self._timeout_ms)
         self._report_unseen(self._unseen_failures)
         return is_quiet
 
@@ -147,32 +147,32 @@ class Publisher(_Publishing):
         self._close(self._unseen_failures)
 
     def _close(self, unseen: Unseen) -> None:
-        if self._outlet.is_copy:
+        if self._channel.is_copy:
             return
-        self._outlet.wait_until_quiet(self._timeout_ms)
-        self._outlet.close()
+        self._channel.wait_until_quiet(self._timeout_ms)
+        self._channel.close()
         self._report_unseen(unseen)
 
     def _report_unseen(self, how: Unseen) -> None:
-        failure = self._outlet.failures.take()
+        failure = self._channel.failures.take()
         if failure is not None and how == "raise":
             raise failure
         if failure is not None:
             logger.error("%s", failure)
 
     def _enter(self) -> None:
-        turn = self._outlet.window.enter()
+        turn = self._channel.window.enter()
         try:
             turn.result(self._timeout_ms / 1000)
         except TimeoutError:
-            self._outlet.window.give_up(turn)
+            self._channel.window.give_up(turn)
             raise _no_room(self._timeout_ms) from None
 
     def _wait(self, message: Message) -> None:
         try:
             message.outcome.exception(self._timeout_ms / 1000)
         except TimeoutError:
-            self._outlet.withdraw(message)
+            self._channel.withdraw(message)
 
 
 class AsyncPublisher(_Publishing):
@@ -186,7 +186,7 @@ class AsyncPublisher(_Publishing):
     _crossing: Crossing | None = None
 
     async def __aenter__(self) -> Self:
-        await in_thread(partial(self._outlet.enter, self._timeout_ms))
+        await in_thread(partial(self._channel.enter, self._timeout_ms))
         return self
 
     async def __aexit__(
@@ -211,26 +211,26 @@ class AsyncPublisher(_Publishing):
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
-        if not self._outlet.ready:
+        if not self._channel.ready:
             await self._open()
-        self._outlet.check(message)
+        self._channel.check(message)
         await self._enter()
-        outcome = self._outlet.send(message)
+        outcome = self._channel.send(message)
         self._overdue.watch(message)
         try:
             return await self._here().result_of(outcome)
         finally:
             if not outcome.done():  # cancelled
-                self._outlet.withdraw(message)
+                self._channel.withdraw(message)
 
     async def aclose(self) -> None:
         """Waits for messages in flight, then closes the connection."""
         with anyio.CancelScope(shield=True):
-            await in_thread(partial(self._outlet.wait_until_quiet, self._timeout_ms))
-            await in_thread(self._outlet.close)
+            await in_thread(partial(self._channel.wait_until_quiet, self._timeout_ms))
+            await in_thread(self._channel.close)
 
     async def _open(self) -> None:
-        await in_thread(partial(self._outlet.open, self._timeout_ms))
+        await in_thread(partial(self._channel.open, self._timeout_ms))
 
     def _here(self) -> Crossing:
         """The crossing to the current event loop."""
@@ -240,17 +240,17 @@ class AsyncPublisher(_Publishing):
         return crossing
 
     async def _enter(self) -> None:
-        turn = self._outlet.window.enter()
+        turn = self._channel.window.enter()
         if turn.done():  # A cancel scope costs more than the rest of this.
             return
         try:
             with anyio.fail_after(self._timeout_ms / 1000):
                 await result_of(turn)
         except TimeoutError:
-            self._outlet.window.give_up(turn)
+            self._channel.window.give_up(turn)
             raise _no_room(self._timeout_ms) from None
         except anyio.get_cancelled_exc_class():
-            self._outlet.window.give_up(turn)
+            self._channel.window.give_up(turn)
             raise
 
 

@@ -32,7 +32,7 @@ class Verdict:
     give_up: str | None = None
 
 
-class Losses:
+class ChannelLosses:
     """The channel losses of one tenure. Its worker judges each; whichever part notices it first logs it."""
 
     def __init__(self, group: str, queue: str) -> None:
