@@ -260,4 +260,4 @@ async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
 
 def test_the_help_says_what_replaying_does() -> None:
     outcome = cobalance("deadletters", "--help", environment={})
-    assert "goes behind what is in its queue" in " ".join(outcome.out.split())
+    assert "goes to the end of its queue" in " ".join(outcome.out.split())
