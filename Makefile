@@ -2,7 +2,8 @@
 PYTHON = .venv/bin/python
 CODE = $(wildcard src sims tests examples)
 # Folders of which much runs in this process, in virtual time.
-UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing --ignore tests/coordinator/test_large_groups.py
+UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing \
+	--ignore tests/coordinator/test_large_groups.py --ignore-glob 'tests/coordinator/test_*_properties.py'
 ARGS =
 # Tests mostly wait, so three processes run them, a file at a time, each with servers of its own; where servers are given, they
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
