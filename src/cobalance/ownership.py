@@ -143,7 +143,7 @@ class Ownership:
         (self.free.add if status == "free" else self.free.discard)(name)
 
     def _standing(self, kind: str, name: str, now: int) -> Standing | None:
-        if name not in self.resources and kind in ("added", "claimed", "repaired"):
+        if name not in self.resources and kind in BEGINNINGS | {"added", "repaired"}:
             self.resources[name] = Standing(since=now)
             self.free.add(name)
         return self.resources.get(name)
