@@ -160,6 +160,25 @@ class Stuck:
                 raise self.error
 
 
+async def test_a_handler_that_blocks_the_event_loop_for_too_long_is_logged(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing could stop it meanwhile, so its work counts, as that of a thread does."""
+    seen = Seen()
+
+    async def block(delivery: Delivery) -> None:
+        if seen.note(delivery) == "1":
+            threading.Event().wait(2 * OWN.max_processing_ms / 1000)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        async with here.member(topic, block, member=OWN):
+            assert await seen.wait(2) == ["1", "2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    (warning,) = [it.getMessage() for it in caplog.records if "blocked the event loop" in it.getMessage()]
+    assert "message m1 of" in warning
+
+
 async def test_a_thread_that_comes_back_late_has_finished(here: Place, caplog: pytest.LogCaptureFixture) -> None:
     """It could not be stopped, so its work counts; the error is logged, and no partition moves."""
     stuck = Stuck()

@@ -186,6 +186,14 @@ class FailurePolicy:
 
     # -- when it does not end ------------------------------------------------------------------------------------------
 
+    def report_blocked(self, parcel: Parcel) -> None:
+        """Logs a handler that has finished late because it could not be cancelled in time."""
+        log.warning(
+            "group %s: %s: the handler blocked the event loop for longer than %d ms (max_processing_ms), so that it could not be cancelled: "
+            "make it a plain function, which runs in a thread, or have it call what blocks in one",
+            *(self._group, parcel, self._most_ms),
+        )
+
     def tell_hung(self, parcels: deque[Parcel]) -> None:
         """Logs a thread that goes on and cannot be stopped."""
         for parcel in list(parcels)[:1]:

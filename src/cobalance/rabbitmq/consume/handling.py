@@ -166,6 +166,8 @@ class Handling:
             refuse_result(await worker.tenure.work.call(call))
             if attempt.scope.cancel_called:  # whatever the handler made of that
                 return self._policy.hung()
+            if worker.watch.is_overdue:
+                self._policy.report_blocked(parcels[0])
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise

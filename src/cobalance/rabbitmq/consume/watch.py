@@ -62,6 +62,12 @@ class Watch:
         return self._since is not None
 
     @property
+    def is_overdue(self) -> bool:
+        """Whether the handler has run for longer than ``max_processing_ms``."""
+        since = self._since
+        return since is not None and monotonic_ms() - since > self.most_ms
+
+    @property
     def busy_since(self) -> int | None:
         """When the handler began, for the session, which considers it hung after ``max_processing_ms``.
 
