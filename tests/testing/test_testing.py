@@ -37,7 +37,7 @@ def test_a_handler_alone() -> None:
         b"text",
     )
     with pytest.raises(TypeError):
-        Delivery.fake(mesage_id="misspelt")
+        Delivery.fake(mesage_id="misspelt")  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="the body is an object of type dict: give bytes, or text"):
         Delivery.fake({"a": 1})  # type: ignore[arg-type]
 

@@ -46,6 +46,7 @@ def mistakes() -> None:
     ConsumerGroup("billing", "orders", handle, on_error="ignore")  # type: ignore[call-overload]
     Publisher("amqp://localhost", "orders").publish("key", b"body", messageid="m")  # type: ignore[call-arg]
     Publisher("amqp://localhost", "orders").publish("key", {"a": 1})  # type: ignore[arg-type]
+    Delivery.fake(b"body", mesage_id="m")  # type: ignore[call-arg]
     Group("copies", ["a"], work=handle)  # type: ignore[arg-type]
     Group("copies", ["a"], redis="redis://localhost")  # type: ignore[call-arg]
     GroupConnection("amqp://localhost", group="billing", prefech=10)  # type: ignore[call-arg]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cobalance.rabbitmq.memory import MemoryRabbitMQ
 from cobalance.rabbitmq.model.topic import Topic
@@ -10,6 +10,7 @@ from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.topics.broker import create_topic
 
 if TYPE_CHECKING:
+    from cobalance.rabbitmq.model.topic import QueueType
     from cobalance.rabbitmq.publish.envelopes import Headers, Key
 
 
@@ -23,9 +24,18 @@ class Broker:
         self.url = f"memory://{name}"
         self._server = MemoryRabbitMQ.named(name)
 
-    def create_topic(self, name: str, partitions: int = 1, **options: Any) -> Topic:
-        """Creates a topic; see :func:`cobalance.create_topic`."""
-        return create_topic(self.url, Topic(name, partitions, **options))
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        queue_type: QueueType = "classic",
+        delivery_limit: int = 20,
+        dead_letter: bool = True,
+    ) -> Topic:
+        """Creates a topic; see :class:`cobalance.Topic`."""
+        topic = Topic(name, partitions, queue_type, delivery_limit=delivery_limit, dead_letter=dead_letter)
+        return create_topic(self.url, topic)
 
     def publish(self, topic: Topic | str, key: Key, *bodies: bytes | str, headers: Headers | None = None) -> None:
         """Publishes messages to a topic, in this order, under one key."""

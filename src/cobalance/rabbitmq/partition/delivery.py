@@ -1,7 +1,7 @@
 """A message as a handler sees it."""
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, TypedDict, Unpack, cast
 
 import attrs
 from pika.spec import Basic, BasicProperties
@@ -22,6 +22,23 @@ class Tenure:
     queue: str
     token: int
     """The fencing token: higher than that of every earlier holder of the queue."""
+
+
+class PikaProperties(TypedDict, total=False):
+    """The properties of a message besides headers, as pika names them."""
+
+    content_type: str
+    content_encoding: str
+    delivery_mode: int
+    priority: int
+    correlation_id: str
+    reply_to: str
+    expiration: str
+    message_id: str
+    timestamp: int
+    type: str
+    user_id: str
+    app_id: str
 
 
 @hides("forget_reply")
@@ -47,7 +64,7 @@ class Delivery:
         topic: Topic | None = None,
         token: int = 1,
         redelivered: bool = False,
-        **properties: Any,
+        **properties: Unpack[PikaProperties],
     ) -> Self:
         """Builds a delivery for tests of handlers, without a server.
 
