@@ -119,7 +119,7 @@ def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, 
     write(admin, stem, 1, 30)
     words = ["--out", str(tmp_path / "out"), "--group", stem, "--follow", "--every", "1"]
     words += ["--redis-url-file", address, "--master", "local[1]"]
-    arguments = [sys.executable, "-m", "cobalance_sims", "journal", *words]
+    arguments = [sys.executable, "-m", "cobalance.cli", "sims", "journal", *words]
     talkative = {**os.environ, "COBALANCE_SPARK_LOG": "info"}
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=talkative
@@ -160,7 +160,7 @@ def test_a_killed_export_misses_and_repeats_nothing(
         "--master",
         "local[1]",
     ]
-    arguments = [sys.executable, "-m", "cobalance_sims", "journal", *words]
+    arguments = [sys.executable, "-m", "cobalance.cli", "sims", "journal", *words]
     with subprocess.Popen(arguments, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = list(takewhile(lambda line: line != "wave 1 is written\n", process.stderr))

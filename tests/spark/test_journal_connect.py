@@ -43,7 +43,8 @@ def test_a_batch(connect_url: str, admin: redis.Redis, stem: str, address: str) 
 def test_an_export(connect_url: str, admin: redis.Redis, stem: str, address: str, tmp_path: Path) -> None:
     """Written by the server, from where the last one stopped. An error comes back in our words."""
     out = tmp_path / "out"
-    words = ["-m", "cobalance_sims", "journal", "--master", connect_url, "--out", str(out), "--redis-url-file", address]
+    words = ["-m", "cobalance.cli", "sims", "journal", "--master", connect_url]
+    words += ["--out", str(out), "--redis-url-file", address]
     write(admin, stem, 1, 70)
     assert f"{stem}: 70 events" in run(*words, "--group", stem, "--max-entries", "40")
     write(admin, stem, 71, 90)

@@ -14,7 +14,7 @@ from tests.spark.sweeping import WORDS, check_complete, sweep, tiny
 
 from cobalance_sims.spark.manifest import Manifest
 
-COMMAND = [sys.executable, "-m", "cobalance_sims", "sweep", *WORDS]
+COMMAND = [sys.executable, "-m", "cobalance.cli", "sims", "sweep", *WORDS]
 TIMEOUT_S = 280.0
 
 # Each starts a Spark of its own, which takes a busy machine a minute.
