@@ -86,10 +86,11 @@ class Programs:
         return self._errors.read()
 
     def close(self) -> None:
-        """Ends all that still run."""
+        """Ends all that still run. What they wrote is shown if the test has failed."""
         for process in self._running:
             process.kill()
             process.wait()
+        sys.stdout.write("\n".join([*self.lines, self.errors()]))
         if self._writing >= 0:
             os.close(self._writing)
         self._output.close()
