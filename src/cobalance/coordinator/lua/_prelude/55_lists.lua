@@ -98,8 +98,8 @@ end
 -- The names of a list that nobody has any more, as far as the budget goes. True when none is left.
 function lists.let_go(id)
   local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
-  if l.version > 0 or id == '-' then
-    if l.done ~= lists.KNOWN then lists.sweep_later() end -- of "-" without a list: what was left to those who had it
+  if l.version > 0 then
+    if l.done ~= lists.KNOWN then lists.sweep_later() end
     l.version, l.complete, l.done, l.walker = 0, 0, 0, '' -- should somebody come back, the walk begins anew
     lists.put(id, l)
   end
@@ -109,6 +109,7 @@ function lists.let_go(id)
     compare(last_word(entries[i]))
   end
   if #entries > 0 then return false end
+  if id == '-' then lists.sweep_later() end -- what was left to the members without a list may be on no other
   lists.forget(id)
   return true
 end
