@@ -73,12 +73,17 @@ def test_nobody_at_the_url_is_said_at_once(url: str, monkeypatch: pytest.MonkeyP
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["sweep", "journal --group g", "calibrate --events events", "tune --churn events"],
+    ids=lambda it: it.split()[0],
+)
 def test_without_spark_it_is_said_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command still checks its grid, which takes no Spark."""
+    """Whatever a command reads, and before it is read."""
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    assert main(["sims", "sweep", "--out", str(tmp_path / "out")]) == 1
+    assert main(["sims", *command.split(), "--out", str(tmp_path / "out")]) == 1
     assert "pip install 'cobalance[spark]'" in capsys.readouterr().err
 
 

@@ -18,7 +18,6 @@ from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.churn import CHURNS, Churn
-from cobalance_sims.spark.errors import INSTALL, SparkMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,22 +90,12 @@ def calibrate(
 
     check_folder(out)
     base = Churn.of(assume)
-    with _opened(spark) as session, _events(session, events, journal) as frame:
+    with spark.session() as session, _events(session, events, journal) as frame:
         calibration = _calibrated(frame, out.name, base, attrs.asdict(in_force))
     print(page(calibration), end="")
     with writing(out):
         write(calibration, out)
     print(f"Next: cobalance sims tune --churn {shlex.quote(str(out))}")
-
-
-@contextmanager
-def _opened(spark: SparkOptions) -> Iterator[SparkSession]:
-    try:
-        import cobalance_sims.calibrate.tallies  # noqa: F401
-    except ImportError as error:
-        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
-    with spark.session() as session:
-        yield session
 
 
 def _calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int | None]) -> Calibration:

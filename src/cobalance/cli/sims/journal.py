@@ -23,7 +23,6 @@ from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import UsageError
-from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
@@ -116,18 +115,8 @@ def journal(
     _check_folder(out)
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
-        with _opened(spark) as session:
+        with spark.session() as session:
             _export(session, out, settings, every if follow else None)
-
-
-@contextmanager
-def _opened(spark: SparkOptions) -> Iterator[SparkSession]:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
-    with spark.session() as session:
-        yield session
 
 
 def _check_folder(out: str) -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from cobalance.errors import CobalanceError, UsageError
-
-INSTALL = "pip install 'cobalance[spark]'"
+from cobalance_sims.spark.errors import INSTALL
 
 app = App(name="report")
 

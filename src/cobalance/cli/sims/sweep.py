@@ -13,7 +13,6 @@ from rich.console import Console
 from cobalance.cli.exits import FAILED, OK
 from cobalance.cli.options import duration_option
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
-from cobalance_sims.spark.errors import INSTALL, SparkMissing
 from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_grid, read_grid, some
 from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
 
@@ -69,12 +68,10 @@ def sweep(
 
 
 def _sweep(grid: Grid, out: str, events: float, wave_ms: int, options: SparkOptions) -> int:
-    try:
+    with sigterm_interrupts(), options.session() as spark, quiet_interrupts():
         from cobalance_sims.spark.progress import Told
         from cobalance_sims.spark.sweep import Sweep
-    except ImportError as error:
-        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
-    with sigterm_interrupts(), options.session() as spark, quiet_interrupts():
+
         sweep = Sweep(spark=spark, out=out, events_share=events, wave_s=wave_ms / 1000)
         try:
             done = sweep.run(grid, Told(Console(stderr=True)))

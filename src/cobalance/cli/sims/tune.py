@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ from cobalance.names import validate_name
 from cobalance.redact import redact
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.churn import CHURNS
-from cobalance_sims.spark.errors import INSTALL, SparkMissing
+from cobalance_sims.spark.errors import SparkMissing
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS
 
@@ -215,9 +215,9 @@ def _runner(source: Source, spark: SparkOptions | None) -> Iterator[Runner]:
     if spark is None:
         yield InProcess(source.churn)
         return
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}, or give --in-process.") from None
-    with spark.session() as session:
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(spark.session())
+        except SparkMissing as error:
+            raise SparkMissing(f"{error}, or give --in-process.") from None
         yield OnSpark(source.churn, session)
