@@ -12,6 +12,7 @@ from cobalance.cli.output import print_json, print_table, remark
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Retention, Topic, create_topic, delete_topic, describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq import list_topics as find_topics
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 
 
 def create(
@@ -24,7 +25,9 @@ def create(
     queue_type: Annotated[
         Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Type of its queues.")
     ] = "classic",
-    delivery_limit: Annotated[int, Parameter(help="quorum only: deliveries before a message is dead-lettered.")] = 20,
+    delivery_limit: Annotated[
+        int, Parameter(help="quorum only: deliveries before a message is dead-lettered.")
+    ] = DELIVERY_LIMIT,
     dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
     max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
     max_bytes: Annotated[int | None, Parameter(help="stream only: the size to keep of each partition.")] = None,

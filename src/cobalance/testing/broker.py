@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cobalance.rabbitmq.memory import MemoryRabbitMQ
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.topics.broker import create_topic
 
@@ -30,7 +30,7 @@ class Broker:
         partitions: int = 1,
         *,
         queue_type: QueueType = "classic",
-        delivery_limit: int = 20,
+        delivery_limit: int = DELIVERY_LIMIT,
         dead_letter: bool = True,
     ) -> Topic:
         """Creates a topic; see :class:`cobalance.Topic`."""

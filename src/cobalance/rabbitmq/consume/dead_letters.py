@@ -6,7 +6,6 @@ both.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -19,7 +18,7 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
 from cobalance.limits import check_kind
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import newest_layout
@@ -220,8 +219,11 @@ def _send_back(
 
 def _home(queue: str, newest: Topic) -> str:
     """The queue itself, or that of the same number in the layout that is consumed; the older ones have fewer."""
-    older = re.fullmatch(rf"{re.escape(newest.name)}(\.v\d+)?-(\d+)", queue)
-    return f"{newest.prefix}-{older[2]}" if older else queue
+    match partition_named(queue):
+        case newest.name, number:
+            return f"{newest.prefix}-{number}"
+        case _:
+            return queue
 
 
 def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:

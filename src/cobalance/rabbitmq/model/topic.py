@@ -14,6 +14,9 @@ from cobalance.rabbitmq.model.retention import Retention
 MAX_PARTITIONS = 2_000
 """Each partition needs a channel, and RabbitMQ allows 2,047 channels per connection."""
 
+DELIVERY_LIMIT = 20
+"""How often a message of a quorum queue is delivered before it is dead-lettered, if nothing else is chosen."""
+
 QueueType = Literal["classic", "quorum", "stream"]
 
 
@@ -21,6 +24,12 @@ def set_of(name: str) -> tuple[str, str] | None:
     """The topic and the group of whose queue set this is the name, if it is one's: see :meth:`Topic.for_group`."""
     topic, at, group = name.partition("@")
     return (topic, group) if at and topic and group else None
+
+
+def partition_named(queue: str) -> tuple[str, int] | None:
+    """The topic and the number of the partition that has a queue of this name, in any layout; None if none can."""
+    found = re.fullmatch(r"(.+?)(?:\.v\d+)?-(\d+)", queue)
+    return (found[1], int(found[2])) if found else None
 
 
 def _valid_name(_: object, __: object, value: str) -> None:
@@ -58,7 +67,7 @@ class Topic:
     """classic: one node, fastest. quorum: replicated; guarded by a single active consumer. stream: replicated, can be
     read by offset any number of times; nothing is dead-lettered.
     """
-    delivery_limit: int = 20
+    delivery_limit: int = DELIVERY_LIMIT
     """Quorum queues only: how often a message is delivered before it is dead-lettered."""
     dead_letter: bool = True
     """Whether there is a dead-letter queue. Without one, messages cannot be rejected."""

@@ -11,12 +11,12 @@ time.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.rabbitmq.model.topic import partition_named
 from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
 from cobalance.rabbitmq.topics.broker import current_layout
 
@@ -59,7 +59,8 @@ class LayoutSource:
 
     def owns(self, name: str) -> bool:
         """Whether this is a queue of one of the topic's layouts."""
-        return re.fullmatch(rf"{re.escape(self._topic.name)}(\.v\d+)?-\d+", name) is not None
+        partition = partition_named(name)
+        return partition is not None and partition[0] == self._topic.name
 
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
         """What to consume now, given the group's resources. Blocks; raises if RabbitMQ cannot be asked."""

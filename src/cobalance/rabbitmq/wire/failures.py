@@ -19,7 +19,7 @@ from cobalance.errors import (
     VirtualHostMissing,
 )
 from cobalance.rabbitmq.model.queues import Argument, Queue
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, Topic, partition_named
 
 
 @attrs.frozen
@@ -162,11 +162,11 @@ def cut_off(text: str, asked: Queue) -> Difference | None:
 
 
 def _values_of_topics(queue: str) -> dict[str, list[Argument]]:
-    topic = re.sub(r"(\.v\d+)?-\d+$", "", queue)
+    topic, _ = partition_named(queue) or (queue, None)
     return {
         "x-queue-type": ["quorum", "stream"],
         "x-single-active-consumer": [True],
-        "x-delivery-limit": [20],
+        "x-delivery-limit": [DELIVERY_LIMIT],
         "x-dead-letter-exchange": [""],
         "x-dead-letter-routing-key": [f"{topic}.dead"],
     }
