@@ -1,5 +1,6 @@
 """The private parts of pika that are relied upon: a new release that changes them fails here, and shows where."""
 
+import logging
 import queue
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,7 +14,9 @@ from pika import BasicProperties, BlockingConnection, SelectConnection, URLParam
 from pika.channel import Channel
 from pika.exceptions import InvalidFrameError
 from pika.frame import Body, Frame, Header, Heartbeat, Method
+from tests.names import unique
 
+from cobalance.errors import Unreachable
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, calling_back
 
@@ -44,6 +47,22 @@ def consuming(connection: BrokerConnection, messages: queue.SimpleQueue[tuple[Ba
 
     connection.submit(lambda: connection.open_channel(opened))
     return ready.result(WAIT_S)
+
+
+def test_pikas_resolver_of_our_hosts_is_recognised(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a thread of pika's own: what it logs of a connection of ours is lowered, and of any other is not."""
+    unresolved = f"{unique('host')}.invalid"
+    with caplog.at_level(logging.INFO), pytest.raises(Unreachable):
+        BrokerConnection(f"amqp://{unresolved}", "test/internals").connect()
+    assert [record.message for record in caplog.records if record.name.startswith("pika")] == []
+    with caplog.at_level(logging.INFO):
+        theirs = SelectConnection(
+            URLParameters(f"amqp://{unresolved}"), on_open_error_callback=lambda it, _: it.ioloop.stop()
+        )
+        theirs.ioloop.start()
+    theirs.ioloop.close()
+    resolver = "pika.adapters.utils.selector_ioloop_adapter"
+    assert [record.levelname for record in caplog.records if record.name == resolver] == ["ERROR"]
 
 
 def test_a_bare_close_sends_nothing_but_channel_close(
