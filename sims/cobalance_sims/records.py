@@ -113,9 +113,6 @@ EVENT = Record(
     ),
 )
 
-HOW = ("released", "abandoned", "forced", "expired", "inherited", "withdrawn", "cancelled")
-"""How a handover went: the kind of the entry that ended the tenure, or the revocation."""
-
 HANDOVER = Record(
     "handover",
     (

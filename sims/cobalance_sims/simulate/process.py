@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.world import World
 
 HINT_LATE_MS = 1_000
-SAMPLE_MS = 1_000
 _EVERYBODY = hint_channel(GROUP, EVERYBODY)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 
 from cobalance.coordinator.requests import Request
-from cobalance.member.actions import Action
 from cobalance.member.holding import Holding, State
 from cobalance.member.holdings import Holdings
 from cobalance.member.lease import Lease
@@ -195,5 +194,3 @@ _DROP_DEAD: dict[type, Callable[[Any, dict[str, Any]], None]] = {
     Holdings: _holdings,
     Holding: _holding,
 }
-
-Actions = list[Action]

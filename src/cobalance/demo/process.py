@@ -17,9 +17,6 @@ from cobalance.demo.evidence import LogReader, Record
 from cobalance.errors import CobalanceError
 from cobalance.settings import GroupSettings
 
-JOIN_TIMEOUT_S = 40.0
-LEAVE_TIMEOUT_S = 40.0
-
 Phase = Literal["starting", "member", "leaving", "left", "killed", "failed"]
 
 
