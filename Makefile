@@ -38,7 +38,7 @@ campaigns: .venv/.up-to-date ## the long tests that CI runs beside `make test`
 long-campaigns: .venv/.up-to-date ## the longest tests, which CI does not run
 	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 
-fmt: .venv/.up-to-date ## mend and format the code
+fmt: .venv/.up-to-date ## fix and format the code
 	$(PYTHON) -m ruff check --fix $(CODE) $(ARGS)
 	$(PYTHON) -m ruff format $(CODE)
 
