@@ -11,7 +11,7 @@ import anyio
 import pytest
 from tests.readme_sections import code_blocks
 
-from cobalance import Delivery, Group, Tenure, Topic
+from cobalance import Delivery, Group, MemberSettings, Tenure, Topic
 from cobalance.errors import OffsetRegressed, UsageError
 from cobalance.testing import Broker, Churn, ask_back
 
@@ -193,6 +193,21 @@ def test_any_resource(cobalance_group: Churn) -> None:
     cobalance_group.crash(first)
     cobalance_group.join_resources(["films", "photos"], work=copy)
     cobalance_group.until(lambda: cobalance_group.committed() == {"films": 6, "photos": 6})
+
+
+def test_members_choose_their_settings_but_not_their_servers(cobalance_group: Churn) -> None:
+    """An option of a member's takes the place of the group's own."""
+
+    async def copy(bucket: Tenure) -> None:
+        await bucket.wait_draining()
+
+    cobalance_group.join_resources(["r"], work=copy, member=MemberSettings(capacity=0))
+    worker = cobalance_group.join_resources(["r"], work=copy)
+    cobalance_group.until(lambda: worker.holds == {"r"})
+    with pytest.raises(UsageError, match="leave redis_url out"):
+        cobalance_group.join_resources(["r"], work=copy, redis_url="redis://localhost")
+    with pytest.raises(UsageError, match="leave amqp_url out"):
+        cobalance_group.join("orders", print, amqp_url="amqp://localhost")
 
 
 def test_a_failure_is_raised_at_the_end(cobalance_broker: Broker) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Publisher
 from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance.testing import Churn
 
 
 async def handle(delivery: Delivery) -> None:
@@ -31,7 +32,7 @@ async def answers(delivery: Delivery) -> bytes:
     return delivery.body
 
 
-def mistakes() -> None:
+def mistakes(churn: Churn) -> None:
     """Each is rejected by mypy."""
     ConsumerGroup("billing", "orders", handle, batch=Batch(10))  # type: ignore[arg-type]
     ConsumerGroup("billing", "orders", handle_list)  # type: ignore[arg-type]
@@ -50,3 +51,7 @@ def mistakes() -> None:
     Group("copies", ["a"], work=handle)  # type: ignore[arg-type]
     Group("copies", ["a"], redis="redis://localhost")  # type: ignore[call-arg]
     GroupConnection("amqp://localhost", group="billing", prefech=10)  # type: ignore[call-arg]
+    churn.join("orders", handle_list)  # type: ignore[arg-type]
+    churn.join("orders", handle, prefech=10)  # type: ignore[call-overload]
+    churn.join_resources(["a"], work=handle)  # type: ignore[arg-type]
+    churn.join_resources(["a"], prefetch=10)  # type: ignore[call-arg]

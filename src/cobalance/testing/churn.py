@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
@@ -20,7 +20,11 @@ from cobalance.testing.transport import OwnTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cobalance.rabbitmq.consume.consumer_options import ConsumerSource
+    from cobalance.group.group import GroupOptions
+    from cobalance.group.membership import Work
+    from cobalance.rabbitmq.consume.consumer_options import ConsumerOptions, ConsumerSource
+    from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
+    from cobalance.rabbitmq.model.batches import Batch
     from cobalance.testing.broker import Broker
 
 SETTINGS = GroupSettings(
@@ -39,6 +43,9 @@ _EXPIRE = Script.of(
 """Sets the end of the member's session to a time in the past."""
 
 
+SERVERS = ("amqp_url", "management_url", "redis_url", "transport", "key_prefix")
+
+
 class Churn:
     """The members of one group, each with its own event loop and connections, all in this process."""
 
@@ -50,18 +57,40 @@ class Churn:
         self._coordinator = Coordinator(OwnTransport(self._store), name)
         self._coordinator.create(SETTINGS)
 
+    @overload
+    def join(
+        self, source: ConsumerSource, handler: Handler, *, batch: None = None, **options: Unpack[ConsumerOptions]
+    ) -> Member: ...
+
+    @overload
+    def join(
+        self, source: ConsumerSource, handler: BatchHandler, *, batch: Batch, **options: Unpack[ConsumerOptions]
+    ) -> Member: ...
+
     def join(self, source: ConsumerSource, handler: Callable[..., Any], **options: Any) -> Member:
         """Starts a member that consumes, with the options of :class:`cobalance.ConsumerGroup`. Returns once it has
         joined.
+
+        Raises:
+            UsageError: an option says where the servers are, which this group knows.
         """
-        return self.enter(lambda **servers: ConsumerGroup(self.name, source, handler, **servers, **options))
+        _check_options(options)
+        return self.enter(lambda **own: ConsumerGroup(self.name, source, handler, **{**own, **options}))
 
-    def join_resources(self, resources: Iterable[str], **options: Any) -> Member:
-        """Starts a member that works these resources, with the options of :class:`cobalance.Group`."""
+    def join_resources(
+        self, resources: Iterable[str], *, work: Work | None = None, **options: Unpack[GroupOptions]
+    ) -> Member:
+        """Starts a member that works these resources, with the options of :class:`cobalance.Group`. Returns once it
+        has joined.
 
-        def make(**servers: Any) -> Group:
-            del servers["amqp_url"]
-            return Group(self.name, resources, **servers, **options)
+        Raises:
+            UsageError: an option says where the servers are, which this group knows.
+        """
+        _check_options(options)
+
+        def make(**own: Any) -> Group:
+            del own["amqp_url"]
+            return Group(self.name, resources, work=work, **{**own, **options})
 
         return self.enter(make)
 
@@ -173,3 +202,9 @@ class Churn:
         self._store.run(_EXPIRE, [keys["state"], keys["timers"]], [member])
         while any(row.id == member for row in self._coordinator.members()):
             self._coordinator.tick()
+
+
+def _check_options(options: Iterable[str]) -> None:
+    for name in options:
+        if name in SERVERS:
+            raise UsageError(f"leave {name} out: the members of this group share its servers in memory")
