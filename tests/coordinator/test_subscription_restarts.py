@@ -9,6 +9,7 @@ from tests.coordinator.test_subscriptions import DAY_MS, member
 
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import SetResources
+from cobalance.member.declaration import digest
 
 
 def halted_and_let_go_of(group: Group) -> Member:
@@ -110,6 +111,38 @@ def test_who_names_what_was_just_let_go_of_counts_once(group: Group) -> None:
     group.drain(d, e)
     assert group.loads() == {"c": 2, "d": 2, "e": 2}
     assert group.records().scalars["subscriptions"].count("=") == 1
+
+
+def test_who_comes_back_to_a_list_declares_what_another_ones_walk_has_removed(group: Group) -> None:
+    """Nobody had it for a moment. The other list is long, and its first walk, half-way by then, removes what it does
+    not name.
+    """
+    theirs, others = names(300, "s-"), tuple(sorted(names(300, "t-")))
+    group.until_left(member(group, "a", theirs))
+    b = group.join("b", subscription=digest(others))
+    page = SetResources(version=1, digest=str(hash(others)), names=others)
+    assert b.ask(page).results[0] == "NEXT"
+    back = member(group, "c", theirs)
+    assert group.set_resources(b, others, version=1) == "DONE"
+    group.drain()
+    assert set(back.holds) == set(theirs)
+    assert set(b.holds) == set(others)
+
+
+def test_who_comes_back_while_its_list_is_let_go_of_declares_it_again(group: Group) -> None:
+    """Another list with the same names is let go of in the same calls."""
+    common = names(290, "s-")
+    first, last = sorted(((*common, "u-0"), (*common, "u-1")), key=lambda it: digest(tuple(sorted(it))))
+    member(group, "stays", names(2, "t-"))
+    leavers = member(group, "a", first), member(group, "b", last)
+    group.drain()
+    for leaver in leavers:
+        leaver.leave()
+    group.drain()
+    assert [leaver.leave() for leaver in leavers] == ["LEFT", "LEFT"]
+    back = member(group, "back", last)
+    group.drain()
+    assert set(back.holds) == set(last)
 
 
 def test_a_version_from_before_is_no_licence_to_take_a_lower_one(group: Group) -> None:

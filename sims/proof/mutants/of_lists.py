@@ -54,6 +54,14 @@ LISTS: tuple[Mutant, ...] = (
         "deploy_drops@1..3",
     ),
     lua(
+        "left-lists-stay-known",
+        "35_subscriptions",
+        "      doubt(named[i])\n",
+        "",
+        "Whoever comes back to a list that nobody had need not send it again, although names on it were removed meanwhile.",
+        "deploy_from_nothing@1..3",
+    ),
+    lua(
         "own-list-never-let-go",
         "35_subscriptions",
         "is_left_to_others or all[i] == '-' and G.list_version == 0",

@@ -90,6 +90,28 @@ class Redeploy:
             _start_successor(process, self.wants)
 
 
+@attrs.frozen
+class StopAll:
+    """All processes leave gracefully. Once the last has gone, their successors start, a moment after one another."""
+
+    every_ms: int = 20
+
+    def strike(self, world: World) -> None:
+        stopped = list(world.living.values())
+        for process in stopped:
+            if process.running and not process.leaving:
+                process.stop(remain=False)
+        world.clock.after(100, self._await_gone, (world, stopped))
+
+    def _await_gone(self, stopped: tuple[World, list[Process]]) -> None:
+        world, processes = stopped
+        if any(process.alive for process in processes):
+            world.clock.after(100, self._await_gone, stopped)
+            return
+        for number, process in enumerate(world.random.sample(processes, len(processes))):
+            world.clock.after(number * self.every_ms, _start_successor, process)
+
+
 def _start_successor(process: Process, wants: tuple[str, ...] | None = None) -> None:
     """It runs the same code unless ``wants`` says otherwise."""
     it = process.member_settings

@@ -134,6 +134,19 @@ SCENARIOS = (
         wants=ORDERS,
     ),
     Scenario(
+        name="deploy_from_nothing",
+        summary="deployments with different lists are stopped together and started together, where one call moves one resource",
+        plan=(
+            At(1_000, f.Join(2, wants=REFUNDS)),
+            At(1_000, f.Join(wants=OVERLAPPING), jitter_ms=1_000),
+            Every(11_000, f.StopAll(), start_ms=8_000, jitter_ms=3_000),
+            Every(17_000, f.Restart(50), jitter_ms=6_000),
+            COMMITS,
+        ),
+        settings=attrs.evolve(QUICKENED, moves_per_call=1),
+        wants=ORDERS,
+    ),
+    Scenario(
         name="deploy_eager",
         summary="a rolling deploy swaps a topic in eager mode",
         plan=(

@@ -85,13 +85,25 @@ function lists.has_no_room_for(id)
   return not how_many[id] and #named >= MOST
 end
 
+-- What only this list names may be removed from now on. Should somebody come back, the walk begins anew.
+local function doubt(id)
+  local l = lists.of(id)
+  if l.version == 0 then return end
+  if l.done ~= lists.KNOWN then lists.sweep_later() end
+  l.version, l.complete, l.done, l.walker = 0, 0, 0, ''
+  lists.put(id, l)
+end
+
 -- A list that nobody has is let go of, as soon as somebody is there with another, and all of those are known.
 -- What could not be removed before is, too.
 function lists.let_go_later()
   if G.sweep ~= '' then set_timer('u', now) end
   local _, is_forgotten = lists.subscriptions()
   for i = 1, is_forgotten and #named or 0 do
-    if how_many[named[i]] == 0 then set_timer('l:' .. named[i], now) end
+    if how_many[named[i]] == 0 then
+      doubt(named[i])
+      set_timer('l:' .. named[i], now)
+    end
   end
 end
 

@@ -97,12 +97,7 @@ end
 
 -- The names of a list that nobody has any more, as far as the budget goes. True when none is left.
 function lists.let_go(id)
-  local l, entries = lists.of(id), call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
-  if l.version > 0 then
-    if l.done ~= lists.KNOWN then lists.sweep_later() end
-    l.version, l.complete, l.done, l.walker = 0, 0, 0, '' -- should somebody come back, the walk begins anew
-    lists.put(id, l)
-  end
+  local entries = call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #entries do
     if i > 1 and G.budget <= 0 then return false end
     lists.drop(entries[i])
