@@ -19,6 +19,7 @@ from cobalance.coordinator.keys import NAMES, group_keys
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.transport import RedisTransport
+from cobalance.coordinator.requests import Header, Repair, Request
 from cobalance.errors import InvalidSettings
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,21 @@ async def test_all_keys_end_at_one_moment(redis_url: str, redis_admin_url: str) 
         Coordinator(transport, name).configure(idle_expiry_ms=0)
         assert ends() == {-1}
         assert len([key for key in group_keys(name) if admin.exists(key)]) < len(NAMES)  # Redis drops empty keys
+    transport.close()
+
+
+async def test_what_an_interrupted_repair_has_made_ends_with_the_rest(redis_url: str, redis_admin_url: str) -> None:
+    """Or the next group of that name finds an index of what is gone."""
+    name = unique("idle")
+    transport = open_transport(redis_url)
+    Coordinator(transport, name).create(GroupSettings(idle_expiry_ms=DAY_MS))
+    many = [f"film-{number}" for number in range(300)]
+    async with Group(name, many, redis_url=redis_url) as member:
+        await member.wait_held(*many)
+    with redis.Redis.from_url(redis_admin_url) as admin:
+        reply = Coordinator(transport, name)._run(Request(Header(member="-", number=0), Repair()))
+        assert reply.status == "REPAIRING"
+        assert len({int(admin.pexpiretime(key)) for key in group_keys(name) if admin.exists(key)}) == 1
     transport.close()
 
 

@@ -173,6 +173,7 @@ local function end_repair(reason, seq)
 end
 
 local function pause_repair(reason, page, cursor)
+  save_expiry()
   for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
   redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions, 'incarnation', int(G.incarnation),
     'list_done', int(G.list_done), 'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
