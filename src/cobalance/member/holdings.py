@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from cobalance.member import events as ev
     from cobalance.settings import MemberSettings
 
-RELEASES_A_CALL = 100
+RELEASES_A_CALL = 50
+"""Each is a move, and a resource given up is offered to others in the same call."""
+
 NEWS_A_CALL = 200
 
 LAST_MS = 1_000
