@@ -33,13 +33,13 @@ def message(name: str) -> Message:
 def test_each_has_its_whole_time() -> None:
     """In order, and also the first one after an idle time."""
     withdrawn = Withdrawn(2)
-    patience = Overdue(100, withdrawn)
+    patience = Overdue(100)
     first, second = message("1"), message("2")
     sent = [time.monotonic()]
-    patience.watch(first)
+    patience.watch(first, withdrawn)
     threading.Event().wait(0.05)
     sent.append(time.monotonic())
-    patience.watch(second)
+    patience.watch(second, withdrawn)
     assert withdrawn.all.wait(WITHIN_S)
     assert [name for name, _ in withdrawn.messages] == ["1", "2"]
     assert all(at - since >= 0.1 for (_, at), since in zip(withdrawn.messages, sent, strict=True))
@@ -48,11 +48,11 @@ def test_each_has_its_whole_time() -> None:
 def test_what_is_settled_is_not_kept() -> None:
     """Nor is the thread, once there is nothing to watch."""
     withdrawn = Withdrawn(1)
-    patience = Overdue(50, withdrawn)
+    patience = Overdue(50)
     for number in range(1_000):
-        patience.watch(message(str(number)))  # not referenced anywhere else
+        patience.watch(message(str(number)), withdrawn)  # not referenced anywhere else
     kept = message("kept")
-    patience.watch(kept)
-    assert len(patience._sent) == 1
+    patience.watch(kept, withdrawn)
+    assert len(patience._begun) == 1
     assert withdrawn.all.wait(WITHIN_S)
     assert [name for name, _ in withdrawn.messages] == ["kept"]

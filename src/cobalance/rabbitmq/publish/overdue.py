@@ -1,4 +1,4 @@
-"""Withdraws messages that have timed out.
+"""Ends what has timed out: messages without a confirm, and waits for room.
 
 All have the same timeout, so one thread watches the oldest: a timer for each would cost more than sending it.
 """
@@ -9,48 +9,49 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cobalance.rabbitmq.publish.confirms import Message
+T = TypeVar("T")
 
 
 class Overdue:
-    """The timeouts of one publisher. `withdraw` is called on a thread that lives while messages are watched."""
+    """The timeouts of one publisher, ended on a thread that lives while anything is watched."""
 
-    def __init__(self, timeout_ms: int, withdraw: Callable[[Message], None]) -> None:
-        self._timeout_s, self._withdraw = timeout_ms / 1000, withdraw
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_s = timeout_ms / 1000
         self._lock = threading.Lock()
-        self._sent: deque[tuple[float, weakref.ref[Message]]] = deque()  # weak: settled messages need not be kept
+        self._begun: deque[tuple[float, weakref.ref[Any], Callable[[Any], object]]] = deque()  # weak: most end in time
         self._running = False
 
-    def watch(self, message: Message) -> None:
-        """Watches a message that was just sent. Any thread."""
-        sent = time.monotonic() + self._timeout_s, weakref.ref(message)
+    def watch(self, it: T, end: Callable[[T], object]) -> None:
+        """Calls ``end`` on it after the timeout, unless it is gone by then. Any thread."""
+        begun = time.monotonic() + self._timeout_s, weakref.ref(it), end
         with self._lock:
-            while self._sent and self._sent[0][1]() is None:
-                self._sent.popleft()
-            self._sent.append(sent)
+            while self._begun and self._begun[0][1]() is None:
+                self._begun.popleft()
+            self._begun.append(begun)
             first, self._running = not self._running, True
         if first:
             threading.Thread(target=self._run, name="cobalance overdue", daemon=True).start()
 
     def _run(self) -> None:
         while (sleep_s := self._next_s()) is not None:
-            time.sleep(sleep_s)  # anything sent meanwhile has more time than this
-            for message in self._take_overdue():
-                self._withdraw(message)
+            time.sleep(sleep_s)  # anything begun meanwhile has more time than this
+            for it, end in self._take_overdue():
+                end(it)
 
     def _next_s(self) -> float | None:
         with self._lock:
-            self._running = bool(self._sent)
-            return max(0.0, self._sent[0][0] - time.monotonic()) if self._sent else None
+            self._running = bool(self._begun)
+            return max(0.0, self._begun[0][0] - time.monotonic()) if self._begun else None
 
-    def _take_overdue(self) -> list[Message]:
+    def _take_overdue(self) -> list[tuple[Any, Callable[[Any], object]]]:
         now, overdue = time.monotonic(), []
         with self._lock:
-            while self._sent and self._sent[0][0] <= now:
-                overdue.append(self._sent.popleft()[1]())
-        return [message for message in overdue if message is not None]
+            while self._begun and self._begun[0][0] <= now:
+                _, it, end = self._begun.popleft()
+                overdue.append((it(), end))
+        return [(it, end) for it, end in overdue if it is not None]

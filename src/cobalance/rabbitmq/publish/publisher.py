@@ -1,7 +1,7 @@
 """Publishes keyed messages to a topic, each confirmed by the broker."""
 
 import logging
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self, Unpack, get_args
@@ -18,7 +18,7 @@ from cobalance.rabbitmq.publish.confirms import Message
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.rabbitmq.topics.options import check_options
-from cobalance.threads.wakeup import Crossing, result_of
+from cobalance.threads.wakeup import Crossing
 from cobalance.threads.worker_threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class _Publishing:
         self._timeout_ms = timeout_ms
         self._envelopes = Envelopes(url)
         self._channel = ConfirmChannel(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
-        self._overdue = Overdue(timeout_ms, self._channel.withdraw)
+        self._overdue = Overdue(timeout_ms)
 
     @property
     def topic(self) -> Topic:
@@ -216,7 +216,7 @@ class AsyncPublisher(_Publishing):
         self._channel.check(message)
         await self._enter()
         outcome = self._channel.send(message)
-        self._overdue.watch(message)
+        self._overdue.watch(message, self._channel.withdraw)
         try:
             return await self._here().result_of(outcome)
         finally:
@@ -243,11 +243,10 @@ class AsyncPublisher(_Publishing):
         turn = self._channel.window.enter()
         if turn.done():  # A cancel scope costs more than the rest of this.
             return
+        self._overdue.watch(turn, Future.cancel)
         try:
-            with anyio.fail_after(self._timeout_ms / 1000):
-                await result_of(turn)
-        except TimeoutError:
-            self._channel.window.give_up(turn)
+            await self._here().result_of(turn)
+        except CancelledError:
             raise _no_room(self._timeout_ms) from None
         except anyio.get_cancelled_exc_class():
             self._channel.window.give_up(turn)
