@@ -9,7 +9,7 @@ import pytest
 from tests.streams import TINY, Stream, new_stream
 
 from cobalance.admin.offset_plan import plan
-from cobalance.cli.offset_plan import Scenario, read_plan
+from cobalance.cli.offset_plan import OffsetTarget, read_plan
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.streams.extent import Extent
 
@@ -45,7 +45,7 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 )
 def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], following: int, asked: int) -> None:
     """The next message to be read, limited to what the stream has; one below is committed."""
-    (step,) = plan(Scenario(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
+    (step,) = plan(OffsetTarget(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
     assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
 
 
@@ -63,7 +63,7 @@ def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: st
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(5)
         for flags in ({"to_offset": 2}, {"to_earliest": True}):
-            (step,) = plan(Scenario(**flags).target, [stream.name], {}, amqp_url)
+            (step,) = plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url)
             assert step.next >= first
 
 
@@ -84,14 +84,14 @@ def test_extents() -> None:
 def test_exactly_one_flag(flags: dict[str, Any]) -> None:
     """Zero is a valid number."""
     with pytest.raises(UsageError, match="Give one of --to-earliest, --to-latest"):
-        Scenario(**flags)
+        OffsetTarget(**flags)
 
 
 @pytest.mark.parametrize("flags", [{"to_current": True}, {"shift_by": 1}])
 def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) -> None:
     """A stream without a committed offset has no current offset."""
     with pytest.raises(UsageError, match="no committed offset"):
-        plan(Scenario(**flags).target, [stream.name], {}, amqp_url)
+        plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) 
 def test_times_that_are_none(flags: dict[str, Any], words: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(UsageError, match=words):
-        _ = Scenario(**flags).target
+        _ = OffsetTarget(**flags).target
 
 
 def test_a_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.cli_process import cobalance, running
 
 from cobalance.coordinator.open import open_transport
-from cobalance.demo.evidence import Change, Evidence, LogReader, Record
+from cobalance.demo.evidence import Evidence, LogReader, ObservedChange, ProcessedMessage
 from cobalance.demo.minimum import minimum_moves
 from cobalance.demo.verdict import judge
 from cobalance.journal import JournalEntry
@@ -66,12 +66,12 @@ class Book:
         return seq
 
 
-def message(key_counter: str, where: str, at: int, *, again: bool = False) -> Record:
+def message(key_counter: str, where: str, at: int, *, again: bool = False) -> ProcessedMessage:
     """`key:counter`, processed by `partition:token:member` from `at` to `at` + 5 ms."""
     key, counter = key_counter.split(":")
     partition, token, member = where.split(":")
     begun_ns = at * 1_000_000
-    return Record(key, int(counter), partition, int(token), member, begun_ns, begun_ns + 5_000_000, again)
+    return ProcessedMessage(key, int(counter), partition, int(token), member, begun_ns, begun_ns + 5_000_000, again)
 
 
 @pytest.fixture
@@ -107,14 +107,14 @@ def evidence() -> Evidence:
         records=records,
         entries=tuple(book.entries),
         changes=(
-            Change(kind="join", name="C joins", since_seq=quiet, at_ms=1_000, until_seq=joined),
-            Change(kind="crash", name="A is killed", since_seq=joined, at_ms=1_005, until_seq=crashed),
+            ObservedChange(kind="join", name="C joins", since_seq=quiet, at_ms=1_000, until_seq=joined),
+            ObservedChange(kind="crash", name="A is killed", since_seq=joined, at_ms=1_005, until_seq=crashed),
         ),
         killed="A",
     )
 
 
-def with_records(evidence: Evidence, *changed: Record, without: int | None = None) -> Evidence:
+def with_records(evidence: Evidence, *changed: ProcessedMessage, without: int | None = None) -> Evidence:
     """With more records, or with one fewer."""
     kept = tuple(record for n, record in enumerate(evidence.records) if n != without)
     return attrs.evolve(evidence, records=kept + changed)
@@ -174,7 +174,7 @@ def test_a_message_reordered_by_the_crash_is_counted_apart(evidence: Evidence) -
     ],
     ids=["same owner", "planned handover", "not redelivered"],
 )
-def test_a_duplicate_without_the_kill_is_found(evidence: Evidence, again: Record) -> None:
+def test_a_duplicate_without_the_kill_is_found(evidence: Evidence, again: ProcessedMessage) -> None:
     """Only what the killed member had in hand when it was killed may be redelivered."""
     assert failures(with_records(evidence, again)) == "1 duplicates do not come from the kill"
 

@@ -13,13 +13,13 @@ from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
 from proof.fidelity import command as truth
 from proof.fidelity import confluent, real, simulated
-from proof.fidelity.compare import Row, compare, quantile
+from proof.fidelity.compare import ComparedFigure, compare, quantile
 from proof.fidelity.figures import Figures, figures
 from proof.fidelity.load import messages, read
 from proof.fidelity.stage import MemberProcess, Stage
-from proof.fidelity.story import CHURN, TINY, Step
+from proof.fidelity.story import CHURN, TINY, Incident
 from proof.fidelity.table import table, write
-from proof.fidelity.telling import Silence, Telling, Turn
+from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +120,13 @@ def _telling() -> Telling:
             entry(12_000, "expired_member", "c.1"),
             entry(30_000, "left", "a.1"),
         ),
-        steps=(Step(at_ms=5_000, kind="kill", who="m2"),),
-        silences=(Silence("b", 5_000, inf, alive=False), Silence("c", 9_500, 13_000, alive=True)),
-        turns=(Turn(25, 0, 1, begins=True), Turn(145, 0, 1, begins=False), Turn(152, 0, 2, begins=True)),
+        steps=(Incident(at_ms=5_000, kind="kill", who="m2"),),
+        silences=(ProcessSilence("b", 5_000, inf, alive=False), ProcessSilence("c", 9_500, 13_000, alive=True)),
+        turns=(
+            TenureCallback(25, 0, 1, begins=True),
+            TenureCallback(145, 0, 1, begins=False),
+            TenureCallback(152, 0, 2, begins=True),
+        ),
         handled=((0, 1), (0, 2), (0, 2)),
     )
 
@@ -142,7 +146,7 @@ def _telling() -> Telling:
 def test_verdicts(real_value: float | None, simulated_value: float, unit: str, verdict: str) -> None:
     """Close means within a tenth, or the resolution of the simulator's clock, or the spread of its seeds."""
     low, high = (60.0, 140.0) if unit == "ms" else (2.0, 2.5)
-    assert Row("it", unit, real_value, simulated_value, low, high, None).verdict == verdict
+    assert ComparedFigure("it", unit, real_value, simulated_value, low, high, None).verdict == verdict
 
 
 def test_quantiles_are_of_nearest_rank() -> None:

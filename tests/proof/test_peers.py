@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proof.document import PROOF, replace_between_marks
-from proof.peers import LISTS, PeerList, Row
+from proof.peers import LISTS, PeerList, PeerTest
 from proof.peers.table import rendered_peers
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_the_counts_are_those_of_the_peers() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_has_tests_or_a_reason(row: Row) -> None:
+def test_a_row_has_tests_or_a_reason(row: PeerTest) -> None:
     """Not both; and a row with tests says what they have to show."""
     assert bool(row.tests) != bool(row.why_not)
     assert bool(row.tests) == bool(row.shows)

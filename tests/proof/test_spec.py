@@ -12,7 +12,7 @@ import pytest
 
 from cobalance.servers import apt
 from proof.spec import cli, tlc
-from proof.spec.check import MODELS, Outcome, model
+from proof.spec.check import MODELS, CheckResult, model
 from proof.spec.mistakes import MISTAKES, settings
 from proof.spec.tlc import DOCUMENT, NO_JAVA, SpecUnavailable, checked, find_jar, find_java, verdict
 
@@ -221,7 +221,7 @@ def test_a_part_that_fails_fails_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And TLC's output, with its counterexample, is shown."""
-    bad = Outcome(part="models", name="Safety", summary="", passed=False, broken="S2", steps=19, output="State 19")
+    bad = CheckResult(part="models", name="Safety", summary="", passed=False, broken="S2", steps=19, output="State 19")
     monkeypatch.setattr(tlc.Tlc, "obtain", lambda: None)
     monkeypatch.setitem(cli.PARTS, "models", lambda _tlc, _only: iter([bad]))
     assert cli.main(["models"]) == 1

@@ -16,10 +16,10 @@ from cobalance_sims.calibrate.deploys import sort_out
 from cobalance_sims.calibrate.interval import poisson, share
 from cobalance_sims.calibrate.membership import membership
 from cobalance_sims.calibrate.parameter import rate
-from cobalance_sims.calibrate.pauses import Told
-from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.pauses import LatenessReports
+from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.calibrate.survival import Survival
-from cobalance_sims.calibrate.tallies import Handlers, Life, Tallies, Window, agreed
+from cobalance_sims.calibrate.tallies import Handlers, Life, Observation, Tallies, agreed
 from cobalance_sims.calibrate.written import page, write
 from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.simulate.distributions import Empirical, LogNormal
@@ -34,8 +34,8 @@ def test_cut_short_drains_are_longer_than_they_look() -> None:
     true_ms = generator.lognormal(math.log(4_000), 1.0, 600)
     timeout_ms = 4_000
     cut = true_ms > timeout_ms
-    fit = lognormal.fit(Sample.of(np.floor(true_ms[~cut]), [timeout_ms] * int(cut.sum())))
-    naive = lognormal.fit(Sample.of(np.floor(true_ms[~cut])))
+    fit = lognormal.fit(DurationSample.of(np.floor(true_ms[~cut]), [timeout_ms] * int(cut.sum())))
+    naive = lognormal.fit(DurationSample.of(np.floor(true_ms[~cut])))
     assert 4_000 in fit.median_ms
     assert 1.0 in fit.sigma
     assert naive.median_ms.high < 3_000
@@ -43,7 +43,7 @@ def test_cut_short_drains_are_longer_than_they_look() -> None:
 
 def test_drains_cut_short_far_beyond_all_others_are_not_lost() -> None:
     """Drains take 100 ms, and one in six is cut short after half a minute: no fit says that none takes longer."""
-    found = durations.describe(Sample.of([100] * 100, [30_000] * 20))
+    found = durations.describe(DurationSample.of([100] * 100, [30_000] * 20))
     assert found.distribution is not None
     assert found.distribution.quantile(0.99) > 30_000
     assert "the tail is a guess" in found.note
@@ -56,14 +56,14 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     for _ in range(200):
         true_ms, cut_ms = generator.lognormal(math.log(800), 1.2, 150), generator.uniform(500, 4_000, 150)
         known = true_ms <= cut_ms
-        fit = lognormal.fit(Sample.of(true_ms[known], cut_ms[~known]))
+        fit = lognormal.fit(DurationSample.of(true_ms[known], cut_ms[~known]))
         held += [800 in fit.median_ms, 1.2 in fit.sigma]
     assert all(held >= 180)
 
 
 def test_survival_counts_who_is_still_at_it() -> None:
     """Kaplan and Meier by hand: 1 of 4 ends at 10, one is censored at 20, and 1 of the last 2 ends at 40."""
-    seen = Survival.of(Sample.of([10, 40], [20, 80]))
+    seen = Survival.of(DurationSample.of([10, 40], [20, 80]))
     assert seen.share == pytest.approx([3 / 4, 3 / 4 * 1 / 2])
     assert seen.known_to == pytest.approx(1 - 3 / 8)
 
@@ -79,13 +79,13 @@ def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
 def test_pauses_are_read_from_late_heartbeats() -> None:
     """Ten pauses an hour, many hidden by heartbeats every three seconds: rate, median and sigma are recovered."""
     generator = np.random.default_rng(3)
-    told: dict[int, Told] = {}
+    told: dict[int, LatenessReports] = {}
     for _ in range(600):
         count = generator.poisson(10 / 6)
         late = generator.lognormal(math.log(1_500), 1.2, count) - generator.uniform(0, HEARTBEAT_MS, count)
         bin_ = histogram.bin_of(max([3.0, *late]))
-        before = told.get(bin_, Told(0, 0))
-        told[bin_] = Told(before.count + 1, before.covered_ms + 600_000)
+        before = told.get(bin_, LatenessReports(0, 0))
+        told[bin_] = LatenessReports(before.count + 1, before.covered_ms + 600_000)
     found = pauses.describe(told, HEARTBEAT_MS, LogNormal(1_000, 1.0))
     assert found.median_ms is not None
     assert found.sigma is not None
@@ -121,7 +121,7 @@ def test_handlers_are_read_from_totals() -> None:
 
 def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
     """Idle resources drain at once and busy ones in a second: two clusters, described by their quantiles."""
-    found = durations.describe(Sample.of([1] * 300 + [1_000] * 300))
+    found = durations.describe(DurationSample.of([1] * 300 + [1_000] * 300))
     assert isinstance(found.distribution, Empirical)
     assert found.distribution.quantile(0.25) == pytest.approx(1, rel=0.02)
     assert found.distribution.quantile(0.75) == pytest.approx(1_000, rel=0.02)
@@ -130,7 +130,7 @@ def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
 
 def test_too_few_are_said_to_be_too_few() -> None:
     """Twelve drains make no distribution, and three crashes no rate that contradicts the assumption."""
-    found = durations.describe(Sample.of([100.0] * 12))
+    found = durations.describe(DurationSample.of([100.0] * 12))
     assert found.distribution is None
     assert "30 are needed" in found.note
     few = rate("crashes_per_member_hour", 3, 100.0, 0.01, "crashes")
@@ -170,8 +170,10 @@ def life(member: str, joined: int, gone: int | None = None, reason: str = "left"
     )
 
 
-def window(to_ms: int) -> Window:
-    return Window(run="g", source="journal", from_ms=0, to_ms=to_ms, events=99, missing=0, resources=12, is_whole=True)
+def window(to_ms: int) -> Observation:
+    return Observation(
+        run="g", source="journal", from_ms=0, to_ms=to_ms, events=99, missing=0, resources=12, is_whole=True
+    )
 
 
 def rolling_deploy(begun_ms: int) -> list[Life]:
@@ -222,9 +224,9 @@ def thin() -> Tallies:
     return Tallies(
         windows=[window(3_600_000)],
         lives=rolling_deploy(600_000),
-        drains={"r1": Sample.of([50.0] * 9)},
+        drains={"r1": DurationSample.of([50.0] * 9)},
         handlers={},
-        late={0: Told(6, 3_600_000)},
+        late={0: LatenessReports(6, 3_600_000)},
         settings={"session_timeout_ms": 20_000, "heartbeat_interval_ms": 5_000},
     )
 

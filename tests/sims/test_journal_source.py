@@ -63,9 +63,9 @@ def burst(admin: redis.Redis, group: str, count: int, *, width: int) -> None:
 
 def rows(options: JournalOptions, piece: Slice) -> list[dict[str, Any]]:
     """What a task returns for a slice."""
-    from cobalance_sims.spark.journal import Piece
+    from cobalance_sims.spark.journal import JournalSlice
 
-    return [row for batch in read_piece(options, Piece(piece)) for row in batch.to_pylist()]
+    return [row for batch in read_piece(options, JournalSlice(piece)) for row in batch.to_pylist()]
 
 
 def whole(server: JournalServer, group: str, since_ms: int | None = None) -> Slice:

@@ -13,7 +13,7 @@ from cobalance.cli.app import run as main
 from cobalance.errors import CobalanceError
 from cobalance.journal import JournalEntry
 from cobalance.ownership import Ownership
-from cobalance_sims.outcomes import Event, Known, fold, of_entry
+from cobalance_sims.outcomes import Event, RunFacts, fold, of_entry
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, SIM
 from cobalance_sims.simulate import kernel
 from cobalance_sims.simulate.churn import CHURNS
@@ -205,7 +205,7 @@ def test_the_same_events_through_the_journal_are_the_same_outcomes() -> None:
     entries = redis.transport.read_stream("cobalance:1:{g}:journal", "0", 100_000)
     events = [of_entry(JournalEntry.read(id_, fields), "x") for id_, fields in entries]
     assert [it.seq for it in events][-len(recorder.events) :] == [it.seq for it in recorder.events]
-    known = Known(START_MS, START_MS + run.world.now)
+    known = RunFacts(START_MS, START_MS + run.world.now)
     real, told = fold(events, "x", "journal", known), fold(recorder.events, "x", SIM, known)
     same = [
         at

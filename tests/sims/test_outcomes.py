@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from cobalance_sims.histogram import bin_of
-from cobalance_sims.outcomes import Event, Known, fold
+from cobalance_sims.outcomes import Event, RunFacts, fold
 from cobalance_sims.outcomes.evenness import Evenness
 from cobalance_sims.records import HANDOVER, JOURNAL, OUTCOME, SIM
 from cobalance_sims.simulate.kernel import run_row
@@ -230,6 +230,8 @@ def test_evenness_counts_on_as_if_it_had_counted_anew() -> None:
 
 def test_what_is_known_besides_wins() -> None:
     """Settings, the length of the run, and what a simulator counts itself."""
-    known = Known(begun_at_ms=-5_000, ended_at_ms=20_000, header={"seed": 4, "crashes": 9, "session_timeout_ms": 7_000})
+    known = RunFacts(
+        begun_at_ms=-5_000, ended_at_ms=20_000, header={"seed": 4, "crashes": 9, "session_timeout_ms": 7_000}
+    )
     it = fold(events(*STORY), "x", SIM, known).outcome_dict()
     assert (it["observed_ms"], it["seed"], it["crashes"], it["session_timeout_ms"]) == (25_000, 4, 9, 7_000)

@@ -16,7 +16,7 @@ from cobalance.demo.tenures import Tenures
 from cobalance.journal import JournalEntry
 from cobalance.ownership import ENDINGS
 from cobalance.settings import GroupSettings
-from cobalance_sims.outcomes import Event, Known, fold, of_entry
+from cobalance_sims.outcomes import Event, RunFacts, fold, of_entry
 from cobalance_sims.outcomes.repairs import undone
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.report.story import tell as tell_story
@@ -80,7 +80,7 @@ BEGINNING = (
 
 def outcome(*rows: Row) -> dict[str, Any]:
     """The outcome of ten seconds that began with two members and a resource."""
-    return fold(events(*BEGINNING, *rows), "x", JOURNAL, Known(0, 10_000)).outcome_dict()
+    return fold(events(*BEGINNING, *rows), "x", JOURNAL, RunFacts(0, 10_000)).outcome_dict()
 
 
 def mended(at: int, **said: Any) -> Row:

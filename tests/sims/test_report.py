@@ -20,7 +20,7 @@ from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
 from cobalance_sims.report.before_after import before_after
 from cobalance_sims.report.choices import Tuned
 from cobalance_sims.report.sensitivity import sensitivity
-from cobalance_sims.report.sources import NothingToReport, Unreadable, read
+from cobalance_sims.report.sources import NothingToReport, SourceUnreadable, read
 from cobalance_sims.report.story import tell
 from cobalance_sims.report.tradeoff import front
 from cobalance_sims.report.words import duration, shortened
@@ -216,9 +216,9 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) 
         read(str(tmp_path))
     (tmp_path / "torn" / "events").mkdir(parents=True)
     (tmp_path / "torn" / "events" / "part-0.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(Unreadable, match=r"part-0\.parquet"):
+    with pytest.raises(SourceUnreadable, match=r"part-0\.parquet"):
         read(str(tmp_path / "torn"))
-    with pytest.raises(Unreadable, match="run cobalance sims tune again"):
+    with pytest.raises(SourceUnreadable, match="run cobalance sims tune again"):
         Tuned.read({name: value for name, value in tuned.items() if name != "front"})
 
 
@@ -230,12 +230,12 @@ def test_rows_of_another_form_are_refused_in_words(tmp_path: Path, sweep: Path) 
     ):
         (tmp_path / name / "events").mkdir(parents=True)
         pq.write_table(pa.table(table), tmp_path / name / "events" / "part-0.parquet")
-        with pytest.raises(Unreadable, match="other data, or of another version"):
+        with pytest.raises(SourceUnreadable, match="other data, or of another version"):
             read(str(tmp_path / name))
     (tmp_path / "old" / "outcomes").mkdir(parents=True)
     found = pq.read_table(sweep / "outcomes" / "wave=1" / "part-0.parquet").drop_columns(["deadline_moves"])
     pq.write_table(found, tmp_path / "old" / "outcomes" / "part-0.parquet")
-    with pytest.raises(Unreadable, match="deadline_moves"):
+    with pytest.raises(SourceUnreadable, match="deadline_moves"):
         read(str(tmp_path / "old"))
     (tmp_path / "empty" / "events").mkdir(parents=True)
     with pytest.raises(NothingToReport, match="holds no events"):

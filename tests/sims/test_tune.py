@@ -21,7 +21,7 @@ from cobalance_sims.tune.axes import Chosen, choose
 from cobalance_sims.tune.bootstrap import Draws, Quantile, Ratio
 from cobalance_sims.tune.preferences import BadPreference, Preferences, parse
 from cobalance_sims.tune.runners import InProcess
-from cobalance_sims.tune.source import Source
+from cobalance_sims.tune.source import ChurnSource
 from cobalance_sims.tune.space import AXES, coarse_grid, neighbours
 from cobalance_sims.tune.trials import Asked, Outcome, RunsFailed
 from cobalance_sims.tune.tuning import Tuning, tune
@@ -215,7 +215,9 @@ def test_the_grid_and_its_neighbours_hold_no_contradiction() -> None:
 
 def test_what_the_journal_does_not_tell_is_not_searched() -> None:
     """Pauses that had to be assumed exclude session and heartbeat, with the reason; asking for them overrules that."""
-    source = Source(churn=Churn(), bases={"pause_ms": "assumed"}, notes={"pause_ms": "0 late heartbeats: 5 are needed"})
+    source = ChurnSource(
+        churn=Churn(), bases={"pause_ms": "assumed"}, notes={"pause_ms": "0 late heartbeats: 5 are needed"}
+    )
     chosen = choose(source)
     assert [axis.name for axis in chosen.axes] == ["revocation_timeout_ms", "gather_ms"]
     assert "5 are needed" in chosen.left["session_timeout_ms"]

@@ -18,7 +18,7 @@ from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.tune.axes import choose
 from cobalance_sims.tune.peers import peers
 from cobalance_sims.tune.preferences import BadPreference, Preferences, parse
-from cobalance_sims.tune.source import BadSource, Source, find
+from cobalance_sims.tune.source import BadSource, ChurnSource, find
 from cobalance_sims.tune.written import as_json, command, page
 
 
@@ -130,7 +130,7 @@ def test_a_search_of_a_named_churn_says_what_today_is_taken_to_be(
 
 def test_a_setting_that_is_named_twice_is_searched_once() -> None:
     """By its name and by its option's."""
-    chosen = choose(Source(churn=Churn()), ["gather", "--gather", "gather_ms"])
+    chosen = choose(ChurnSource(churn=Churn()), ["gather", "--gather", "gather_ms"])
     assert [axis.name for axis in chosen.axes] == ["gather_ms"]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.simulate.kernel import Result, run_row
 from cobalance_sims.spark.grid import Grid, make_grid
-from cobalance_sims.spark.progress import Told
+from cobalance_sims.spark.progress import SweepProgress
 from cobalance_sims.spark.sweep import Done, Sweep
 from cobalance_sims.spark.tables import read_sweep
 
@@ -29,7 +29,7 @@ def tiny(seeds: str = "1..4") -> Grid:
 
 def sweep(spark: SparkSession, out: Path, grid: Grid, **changes: Any) -> Done:
     """Sweeps into a folder; progress is discarded."""
-    return Sweep(spark=spark, out=str(out), **changes).run(grid, Told(Console(file=io.StringIO())))
+    return Sweep(spark=spark, out=str(out), **changes).run(grid, SweepProgress(Console(file=io.StringIO())))
 
 
 def raising(seed: int) -> Callable[[dict[str, Any]], Result]:

@@ -13,7 +13,7 @@ from cobalance.cli.app import run as main
 from cobalance.cli.sims.spark_options import SparkOptions
 from cobalance.errors import UsageError
 from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, translated
-from cobalance_sims.spark.session import Target, find_target, spark_session
+from cobalance_sims.spark.session import SparkTarget, find_target, spark_session
 from cobalance_sims.spark.shipping import packed
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
@@ -41,7 +41,7 @@ run_row({"churn": "steady", "members": 2, "resources": 2, "length_ms": 1_000, "r
 )
 def test_one_url_says_where(master: str | None, environment: dict[str, str], url: str) -> None:
     """The argument, else the environment, else spark-submit or a configuration of the user's, else this machine."""
-    assert find_target(master, environment) == Target(url)
+    assert find_target(master, environment) == SparkTarget(url)
 
 
 def test_a_local_session_talks_to_itself_alone(spark: SparkSession) -> None:

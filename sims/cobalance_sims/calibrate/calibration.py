@@ -8,11 +8,11 @@ from cobalance.errors import CobalanceError
 from cobalance_sims.calibrate import durations, handling, of_group, of_work, pauses
 from cobalance_sims.calibrate.deploys import Turnover, sort_out
 from cobalance_sims.calibrate.durations import Durations
-from cobalance_sims.calibrate.handling import Handling
-from cobalance_sims.calibrate.membership import Membership, membership
+from cobalance_sims.calibrate.handling import HandlingTimes
+from cobalance_sims.calibrate.membership import SessionHistory, membership
 from cobalance_sims.calibrate.parameter import Basis, Parameter
 from cobalance_sims.calibrate.pauses import Pauses
-from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.calibrate.tallies import Tallies
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.distributions import LogNormal
@@ -37,12 +37,12 @@ class Calibration:
     runs: list[str]
     source: str
     """Source of the events: journal or sim."""
-    group: Membership
+    group: SessionHistory
     turnover: Turnover
     drains: Durations
     drains_of: dict[str, Durations]
     """Resources with enough drains of their own."""
-    handling: Handling
+    handling: HandlingTimes
     pauses: Pauses
     parameters: list[Parameter]
     settings: dict[str, int | str]
@@ -74,7 +74,7 @@ def calibrate(
             "No event tells of a member, so there is nothing to calibrate. Were these the right group and time?"
         )
     turnover = sort_out(group, session_timeout_ms)
-    drains = durations.describe(sum(tallies.drains.values(), Sample()))
+    drains = durations.describe(sum(tallies.drains.values(), DurationSample()))
     own = {resource: durations.describe(it) for resource, it in tallies.drains.items() if it.count >= ENOUGH_OF_ONE}
     handled = handling.describe(tallies.handlers.values())
     length = base.pause_ms if isinstance(base.pause_ms, LogNormal) else LogNormal(base.pause_ms.quantile(0.5), 1.0)

@@ -15,7 +15,7 @@ import attrs
 from cobalance_sims.simulate.churn_faults import DeployShape
 
 if TYPE_CHECKING:
-    from cobalance_sims.calibrate.membership import End, Membership, Start
+    from cobalance_sims.calibrate.membership import ProcessStart, SessionEnd, SessionHistory
 
 APART_MS = 120_000
 """Ends further apart than this belong to different bursts; a start later than this after an end is unrelated."""
@@ -25,7 +25,7 @@ LEAST_SHARE = 0.5
 
 
 @attrs.frozen(kw_only=True)
-class Deploy:
+class ObservedDeploy:
     run: str
     at_ms: int
     replaced: int
@@ -41,7 +41,7 @@ class Deploy:
 class Turnover:
     """The classified ends and starts."""
 
-    deploys: list[Deploy]
+    deploys: list[ObservedDeploy]
     replaced_ms: list[int]
     """For each graceful end outside deploys whose place was taken: how long that took."""
     restarted_ms: list[int]
@@ -51,7 +51,7 @@ class Turnover:
     scaled_out: int
 
 
-def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
+def sort_out(group: SessionHistory, session_timeout_ms: int) -> Turnover:
     """Finds deploys first; then each end takes the first start after it that no other has taken."""
     free = list(group.starts)
     deploys, singles = [], []
@@ -77,7 +77,7 @@ def sort_out(group: Membership, session_timeout_ms: int) -> Turnover:
     )
 
 
-def _take(end: End, died_at_ms: int, free: list[Start]) -> int | None:
+def _take(end: SessionEnd, died_at_ms: int, free: list[ProcessStart]) -> int | None:
     """Takes the first start after an end out of the list; returns how long after the end it came."""
     for start in free:
         if start.run == end.run and died_at_ms <= start.at_ms <= end.at_ms + APART_MS:
@@ -86,8 +86,8 @@ def _take(end: End, died_at_ms: int, free: list[Start]) -> int | None:
     return None
 
 
-def _bursts(ends: list[End]) -> list[list[End]]:
-    bursts: list[list[End]] = []
+def _bursts(ends: list[SessionEnd]) -> list[list[SessionEnd]]:
+    bursts: list[list[SessionEnd]] = []
     for end in ends:
         last = bursts[-1][-1] if bursts else None
         if last and last.run == end.run and end.at_ms - last.at_ms <= APART_MS:
@@ -97,18 +97,18 @@ def _bursts(ends: list[End]) -> list[list[End]]:
     return bursts
 
 
-def _starts_around(burst: list[End], starts: list[Start]) -> list[Start]:
+def _starts_around(burst: list[SessionEnd], starts: list[ProcessStart]) -> list[ProcessStart]:
     run, begun, over = burst[0].run, burst[0].at_ms - APART_MS, burst[-1].at_ms + APART_MS
     return [it for it in starts if it.run == run and begun <= it.at_ms <= over]
 
 
-def _deploy(burst: list[End], coming: list[Start], shape: DeployShape) -> Deploy:
+def _deploy(burst: list[SessionEnd], coming: list[ProcessStart], shape: DeployShape) -> ObservedDeploy:
     free = list(coming)
     downs = [] if shape == "surge" else [ms for end in burst if (ms := _take(end, end.at_ms, free)) is not None]
     apart = median(later.at_ms - earlier.at_ms for earlier, later in pairwise(burst))
     leaving = median(end.leaving_ms for end in burst)
     pause = {"rolling": apart - leaving - (median(downs) if downs else 0.0), "surge": apart - leaving}.get(shape, 0.0)
-    return Deploy(
+    return ObservedDeploy(
         run=burst[0].run,
         at_ms=burst[0].at_ms,
         replaced=len(burst),
@@ -119,7 +119,7 @@ def _deploy(burst: list[End], coming: list[Start], shape: DeployShape) -> Deploy
     )
 
 
-def _shape(burst: list[End], coming: list[Start]) -> DeployShape:
+def _shape(burst: list[SessionEnd], coming: list[ProcessStart]) -> DeployShape:
     """Surge: a new one joins before the first old one is gone, and none shortly after the last. All at once: most join
     after the last is gone.
     """

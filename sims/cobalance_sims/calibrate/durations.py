@@ -14,7 +14,7 @@ from cobalance_sims.simulate.distributions import Distribution, Empirical, LogNo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cobalance_sims.calibrate.sample import Sample
+    from cobalance_sims.calibrate.sample import DurationSample
 
 ENOUGH = 30
 """The least number of exact durations from which a distribution is fitted."""
@@ -59,7 +59,7 @@ class Durations:
     note: str = ""
 
 
-def describe(sample: Sample) -> Durations:
+def describe(sample: DurationSample) -> Durations:
     """Fits a lognormal; if that is not good and nearly all is known exactly, takes the data's own quantiles."""
     count, cut = sample.count, sample.cut_short
     if count < ENOUGH:

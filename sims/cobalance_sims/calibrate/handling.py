@@ -24,7 +24,7 @@ ENOUGH = 20
 
 
 @attrs.frozen(kw_only=True)
-class Handling:
+class HandlingTimes:
     """The description of message handling."""
 
     tenures: int
@@ -36,20 +36,20 @@ class Handling:
     """Messages a second and resource; ``None`` if no tenure was seen from its beginning to its end."""
 
 
-def describe(tallies: Iterable[Handlers]) -> Handling:
+def describe(tallies: Iterable[Handlers]) -> HandlingTimes:
     """Describes one resource's tallies, or those of all."""
     them = list(tallies)
     tenures, handled = sum(it.tenures for it in them), sum(it.handled for it in them)
     held_s = sum(it.held_ms for it in them) / 1000
     per_s = sum(it.held_handled for it in them) / held_s if held_s > 0 else None
     if tenures < ENOUGH or handled <= tenures:
-        return Handling(tenures=tenures, handled=handled, mean_ms=None, length=None, per_s=per_s)
+        return HandlingTimes(tenures=tenures, handled=handled, mean_ms=None, length=None, per_s=per_s)
     busy, squares = sum(it.busy_ms for it in them), sum(it.squares for it in them)
     mean = max(busy / handled, 0.01)
     variance = max(squares - busy**2 / handled, 0.0) / (tenures - 1)
     error = Z95 * math.sqrt(variance / handled)
     sigma2 = math.log1p(variance / mean**2)
-    return Handling(
+    return HandlingTimes(
         tenures=tenures,
         handled=handled,
         mean_ms=Interval(mean, max(mean - error, 0.0), mean + error),

@@ -19,7 +19,7 @@ from cobalance_sims.calibrate.curvature import around_log, covariance
 from cobalance_sims.calibrate.interval import Interval
 
 if TYPE_CHECKING:
-    from cobalance_sims.calibrate.sample import Sample
+    from cobalance_sims.calibrate.sample import DurationSample
 
 ROUNDS = 5_000
 PRECISION = 1e-10
@@ -64,7 +64,7 @@ class LognormalFit:
         return above((np.log(np.maximum(ms, 1e-9)) - math.log(self.median_ms.value)) / self.sigma.value)
 
 
-def fit(sample: Sample) -> LognormalFit:
+def fit(sample: DurationSample) -> LognormalFit:
     """Returns the best fit, with intervals from the curvature of the likelihood. The sample needs an exact duration.
 
     Raises:
@@ -86,7 +86,7 @@ class _Logs:
     longer_weights: np.ndarray
 
     @classmethod
-    def of(cls, sample: Sample) -> _Logs:
+    def of(cls, sample: DurationSample) -> _Logs:
         exact, exact_weights = sample.exact_columns()
         longer, longer_weights = sample.longer_columns()
         return cls(np.log(exact), exact_weights, np.log(longer), longer_weights)

@@ -9,7 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cobalance_sims.calibrate.tallies import Life, Window
+    from cobalance_sims.calibrate.tallies import Life, Observation
 
 HOUR_MS = 3_600_000
 
@@ -21,7 +21,7 @@ How = Literal["left", "crashed", "paused", "replaced"]
 
 
 @attrs.frozen
-class End:
+class SessionEnd:
     """A member's session is over."""
 
     run: str
@@ -36,7 +36,7 @@ class End:
 
 
 @attrs.frozen
-class Start:
+class ProcessStart:
     """A process that was not there before joins."""
 
     run: str
@@ -44,38 +44,38 @@ class Start:
 
 
 @attrs.frozen(kw_only=True)
-class Membership:
+class SessionHistory:
     """All ends and starts, in the order of time."""
 
     hours: float
     """Length of the observation, summed over the runs."""
     member_hours: float
-    starts: list[Start]
-    ends: list[End]
+    starts: list[ProcessStart]
+    ends: list[SessionEnd]
 
     @property
     def mean_members(self) -> float:
         """The average number of members."""
         return self.member_hours / self.hours if self.hours else 0.0
 
-    def ended(self, how: How) -> list[End]:
+    def ended(self, how: How) -> list[SessionEnd]:
         """The sessions that ended in this way."""
         return [end for end in self.ends if end.how == how]
 
 
-def membership(lives: Iterable[Life], windows: Iterable[Window]) -> Membership:
+def membership(lives: Iterable[Life], windows: Iterable[Observation]) -> SessionHistory:
     """Members whose beginning or end lies outside the observation count as there from its start, or until its end."""
     lives, span = list(lives), {window.run: window for window in windows}
     back = {(life.run, life.previous): life.joined_at_ms for life in lives if life.previous}
     there_ms = sum(_there_ms(life, span[life.run]) for life in lives)
     settled = {run: window.from_ms + SETTLING_MS * window.is_whole for run, window in span.items()}
     starts = [
-        Start(life.run, life.joined_at_ms)
+        ProcessStart(life.run, life.joined_at_ms)
         for life in lives
         if life.joined_at_ms is not None and not life.previous and life.joined_at_ms > settled[life.run]
     ]
     ends = [_end(life, back.get((life.run, life.member))) for life in lives if life.gone_at_ms is not None]
-    return Membership(
+    return SessionHistory(
         hours=sum(window.hours for window in span.values()),
         member_hours=there_ms / HOUR_MS,
         starts=sorted(starts, key=_when),
@@ -83,16 +83,16 @@ def membership(lives: Iterable[Life], windows: Iterable[Window]) -> Membership:
     )
 
 
-def _when(it: Start | End) -> tuple[str, int]:
+def _when(it: ProcessStart | SessionEnd) -> tuple[str, int]:
     return it.run, it.at_ms
 
 
-def _there_ms(life: Life, window: Window) -> int:
+def _there_ms(life: Life, window: Observation) -> int:
     begun = window.from_ms if life.joined_at_ms is None else life.joined_at_ms
     return (window.to_ms if life.gone_at_ms is None else life.gone_at_ms) - begun
 
 
-def _end(life: Life, back_at_ms: int | None) -> End:
+def _end(life: Life, back_at_ms: int | None) -> SessionEnd:
     at_ms = life.gone_at_ms or 0
     away = None
     how: How = "left"
@@ -101,4 +101,4 @@ def _end(life: Life, back_at_ms: int | None) -> End:
     elif life.reason == "expired":
         how, away = ("crashed", None) if back_at_ms is None else ("paused", back_at_ms - at_ms)
     leaving_ms = 0 if life.leaving_at_ms is None else at_ms - life.leaving_at_ms
-    return End(life.run, at_ms, how, life.gone == "graced", leaving_ms, away)
+    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms, away)

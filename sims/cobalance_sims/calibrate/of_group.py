@@ -9,13 +9,13 @@ from cobalance_sims.calibrate import durations
 from cobalance_sims.calibrate.interval import short
 from cobalance_sims.calibrate.membership import HOUR_MS
 from cobalance_sims.calibrate.parameter import Basis, Parameter, rate
-from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.simulate.churn import MOST_MEMBERS
 from cobalance_sims.simulate.distributions import LogNormal
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.deploys import Turnover
-    from cobalance_sims.calibrate.membership import Membership
+    from cobalance_sims.calibrate.membership import SessionHistory
     from cobalance_sims.calibrate.tallies import Tallies
     from cobalance_sims.simulate.churn import Churn
 
@@ -26,7 +26,7 @@ HAPPENINGS = 20
 """Runs are long enough for about this many events in each."""
 
 
-def size(tallies: Tallies, group: Membership, turnover: Turnover, base: Churn) -> list[Parameter]:
+def size(tallies: Tallies, group: SessionHistory, turnover: Turnover, base: Churn) -> list[Parameter]:
     """How large the group is, and whether its members have instance ids."""
     members = max(1, round(group.mean_members))
     resources = max(1, round(sum(it.resources for it in tallies.windows) / len(tallies.windows)))
@@ -75,7 +75,7 @@ def size(tallies: Tallies, group: Membership, turnover: Turnover, base: Churn) -
     return found
 
 
-def deploys(turnover: Turnover, group: Membership, base: Churn) -> list[Parameter]:
+def deploys(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parameter]:
     """How it is deployed."""
     found = turnover.deploys
     downs = [ms for it in found for ms in it.downs_ms] + turnover.replaced_ms
@@ -126,7 +126,7 @@ def _startup(name: str, seen_ms: list[int], base: Any) -> Parameter:
             note=f"{len(seen_ms)} seen: 3 are needed",
         )
     spread = base.sigma if isinstance(base, LogNormal) else 0.5
-    fitted = durations.describe(Sample.of(seen_ms))
+    fitted = durations.describe(DurationSample.of(seen_ms))
     if fitted.distribution is not None:
         return Parameter(
             name=name,
@@ -145,7 +145,7 @@ def _startup(name: str, seen_ms: list[int], base: Any) -> Parameter:
     )
 
 
-def rates(turnover: Turnover, group: Membership, base: Churn) -> list[Parameter]:
+def rates(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parameter]:
     """Members that come and go outside deploys."""
     hours, whole = group.member_hours, group.hours
     return [

@@ -10,7 +10,7 @@ from cobalance_sims.calibrate.parameter import Basis, Parameter
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.durations import Durations
-    from cobalance_sims.calibrate.handling import Handling
+    from cobalance_sims.calibrate.handling import HandlingTimes
     from cobalance_sims.calibrate.pauses import Pauses
     from cobalance_sims.simulate.churn import Churn
 
@@ -99,7 +99,7 @@ def _differs(it: Durations, pooled: Durations) -> bool:
     )
 
 
-def messages(found: Handling, base: Churn) -> list[Parameter]:
+def messages(found: HandlingTimes, base: Churn) -> list[Parameter]:
     """How many messages there are, and how long one takes."""
     need = f"{found.tenures} tenures told of their messages: {handling.ENOUGH} are needed"
     handle = Parameter(

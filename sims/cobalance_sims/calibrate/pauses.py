@@ -44,7 +44,7 @@ HOUR_MS = 3_600_000
 
 
 @attrs.frozen
-class Told:
+class LatenessReports:
     """Reports with the same longest lateness (one bin): how many, and the time they cover, ms."""
 
     count: int
@@ -66,7 +66,7 @@ class Pauses:
     sigma: Interval | None = None
 
 
-def describe(told: Mapping[int, Told], interval_ms: int, assumed: LogNormal) -> Pauses:
+def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: LogNormal) -> Pauses:
     """Describes pauses from the reports by the bin of their lateness (histogram.py).
 
     Args:
@@ -115,7 +115,7 @@ class _Data:
     interval_ms: float
 
     @classmethod
-    def of(cls, told: Mapping[int, Told], interval_ms: int) -> _Data:
+    def of(cls, told: Mapping[int, LatenessReports], interval_ms: int) -> _Data:
         late = sorted(bin_ for bin_ in told if histogram.value_of(bin_) >= NOTICED_MS)
         covered = {max(histogram.value_of(bin_), NOTICED_MS): 0.0 for bin_ in told}
         for bin_, it in told.items():

@@ -14,7 +14,7 @@ UNDER_A_MILLISECOND = 0.5
 
 
 @attrs.frozen
-class Sample:
+class DurationSample:
     """What is known of one kind of durations; see histogram.py for the bins."""
 
     exact: Mapping[int, int] = attrs.field(factory=dict)
@@ -22,7 +22,7 @@ class Sample:
     """For durations that were cut short, how long they had taken by then."""
 
     @classmethod
-    def of(cls, exact_ms: Iterable[float], longer_ms: Iterable[float] = ()) -> Sample:
+    def of(cls, exact_ms: Iterable[float], longer_ms: Iterable[float] = ()) -> DurationSample:
         return cls(histogram.histogram(exact_ms), histogram.histogram(longer_ms))
 
     @property
@@ -35,8 +35,8 @@ class Sample:
         """How many were cut short."""
         return sum(self.longer.values())
 
-    def __add__(self, other: Sample) -> Sample:
-        return Sample(histogram.merge((self.exact, other.exact)), histogram.merge((self.longer, other.longer)))
+    def __add__(self, other: DurationSample) -> DurationSample:
+        return DurationSample(histogram.merge((self.exact, other.exact)), histogram.merge((self.longer, other.longer)))
 
     def exact_columns(self) -> tuple[np.ndarray, np.ndarray]:
         """Durations in ms, ascending, and how many of each."""

@@ -16,7 +16,7 @@ from cobalance_sims.histogram import BASE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cobalance_sims.calibrate.sample import Sample
+    from cobalance_sims.calibrate.sample import DurationSample
 
 
 @attrs.frozen(eq=False)
@@ -27,7 +27,7 @@ class Survival:
     share: np.ndarray
 
     @classmethod
-    def of(cls, sample: Sample) -> Survival:
+    def of(cls, sample: DurationSample) -> Survival:
         """The estimate for a sample."""
         values, ended = sample.exact_columns()
         longer, censored = sample.longer_columns()

@@ -14,8 +14,8 @@ import attrs
 from cobalance.errors import CobalanceError
 from cobalance.settings import STORED_NAMES
 from cobalance_sims import histogram
-from cobalance_sims.calibrate.pauses import Told
-from cobalance_sims.calibrate.sample import Sample
+from cobalance_sims.calibrate.pauses import LatenessReports
+from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.outcomes import Event
 from cobalance_sims.outcomes.repairs import AFTER, undone
 from cobalance_sims.records import EVENT
@@ -64,7 +64,7 @@ class Life:
 
 
 @attrs.frozen(kw_only=True)
-class Window:
+class Observation:
     """What was observed of one run or group."""
 
     run: str
@@ -84,11 +84,11 @@ class Window:
 
 @attrs.frozen(kw_only=True)
 class Tallies:
-    windows: list[Window]
+    windows: list[Observation]
     lives: list[Life]
-    drains: dict[str, Sample]
+    drains: dict[str, DurationSample]
     handlers: dict[str, Handlers]
-    late: dict[int, Told]
+    late: dict[int, LatenessReports]
     """Reports of lateness, by the bin of the lateness."""
     settings: dict[str, int | str]
     """The latest settings in ``configured`` entries, by their names in GroupSettings, if all groups agree."""
@@ -112,7 +112,7 @@ def tallies(events: DataFrame) -> Tallies:
             events.unpersist()
 
 
-def _windows(events: DataFrame) -> list[Window]:
+def _windows(events: DataFrame) -> list[Observation]:
     """The seq may jump where an incarnation begins; any other jump is a gap."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
@@ -139,7 +139,7 @@ def _windows(events: DataFrame) -> list[Window]:
             "There are rows without run, seq, kind or time: other data, or of another version of Cobalance. Export the journal "
             "anew with cobalance sims journal."
         )
-    return [Window(**{name: value for name, value in row.asDict().items() if name != "strange"}) for row in rows]
+    return [Observation(**{name: value for name, value in row.asDict().items() if name != "strange"}) for row in rows]
 
 
 def _happened(events: DataFrame) -> DataFrame:
@@ -162,9 +162,9 @@ def _happened(events: DataFrame) -> DataFrame:
 
 
 def _by_seq(*keys: str) -> Any:
-    from pyspark.sql import Window as Over
+    from pyspark.sql import Window
 
-    return Over.partitionBy(*keys).orderBy("seq")
+    return Window.partitionBy(*keys).orderBy("seq")
 
 
 def _lives(events: DataFrame) -> list[Life]:
@@ -204,7 +204,7 @@ def _life(row: dict[str, Any]) -> Life:
     )
 
 
-def _drains(events: DataFrame) -> dict[str, Sample]:
+def _drains(events: DataFrame) -> dict[str, DurationSample]:
     """A tenure that ended with a deadline set had been revoked: its drain was over, or was cut short.
 
     An expiry says nothing about drains: its holder was gone before, since an unknown time.
@@ -219,7 +219,7 @@ def _drains(events: DataFrame) -> dict[str, Sample]:
     found: dict[str, dict[bool, dict[int, int]]] = {}
     for row in rows:
         found.setdefault(row["resource"], {True: {}, False: {}})[row["exact"]][row["bin"]] = row["count"]
-    return {resource: Sample(both[True], both[False]) for resource, both in sorted(found.items())}
+    return {resource: DurationSample(both[True], both[False]) for resource, both in sorted(found.items())}
 
 
 def _handlers(events: DataFrame) -> dict[str, Handlers]:
@@ -257,7 +257,7 @@ def _handlers(events: DataFrame) -> dict[str, Handlers]:
     }
 
 
-def _late(events: DataFrame) -> dict[int, Told]:
+def _late(events: DataFrame) -> dict[int, LatenessReports]:
     """A report covers the time since the member's last one, or since its join."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -269,7 +269,7 @@ def _late(events: DataFrame) -> dict[int, Told]:
         .groupBy(F.expr(histogram.sql("late_ms")).alias("bin"))
         .agg(F.count("*").alias("count"), F.sum("covered_ms").alias("covered_ms"))
     )
-    return {row["bin"]: Told(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
+    return {row["bin"]: LatenessReports(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
 
 
 Settings = dict[str, int | str]

@@ -8,6 +8,6 @@ again counts. A value that cannot be known is null.
 from __future__ import annotations
 
 from cobalance_sims.outcomes.event import Event, of_entry
-from cobalance_sims.outcomes.fold import Folded, Known, fold
+from cobalance_sims.outcomes.fold import Folded, RunFacts, fold
 
-__all__ = ["Event", "Folded", "Known", "fold", "of_entry"]
+__all__ = ["Event", "Folded", "RunFacts", "fold", "of_entry"]

@@ -26,7 +26,7 @@ UNDONE = "undone"
 
 
 @attrs.frozen
-class Known:
+class RunFacts:
     """What is known of a run besides its events."""
 
     begun_at_ms: int | None = None
@@ -52,7 +52,7 @@ class Folded:
         return [dict(zip(HANDOVER.names, row, strict=True)) for row in self.handovers]
 
 
-def fold(events: Iterable[Event], run: str, source: str, known: Known | None = None) -> Folded:
+def fold(events: Iterable[Event], run: str, source: str, known: RunFacts | None = None) -> Folded:
     """Returns the handovers of one run, in the order in which they were completed, and its outcome.
 
     Args:
@@ -60,7 +60,7 @@ def fold(events: Iterable[Event], run: str, source: str, known: Known | None = N
         run: written into every row, as is ``source``.
         known: what the events do not show.
     """
-    known, events = known or Known(), list(events)
+    known, events = known or RunFacts(), list(events)
     it, gone = Fold(known.begun_at_ms), undone(events)
     for event in events:
         it.take(event._replace(kind=UNDONE) if event.seq in gone else event)
@@ -352,7 +352,7 @@ class Fold:
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 
-    def close(self, known: Known) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def close(self, known: RunFacts) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Returns the rows of the handovers and the columns of the outcome."""
         if known.ended_at_ms is not None:
             self._pass_time(known.ended_at_ms)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance_sims.report.choices import Cost, Tuned, span
-from cobalance_sims.report.theme import Figure, Theme, canvas
+from cobalance_sims.report.choices import CostInterval, Tuned, span
+from cobalance_sims.report.theme import Chart, Theme, canvas
 from cobalance_sims.report.words import number
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 @attrs.frozen
 class _Pair:
     name: str
-    before: Cost
-    after: Cost
+    before: CostInterval
+    after: CostInterval
 
 
-def before_after(tuned: Tuned) -> Figure | None:
+def before_after(tuned: Tuned) -> Chart | None:
     """Draws both costs, each as a share of the larger one. None without a recommendation."""
     if tuned.recommended is None:
         return None
@@ -40,7 +40,7 @@ def before_after(tuned: Tuned) -> Figure | None:
     ]
     if not pairs:
         return None
-    return Figure(
+    return Chart(
         name="before-after",
         title="Before and after",
         alt=f"Paired bars of {len(pairs)} costs, today's settings against the recommended ones.",

@@ -16,7 +16,7 @@ from cobalance_sims.report.sensitivity import sensitivity
 from cobalance_sims.report.sources import Material
 from cobalance_sims.report.spread import Spread, spreads
 from cobalance_sims.report.story import tell
-from cobalance_sims.report.theme import Figure, png
+from cobalance_sims.report.theme import Chart, png
 from cobalance_sims.report.timeline import timeline
 from cobalance_sims.report.tradeoff import front
 from cobalance_sims.report.words import count, duration, number, share
@@ -53,7 +53,7 @@ def _distinct(section: Section, at: int) -> Section:
     return attrs.evolve(section, figures=renamed)
 
 
-def _there(*figures: Figure | None) -> tuple[Figure, ...]:
+def _there(*figures: Chart | None) -> tuple[Chart, ...]:
     return tuple(it for it in figures if it is not None)
 
 

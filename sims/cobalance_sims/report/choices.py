@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from cobalance_sims.report.sources import Unreadable
+from cobalance_sims.report.sources import SourceUnreadable
 
 
 @attrs.frozen
-class Cost:
+class CostInterval:
     """One cost of one choice, with its interval."""
 
     value: float
@@ -20,7 +20,7 @@ class Cost:
     high: float
 
     @classmethod
-    def of(cls, found: Any) -> Cost:
+    def of(cls, found: Any) -> CostInterval:
         """Reads a number, or a mapping with value, low and high."""
         if isinstance(found, Mapping):
             value = _number(found["value"])
@@ -34,8 +34,8 @@ class Choice:
 
     name: str
     settings: Mapping[str, Any]
-    costs: Mapping[str, Cost]
-    total: Cost
+    costs: Mapping[str, CostInterval]
+    total: CostInterval
 
 
 @attrs.frozen
@@ -43,7 +43,7 @@ class Sensitivity:
     """One setting varied, the others as recommended."""
 
     setting: str
-    points: tuple[tuple[float, Cost], ...]
+    points: tuple[tuple[float, CostInterval], ...]
     chosen: float | None
 
 
@@ -75,13 +75,13 @@ class Tuned:
         """Reads the JSON of ``cobalance sims tune``.
 
         Raises:
-            Unreadable: it lacks something, or is of another version.
+            SourceUnreadable: it lacks something, or is of another version.
         """
         try:
             return _read(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{type(error).__name__}: {error}"
-        raise Unreadable(
+        raise SourceUnreadable(
             f"The recommendation is not of the form that this version reads ({problem}): run cobalance sims tune again."
         )
 
@@ -107,12 +107,12 @@ def _read(found: Mapping[str, Any]) -> Tuned:
 
 
 def _choice(name: str, found: Mapping[str, Any]) -> Choice:
-    costs = {str(cost): Cost.of(value) for cost, value in found["costs"].items()}
-    return Choice(name, found["settings"], costs, Cost.of(found["total"]))
+    costs = {str(cost): CostInterval.of(value) for cost, value in found["costs"].items()}
+    return Choice(name, found["settings"], costs, CostInterval.of(found["total"]))
 
 
 def _sensitivity(found: Mapping[str, Any]) -> Sensitivity:
-    points = tuple(sorted((float(it["value"]), Cost.of(it["total"])) for it in found["points"]))
+    points = tuple(sorted((float(it["value"]), CostInterval.of(it["total"])) for it in found["points"]))
     chosen = found.get("chosen")
     return Sensitivity(str(found["setting"]), points, None if chosen is None else float(chosen))
 
@@ -121,7 +121,7 @@ def _number(value: Any) -> float:
     return float("inf") if value is None else float(value)
 
 
-def span(cost: Cost) -> list[list[float]]:
+def span(cost: CostInterval) -> list[list[float]]:
     """Distances of the interval from the value, as matplotlib wants them; without values that have no bound."""
     high = cost.high if isfinite(cost.high) else cost.value
     return [[max(cost.value - cost.low, 0.0)], [max(high - cost.value, 0.0)]]

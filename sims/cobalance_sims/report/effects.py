@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from cobalance_sims.report.theme import OWNERS, Figure, Theme, canvas
+from cobalance_sims.report.theme import OWNERS, Chart, Theme, canvas
 from cobalance_sims.report.words import duration, number
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ MEASURES = (
 
 
 @attrs.frozen
-class Point:
+class EffectPoint:
     """A point of a line."""
 
     at: float
@@ -55,7 +55,7 @@ class Point:
     high: float
 
 
-def effects(rows: Rows) -> Figure | None:
+def effects(rows: Rows) -> Chart | None:
     """Draws the figure. None if no setting has two values."""
     varied = [name for name in VARIED if len({row[name] for row in rows} - {None}) > 1][:MOST_PANELS]
     if not varied:
@@ -67,7 +67,7 @@ def effects(rows: Rows) -> Figure | None:
         for at, measure in enumerate(MEASURES)
         for churn in churns
     }
-    return Figure(
+    return Chart(
         name="effects",
         title="Costs by setting",
         alt=f"Small multiples: for {', '.join(SETTING_WORDS[it] for it in varied)} two costs over the setting's values, a line a churn, with 95 % intervals.",
@@ -76,7 +76,7 @@ def effects(rows: Rows) -> Figure | None:
     )
 
 
-def _line(rows: Rows, name: str, measure: Measure) -> list[Point]:
+def _line(rows: Rows, name: str, measure: Measure) -> list[EffectPoint]:
     by_value: dict[float, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row[name] is not None:
@@ -84,17 +84,17 @@ def _line(rows: Rows, name: str, measure: Measure) -> list[Point]:
     return [_point(value, found, measure) for value, found in sorted(by_value.items())]
 
 
-def _point(at: float, rows: Rows, measure: Measure) -> Point:
+def _point(at: float, rows: Rows, measure: Measure) -> EffectPoint:
     """The interval is drawn over whole runs, since events within one run depend on each other."""
     amounts = np.array([measure.amount(row) for row in rows], dtype=np.float64)
     exposures = np.array([measure.exposure(row) for row in rows], dtype=np.float64)
     picks = np.random.default_rng(0).integers(0, len(rows), (DRAWS, len(rows)))
     drawn = amounts[picks].sum(axis=1) / np.maximum(exposures[picks].sum(axis=1), 1e-9)
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return Point(at, float(amounts.sum() / max(exposures.sum(), 1e-9)), float(low), float(high))
+    return EffectPoint(at, float(amounts.sum() / max(exposures.sum(), 1e-9)), float(low), float(high))
 
 
-Lines = Mapping[tuple[str, int, str], list[Point]]
+Lines = Mapping[tuple[str, int, str], list[EffectPoint]]
 
 
 def _caption(lines: Lines, varied: list[str], churns: list[str]) -> str:
@@ -144,7 +144,7 @@ def _draw(lines: Lines, varied: list[str], churns: list[str], theme: Theme) -> C
     return figure
 
 
-def _draw_line(axes: Any, points: list[Point], at: int, label: str, theme: Theme) -> None:
+def _draw_line(axes: Any, points: list[EffectPoint], at: int, label: str, theme: Theme) -> None:
     if not points:
         return
     values = np.array([point.value for point in points])

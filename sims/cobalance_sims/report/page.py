@@ -7,7 +7,7 @@ from html import escape
 
 import attrs
 
-from cobalance_sims.report.theme import DARK, LIGHT, Figure, svg, variables
+from cobalance_sims.report.theme import DARK, LIGHT, Chart, svg, variables
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -41,7 +41,7 @@ class Section:
     code: str = ""
     """A command to copy."""
     tiles: tuple[Tile, ...] = ()
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
 
 
@@ -87,7 +87,7 @@ def _tile(it: Tile) -> str:
     return f"<div{tone}><dt>{escape(it.meaning)}</dt><dd>{escape(it.value)}</dd></div>"
 
 
-def _figure(it: Figure) -> str:
+def _figure(it: Chart) -> str:
     return (
         f'<figure id="{it.name}"><h3>{escape(it.title)}</h3><div class="plot">{svg(it)}</div>'
         f"<figcaption>{escape(it.caption)}</figcaption></figure>"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from cobalance_sims.report.choices import Sensitivity, Tuned
 from cobalance_sims.report.effects import SETTING_WORDS
-from cobalance_sims.report.theme import Figure, Theme, canvas
+from cobalance_sims.report.theme import Chart, Theme, canvas
 from cobalance_sims.report.words import duration, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-def sensitivity(tuned: Tuned) -> Figure | None:
+def sensitivity(tuned: Tuned) -> Chart | None:
     """Draws the effect of one setting alone. None if that was not tried."""
     found = [it for it in tuned.sensitivity if sum(isfinite(cost.value) for _, cost in it.points) > 1]
     if not found:
@@ -24,7 +24,7 @@ def sensitivity(tuned: Tuned) -> Figure | None:
     spans = {it.setting: _worst_over_best(it) for it in found}
     most = max(found, key=lambda it: spans[it.setting])
     least = min(found, key=lambda it: spans[it.setting])
-    return Figure(
+    return Chart(
         name="sensitivity",
         title="Which settings matter",
         alt=f"Small multiples of the weighed cost over {', '.join(_words(it.setting) for it in found)}, each with an interval, the chosen value marked.",

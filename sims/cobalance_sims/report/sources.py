@@ -29,7 +29,7 @@ class NothingToReport(UsageError):
     """The folder or file is nothing that a report can be made from."""
 
 
-class Unreadable(CobalanceError):
+class SourceUnreadable(CobalanceError):
     """A file is damaged, or not what it should be. Nothing was written."""
 
 
@@ -54,7 +54,7 @@ def read(path: str, run: str | None = None) -> Material:
 
     Raises:
         NothingToReport: it is no source, or has no such run.
-        Unreadable: it is damaged.
+        SourceUnreadable: it is damaged.
     """
     there = Path(path).expanduser()
     if there.is_file():
@@ -190,8 +190,8 @@ def _check(table: Any, record: Record, folder: Path) -> None:
         raise _strange(folder, lacking)
 
 
-def _strange(folder: Path, lacking: Sequence[str]) -> Unreadable:
-    return Unreadable(
+def _strange(folder: Path, lacking: Sequence[str]) -> SourceUnreadable:
+    return SourceUnreadable(
         f"{folder} holds rows without {_some(lacking)}: other data, or of another version of Cobalance. Make it anew."
     )
 
@@ -214,7 +214,7 @@ def _tuned(file: Path) -> Material:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Unreadable(f"{file} cannot be read as the result of cobalance sims tune: {error}.") from None
+        raise SourceUnreadable(f"{file} cannot be read as the result of cobalance sims tune: {error}.") from None
     if not isinstance(found, dict) or "today" not in found:
         raise NothingToReport(f"{file} is not the result of cobalance sims tune.")
     return Material(file.name, "tune", tuned=found)
@@ -230,7 +230,7 @@ def _damage(folder: Path) -> Iterator[None]:
         problem = " ".join(str(error).split())[:300]
     else:
         return
-    raise Unreadable(f"The Parquet in {folder} cannot be read: {problem}")
+    raise SourceUnreadable(f"The Parquet in {folder} cannot be read: {problem}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance_sims import histogram
-from cobalance_sims.report.theme import OWNERS, Figure, Theme, canvas
+from cobalance_sims.report.theme import OWNERS, Chart, Theme, canvas
 from cobalance_sims.report.words import count, duration, share
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Spread:
         return histogram.percentile(self.counts, share_) or 0.0
 
 
-def spreads(name: str, title: str, meaning: str, found: list[Spread], limits: Mapping[str, float]) -> Figure | None:
+def spreads(name: str, title: str, meaning: str, found: list[Spread], limits: Mapping[str, float]) -> Chart | None:
     """Draws one panel for each source; ``limits`` are marked, such as a timeout. None if nothing took any time."""
     found = [it for it in found if it.total > it.counts.get(histogram.ZERO, 0)]
     if not found:
         return None
-    return Figure(
+    return Chart(
         name=name,
         title=title,
         alt=f"Histogram of {meaning} on a logarithmic axis, {', '.join(f'{it.label}s' for it in found)}, with the percentiles 50, 95 and 99 marked.",

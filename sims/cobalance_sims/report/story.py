@@ -24,7 +24,7 @@ _ABOUT_MEMBERS = {"joined": "joins", "leaving": "leaves", "expired_member": "is 
 
 
 @attrs.frozen
-class Piece:
+class Segment:
     """A stretch of one resource's life."""
 
     resource: str
@@ -46,13 +46,13 @@ class Mark:
 
 
 @attrs.frozen
-class Story:
+class Timeline:
     """A stretch of a run."""
 
     run: str
     start_ms: int
     end_ms: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Segment, ...]
     marks: tuple[Mark, ...]
     resources: tuple[str, ...]
     """One lane each, in order; perhaps not all there are."""
@@ -85,7 +85,7 @@ class _Teller:
     def __init__(self, begin_ms: int) -> None:
         self._begin_ms = begin_ms
         self._lanes: dict[str, _Lane] = {}
-        self.pieces: list[Piece] = []
+        self.pieces: list[Segment] = []
         self.marks: list[Mark] = []
 
     def take(self, event: Event) -> None:
@@ -115,7 +115,7 @@ class _Teller:
         state: State = "free" if not lane.owner else "draining" if lane.revoking_ms is not None else "held"
         is_before_all = state == "free" and lane.since_ms == self._begin_ms
         if at_ms > lane.since_ms and not is_before_all:
-            self.pieces.append(Piece(resource, lane.owner, state, lane.since_ms, at_ms))
+            self.pieces.append(Segment(resource, lane.owner, state, lane.since_ms, at_ms))
         lane.since_ms, lane.revoking_ms = at_ms, None
 
     def end(self, at_ms: int) -> None:
@@ -123,7 +123,7 @@ class _Teller:
             self._close(resource, lane, at_ms)
 
 
-def tell(run: str, events: Sequence[Event]) -> Story | None:
+def tell(run: str, events: Sequence[Event]) -> Timeline | None:
     """Returns the most eventful stretch of a run; None if nothing was ever held."""
     if not events:
         return None
@@ -140,7 +140,7 @@ def tell(run: str, events: Sequence[Event]) -> Story | None:
     kept = [piece for piece in pieces if piece.resource in shown]
     if not any(piece.owner for piece in kept):
         return None
-    return Story(
+    return Timeline(
         run=run,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -172,7 +172,7 @@ def _window(marks: list[Mark], first_ms: int, last_ms: int) -> tuple[int, int]:
     return max(first_ms, start_ms - margin_ms), min(last_ms, end_ms + margin_ms) + 1
 
 
-def _clipped(piece: Piece, start_ms: int, end_ms: int) -> Piece:
+def _clipped(piece: Segment, start_ms: int, end_ms: int) -> Segment:
     return attrs.evolve(piece, start_ms=max(piece.start_ms, start_ms), end_ms=min(piece.end_ms, end_ms))
 
 
@@ -184,7 +184,7 @@ def _busiest(resources: list[str], marks: Iterable[Mark]) -> set[str]:
     return set(sorted(resources, key=lambda it: -counts[it])[:MOST_LANES])
 
 
-def _in_order_of_appearance(pieces: Iterable[Piece]) -> list[str]:
+def _in_order_of_appearance(pieces: Iterable[Segment]) -> list[str]:
     ordered = sorted((piece for piece in pieces if piece.owner), key=lambda it: it.start_ms)
     return list(dict.fromkeys(piece.owner for piece in ordered))
 

@@ -62,7 +62,7 @@ Draw = Callable[[Theme], "Canvas"]
 
 
 @attrs.frozen(kw_only=True)
-class Figure:
+class Chart:
     """One figure of the page."""
 
     name: str
@@ -96,7 +96,7 @@ _RC: dict[str, Any] = {
 }
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: Chart) -> str:
     """The figure for the page, accessible, and with nothing that could clash with another figure on it."""
     buffer = io.StringIO()
     with _style(_MARKED, salt=figure.name):
@@ -120,7 +120,7 @@ def svg(figure: Figure) -> str:
     return f"{opened}{described}{label}{text[text.index('>') + 1 :]}"
 
 
-def png(figure: Figure, path: str, theme: Theme = LIGHT) -> None:
+def png(figure: Chart, path: str, theme: Theme = LIGHT) -> None:
     """Writes the figure to a file."""
     with _style(theme, salt=figure.name):
         canvas = figure.draw(theme)

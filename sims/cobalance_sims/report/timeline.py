@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.ownership import CUT_SHORT, ENDINGS
-from cobalance_sims.report.story import Piece, Story
-from cobalance_sims.report.theme import HATCHES, OWNERS, Figure, Theme, canvas
+from cobalance_sims.report.story import Segment, Timeline
+from cobalance_sims.report.theme import HATCHES, OWNERS, Chart, Theme, canvas
 from cobalance_sims.report.words import count, duration, moment, share, shortened
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ LETTER_SHARE = 0.0058
 MEMBER_WORDS = {"joined": "joins", "leaving": "leaves", "expired_member": "is given up", "graced": "awaited"}
 
 
-def timeline(story: Story) -> Figure:
+def timeline(story: Timeline) -> Chart:
     """Draws the figure of a story."""
     lanes = _Lanes.of(story)
-    return Figure(
+    return Chart(
         name="timeline",
         title=f"Who owned what: {story.run}",
         alt=_alt(story),
@@ -39,7 +39,7 @@ def timeline(story: Story) -> Figure:
 
 @attrs.frozen
 class _Lanes:
-    story: Story
+    story: Timeline
     rows: dict[str, int]
     labels: dict[str, str]
     members: dict[str, str]
@@ -47,7 +47,7 @@ class _Lanes:
     """Owner → colour and hatch."""
 
     @classmethod
-    def of(cls, story: Story) -> _Lanes:
+    def of(cls, story: Timeline) -> _Lanes:
         looks = {
             owner: (OWNERS[at % len(OWNERS)], HATCHES[at // len(OWNERS) % len(HATCHES)])
             for at, owner in enumerate(story.owners)
@@ -84,7 +84,7 @@ def _draw(lanes: _Lanes, theme: Theme) -> Canvas:
     return figure
 
 
-def _draw_piece(axes: Any, lanes: _Lanes, piece: Piece, at: int, theme: Theme) -> None:
+def _draw_piece(axes: Any, lanes: _Lanes, piece: Segment, at: int, theme: Theme) -> None:
     from matplotlib.patches import Rectangle
 
     least_s = LEAST_SHOWN * lanes.story.length_ms / 1000
@@ -196,13 +196,13 @@ def _draw_legend(figure: Any, lanes: _Lanes, theme: Theme) -> None:
     figure.legend(handles=keys, loc="outside lower left", ncols=8, fontsize=8, handlelength=1.4, columnspacing=1.2)
 
 
-def _hint(piece: Piece) -> str:
+def _hint(piece: Segment) -> str:
     length = duration(piece.end_ms - piece.start_ms)
     words = {"held": "held by", "draining": "being drained by", "free": "without an owner"}[piece.state]
     return f"{piece.resource}: {words} {piece.owner} for {length}".replace("  ", " ")
 
 
-def _alt(story: Story) -> str:
+def _alt(story: Timeline) -> str:
     return (
         f"Swim lanes of {count(len(story.resources), 'resource')} over {duration(story.length_ms)}: each lane is coloured by its owner, "
         f"of whom there are {len(story.owners)}; narrow stretches are drains, thin ones in the colour of alarm are gaps, crosses are "
@@ -210,7 +210,7 @@ def _alt(story: Story) -> str:
     )
 
 
-def _caption(story: Story) -> str:
+def _caption(story: Timeline) -> str:
     lanes_ms = story.length_ms * len(story.resources)
     ends = story.count(*ENDINGS)
     cut = story.count(*CUT_SHORT)

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from cobalance_sims.report.choices import Choice, Tuned, span
-from cobalance_sims.report.theme import Figure, Theme, canvas
+from cobalance_sims.report.theme import Chart, Theme, canvas
 from cobalance_sims.report.words import number
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ PREFERRED = (
 )
 
 
-def front(tuned: Tuned) -> Figure | None:
+def front(tuned: Tuned) -> Chart | None:
     """Draws the figure. None if fewer than two choices can be compared."""
     choices = [*tuned.front, *tuned.others, *tuned.named]
     pair = _pair(choices)
     if pair is None:
         return None
-    return Figure(
+    return Chart(
         name="front",
         title="What can be had together",
         alt=f"Scatter plot of {len(choices)} choices of settings by {pair[0]} and {pair[1]}, both better when less, with the Pareto front and named choices marked.",

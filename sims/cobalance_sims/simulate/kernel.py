@@ -18,7 +18,7 @@ from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
-from cobalance_sims.outcomes import Event, Known, fold
+from cobalance_sims.outcomes import Event, RunFacts, fold
 from cobalance_sims.records import FAILED, OK, SIM
 from cobalance_sims.simulate.checks import ALL, L1, L2, L3, S1, S3, S5, Check
 from cobalance_sims.simulate.churn import Churn
@@ -146,7 +146,7 @@ def result_of(row: Row) -> Result:
     told = run.tell()
     recorder.stop()
     _STORES.setdefault(store.engine, []).append(store)
-    known = Known(START_MS, START_MS + recorder.observed_ms, _header(row, told, recorder))
+    known = RunFacts(START_MS, START_MS + recorder.observed_ms, _header(row, told, recorder))
     folded = fold(recorder.events, row.name, SIM, known)
     return Result(recorder.events, folded.handovers, folded.outcome)
 

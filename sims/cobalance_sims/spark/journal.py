@@ -58,7 +58,7 @@ class JournalSource(DataSource):
         return JournalStreamReader(JournalOptions.read(self.options))
 
 
-class Piece(InputPartition):
+class JournalSlice(InputPartition):
     """One slice, as Spark sends it to a task."""
 
     def __init__(self, piece: Slice) -> None:
@@ -80,7 +80,10 @@ class JournalReader(DataSourceReader):
         with JournalServer(options) as server:
             wholes = [self._whole(server, group) for group in server.groups(options.groups)]
             return [
-                Piece(piece) for whole in wholes if whole for piece in cut(server, whole, options.partition_entries)
+                JournalSlice(piece)
+                for whole in wholes
+                if whole
+                for piece in cut(server, whole, options.partition_entries)
             ]
 
     def _whole(self, server: JournalServer, group: str) -> Slice | None:
@@ -109,6 +112,6 @@ def read_piece(options: JournalOptions, partition: InputPartition) -> Iterator[p
     from cobalance_sims.spark.journal_rows import read_slice
     from cobalance_sims.spark.journal_server import JournalServer
 
-    piece = cast("Piece", partition).piece
+    piece = cast("JournalSlice", partition).piece
     with JournalServer(options) as server, uncollected():
         yield from read_slice(piece, server.pages(piece.group, piece.start.id, piece.end.id), options.on_gap)

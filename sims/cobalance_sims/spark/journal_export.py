@@ -39,7 +39,7 @@ COMPLETE = "_SUCCESS"
 """The file that Spark writes last into a folder."""
 
 
-class NoEvents(CobalanceError):
+class NothingToExport(CobalanceError):
     """There is nothing to export."""
 
 
@@ -92,7 +92,7 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     """What the folder holds.
 
     Raises:
-        NoEvents: nothing.
+        NothingToExport: nothing.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -103,7 +103,7 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     except AnalysisException:
         rows = None
     if rows is None:
-        raise NoEvents(
+        raise NothingToExport(
             f"There are no events in {out}: the journal holds none from that time on, or none since the last export into this folder."
         )
     with spark_errors("reading what was exported"):

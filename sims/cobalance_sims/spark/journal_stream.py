@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from cobalance_sims.spark.journal import Piece, read_piece
+from cobalance_sims.spark.journal import JournalSlice, read_piece
 from cobalance_sims.spark.journal_position import Position
 from cobalance_sims.spark.journal_rows import JournalIncomplete
 from cobalance_sims.spark.journal_server import JournalServer, is_pattern
@@ -80,7 +80,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The slices between two offsets, the same after a restart: the end has what `since` meant at planning time."""
         server = self._connected()
         return [
-            Piece(piece)
+            JournalSlice(piece)
             for whole in self._pending(server, places(start), places(end), end["since_ms"])
             for piece in cut(server, whole, self._options.partition_entries)
         ]

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @attrs.define
-class Told:
+class SweepProgress:
     """The progress of one sweep."""
 
     console: Console

@@ -39,7 +39,7 @@ ALWAYS = {
 
 
 @attrs.frozen
-class Target:
+class SparkTarget:
     """Where Spark runs."""
 
     url: str
@@ -112,13 +112,13 @@ def open_session(master: str | None = None, *, config: Mapping[str, str] | None 
     return spark
 
 
-def find_target(master: str | None, environment: Mapping[str, str]) -> Target:
+def find_target(master: str | None, environment: Mapping[str, str]) -> SparkTarget:
     """Where Spark runs: as the argument says, else as the environment does, else on all cores of this machine."""
     url = master or environment.get("SPARK_REMOTE") or environment.get("MASTER")
     if url:
-        return Target(url)
+        return SparkTarget(url)
     chosen = any(name in environment for name in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME"))
-    return Target("" if chosen else "local[*]")
+    return SparkTarget("" if chosen else "local[*]")
 
 
 def _pyspark() -> type[SparkSession]:
@@ -159,7 +159,7 @@ def _local_defaults() -> dict[str, str]:
     }
 
 
-def _await_answer(target: Target) -> None:
+def _await_answer(target: SparkTarget) -> None:
     """Checks that something listens, since Spark would try for minutes before it says so."""
     scheme, separator, rest = target.url.partition("://")
     if not separator or scheme not in _PORTS:

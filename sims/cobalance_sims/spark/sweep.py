@@ -22,7 +22,7 @@ from cobalance_sims.spark.simulation import Kernel, simulated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cobalance_sims.spark.progress import Told
+    from cobalance_sims.spark.progress import SweepProgress
 
 PILOT_S, WAVE_S = 10.0, 120.0
 """Duration of the first wave, which shows what runs cost, and of the others."""
@@ -36,7 +36,7 @@ FILES = 2
 
 
 @attrs.frozen
-class Run:
+class PlannedRun:
     """One run to be made."""
 
     id: str
@@ -71,7 +71,7 @@ class Sweep:
         """The manifest of the folder."""
         return Manifest(self.spark, self.out)
 
-    def run(self, grid: Grid, told: Told) -> Done:
+    def run(self, grid: Grid, told: SweepProgress) -> Done:
         """Makes the missing runs. An error leaves every finished wave; the same call resumes from there.
 
         Raises:
@@ -79,7 +79,7 @@ class Sweep:
             CorruptParquet, WorkerDied, ClusterUnreachable, SparkFailed: see errors.py.
         """
         with only_writer(self.out):
-            runs = [Run(point.run(seed), point, seed) for point in grid.points for seed in grid.seeds]
+            runs = [PlannedRun(point.run(seed), point, seed) for point in grid.points for seed in grid.seeds]
             before = self.manifest.runs()
             missing = _shuffled(runs) if before is None else self._missing(runs, before)
             if missing:
@@ -90,14 +90,14 @@ class Sweep:
                 failed += self._failed_before({it.id for it in runs} - {it.id for it in missing})
             return Done(len(missing), grid.runs - len(missing), failed)
 
-    def _missing(self, runs: Sequence[Run], before: DataFrame) -> list[Run]:
+    def _missing(self, runs: Sequence[PlannedRun], before: DataFrame) -> list[PlannedRun]:
         """The runs that are not done."""
         with spark_errors("reading the manifest"):
             asked = self.spark.createDataFrame(pa.table({"run": [it.id for it in runs]}))
             missing = set(asked.join(before, "run", "left_anti").toArrow()["run"].to_pylist())
         return _shuffled([it for it in runs if it.id in missing])
 
-    def _waves(self, missing: Sequence[Run], costs: Costs, told: Told) -> list[dict[str, Any]]:
+    def _waves(self, missing: Sequence[PlannedRun], costs: Costs, told: SweepProgress) -> list[dict[str, Any]]:
         """Makes them; returns those that failed."""
         failed: list[dict[str, Any]] = []
         cores, left = core_count(self.spark) if missing else 1, iter(missing)
@@ -112,7 +112,7 @@ class Sweep:
                 costs.learn(row["shape"], 1, row["cpu_s"])
         return failed
 
-    def _wave(self, wave: Sequence[Run], costs: Costs, cores: int) -> list[dict[str, Any]]:
+    def _wave(self, wave: Sequence[PlannedRun], costs: Costs, cores: int) -> list[dict[str, Any]]:
         """Simulates each of its runs once, then writes the tables, and last of all the manifest."""
         number = wave_number()
         rows = [it.point.row(it.seed) for it in wave]
@@ -127,7 +127,7 @@ class Sweep:
                 results.unpersist()
         return made
 
-    def _counted(self, results: DataFrame, wave: Sequence[Run]) -> list[dict[str, Any]]:
+    def _counted(self, results: DataFrame, wave: Sequence[PlannedRun]) -> list[dict[str, Any]]:
         """The first pass over the results, which starts the simulation; they stay in place for the second pass."""
         shapes = {it.id: it.point.shape for it in wave}
         columns = [f"outcome.{name}" for name in ("run", "status", "error", "replay")]
@@ -147,7 +147,7 @@ class Sweep:
         for name, table in tables.items():
             table.coalesce(max(FILES, cores)).write.mode("overwrite").parquet(f"{self.out}/{name}/wave={number}")
 
-    def _kept(self, run: Run) -> bool:
+    def _kept(self, run: PlannedRun) -> bool:
         return int(run.id[:8], 16) < self.events_share * 2**32
 
     def _costs(self, before: DataFrame | None) -> Costs:
@@ -177,7 +177,7 @@ class Sweep:
             )
 
 
-def _shuffled(runs: list[Run]) -> list[Run]:
+def _shuffled(runs: list[PlannedRun]) -> list[PlannedRun]:
     """A meaningless order, so that each wave has some of everything."""
     random.Random(0).shuffle(runs)
     return runs
@@ -194,7 +194,7 @@ def core_count(spark: SparkSession) -> int:
         return spark.range(100_000).select(F.spark_partition_id().alias("part")).distinct().count()
 
 
-def _take(runs: Iterator[Run], costs: Costs, cpu_s: float) -> list[Run]:
+def _take(runs: Iterator[PlannedRun], costs: Costs, cpu_s: float) -> list[PlannedRun]:
     """The next runs that cost this much together."""
     found = []
     for run in runs:

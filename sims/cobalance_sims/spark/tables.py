@@ -19,7 +19,7 @@ TABLES: dict[str, Record] = {"events": EVENT, "handovers": HANDOVER, "outcomes":
 
 
 @attrs.frozen
-class Sweep:
+class SweepTables:
     """The tables of a sweep; each has its record's columns and ``wave``. Read them inside ``spark_errors``."""
 
     events: DataFrame
@@ -29,7 +29,7 @@ class Sweep:
     """One row for each run, failed ones included."""
 
 
-def read_sweep(spark: SparkSession, out: str) -> Sweep:
+def read_sweep(spark: SparkSession, out: str) -> SweepTables:
     """Reads the sweep in a folder.
 
     Raises:
@@ -39,7 +39,9 @@ def read_sweep(spark: SparkSession, out: str) -> Sweep:
     waves = Manifest(spark, absolute(out)).waves()
     if not waves:
         raise NotASweep(f"{out} holds no finished wave of a sweep: make one with cobalance sims sweep --out {out} …")
-    return Sweep(**{name: _table(spark, f"{absolute(out)}/{name}", record, waves) for name, record in TABLES.items()})
+    return SweepTables(
+        **{name: _table(spark, f"{absolute(out)}/{name}", record, waves) for name, record in TABLES.items()}
+    )
 
 
 def _table(spark: SparkSession, path: str, record: Record, waves: list[int]) -> DataFrame:

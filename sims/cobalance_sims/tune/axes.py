@@ -10,7 +10,7 @@ import attrs
 from cobalance_sims.tune.space import AXES, Axis, BadSpace
 
 if TYPE_CHECKING:
-    from cobalance_sims.tune.source import Source
+    from cobalance_sims.tune.source import ChurnSource
 
 DEPENDS: Mapping[str, tuple[str, ...]] = {
     "session_timeout_ms": ("pauses_per_member_hour", "pause_ms"),
@@ -31,7 +31,7 @@ class Chosen:
     """Setting → why it stays as it is today, and what would help."""
 
 
-def choose(source: Source, asked: Sequence[str] = ()) -> Chosen:
+def choose(source: ChurnSource, asked: Sequence[str] = ()) -> Chosen:
     """Returns the settings asked for; else all that the churn says something about.
 
     Raises:
@@ -51,7 +51,7 @@ def _name(word: str) -> str:
     raise BadSpace(f"{word!r} cannot be searched: give some of {', '.join(it.removesuffix('_ms') for it in AXES)}.")
 
 
-def _unknown(source: Source, setting: str) -> str:
+def _unknown(source: ChurnSource, setting: str) -> str:
     if setting == "rejoin_grace_ms" and not source.churn.instances:
         return "members have no instance ids, so nothing is kept for their return"
     missing = [name for name in DEPENDS[setting] if source.bases.get(name) == "assumed"]

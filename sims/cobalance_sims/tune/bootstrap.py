@@ -139,7 +139,7 @@ class Quantile:
 
 
 @attrs.frozen
-class Known:
+class FixedValue:
     """A value that follows from the settings alone."""
 
     value: float
@@ -153,7 +153,7 @@ class Known:
         return Interval(self.value, self.value, self.value)
 
 
-Estimate = Ratio | Quantile | Known
+Estimate = Ratio | Quantile | FixedValue
 
 
 def most_above(count: int, share: float) -> int | None:

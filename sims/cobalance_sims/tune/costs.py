@@ -10,7 +10,7 @@ import numpy as np
 
 from cobalance.settings import GroupSettings
 from cobalance_sims import histogram
-from cobalance_sims.tune.bootstrap import Estimate, Known, Quantile, Ratio
+from cobalance_sims.tune.bootstrap import Estimate, FixedValue, Quantile, Ratio
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -50,7 +50,7 @@ def _heal_p99(outcomes: Outcomes, _: GroupSettings) -> Estimate:
 
 
 def _heartbeats(_: Outcomes, settings: GroupSettings) -> Estimate:
-    return Known(HOUR_MS / settings.heartbeat_interval_ms)
+    return FixedValue(HOUR_MS / settings.heartbeat_interval_ms)
 
 
 COSTS: dict[str, Cost] = {

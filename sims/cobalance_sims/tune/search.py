@@ -26,7 +26,7 @@ SURVIVORS = 4
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class SearchResult:
     """The result of the search."""
 
     best: GroupSettings
@@ -45,7 +45,7 @@ def search(
     seeds: Sequence[int],
     *,
     others: Sequence[GroupSettings] = (),
-) -> Found:
+) -> SearchResult:
     """Searches, beginning with the grid, today's settings and those of other systems."""
     ranking = _Ranking(trials, preferences)
     candidates = list(dict.fromkeys([*coarse_grid(today, axes), today, *others]))
@@ -54,7 +54,7 @@ def search(
     for factor in STEPS:
         tried = _refine(ranking, tried, axes, seeds, factor)
     ordered = ranking.ordered(tried, seeds)
-    return Found(best=ordered[0], finalists=ordered[:SURVIVORS], tried=ordered, seeds=seeds)
+    return SearchResult(best=ordered[0], finalists=ordered[:SURVIVORS], tried=ordered, seeds=seeds)
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ class BadSource(UsageError):
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class ChurnSource:
     """A churn, and where it comes from."""
 
     churn: Churn
@@ -40,7 +40,7 @@ class Source:
         return GroupSettings(**self.today)  # type: ignore[arg-type]  # GroupSettings checks them
 
 
-def find(text: str) -> Source:
+def find(text: str) -> ChurnSource:
     """Finds a churn by name, a JSON or TOML file of one, or the folder of a calibration.
 
     Raises:
@@ -48,23 +48,23 @@ def find(text: str) -> Source:
         BadChurn: its content is not a churn.
     """
     if text in CHURNS:
-        return Source(churn=CHURNS[text])
+        return ChurnSource(churn=CHURNS[text])
     path = Path(text)
     if path.is_dir():
         return _calibrated(path)
     if path.is_file():
-        return Source(churn=Churn.of(_table(path)))
+        return ChurnSource(churn=Churn.of(_table(path)))
     raise BadSource(
         f"There is no churn {text!r}: give a file, the folder of a calibration, or one of {', '.join(CHURNS)}."
     )
 
 
-def _calibrated(folder: Path) -> Source:
+def _calibrated(folder: Path) -> ChurnSource:
     if not (folder / CHURN).is_file():
         raise BadSource(f"{folder} holds no {CHURN}: make it with cobalance sims calibrate … --out {folder}.")
     churn = Churn.of(_table(folder / CHURN))
     if not (folder / KNOWN).is_file():
-        return Source(churn=churn)
+        return ChurnSource(churn=churn)
     try:
         return _known(churn, _table(folder / KNOWN))
     except (KeyError, TypeError, AttributeError) as error:
@@ -74,12 +74,12 @@ def _calibrated(folder: Path) -> Source:
     )
 
 
-def _known(churn: Churn, known: dict[str, Any]) -> Source:
+def _known(churn: Churn, known: dict[str, Any]) -> ChurnSource:
     parameters, runs, today = known.get("parameters", []), known.get("runs", []), known.get("settings", {})
     if strange := sorted(set(today) - set(attrs.fields_dict(GroupSettings))) or not isinstance(today, dict):
         raise TypeError(f"there are no such settings: {strange}")
     is_group = len(runs) == 1 and known.get("source", JOURNAL) == JOURNAL
-    return Source(
+    return ChurnSource(
         churn=churn,
         today=today,
         group=runs[0] if is_group else None,

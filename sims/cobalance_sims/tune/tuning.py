@@ -11,7 +11,7 @@ from cobalance_sims.tune import pareto
 from cobalance_sims.tune.axes import Chosen
 from cobalance_sims.tune.peers import Peer, peers
 from cobalance_sims.tune.preferences import Preferences
-from cobalance_sims.tune.search import Found, search
+from cobalance_sims.tune.search import SearchResult, search
 from cobalance_sims.tune.space import Axis, with_values
 from cobalance_sims.tune.trials import Runner, Trials
 from cobalance_sims.tune.verdict import TOLERANCE, Judged, Verdict, decide, judge
@@ -102,7 +102,7 @@ def _along(today: GroupSettings, other: GroupSettings, axes: Sequence[Axis]) -> 
     return with_values(today, **{axis.name: getattr(other, axis.name) for axis in axes})
 
 
-def _front(trials: Trials, found: Found, preferences: Preferences) -> tuple[list[Judged], list[Judged]]:
+def _front(trials: Trials, found: SearchResult, preferences: Preferences) -> tuple[list[Judged], list[Judged]]:
     """By the costs that the preferences limit or weight."""
     judged = [judge(trials, it, found.seeds, preferences) for it in found.tried[:MOST_IN_FRONT]]
     names = [name for name in judged[0].costs if preferences.weight(name) or name in preferences.limits]

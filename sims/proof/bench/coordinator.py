@@ -16,7 +16,7 @@ from cobalance.servers import OwnRedis
 from cobalance.settings import GroupSettings
 from proof.bench.figures import Figure, alone, compare
 from proof.bench.measured_group import IDENTITY, BenchGroup
-from proof.bench.server import Server, Tally
+from proof.bench.server import CallTimes, Server
 
 SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
 """Resources and members."""
@@ -97,7 +97,7 @@ def balanced(server: Server, resources: int, members: int, different: int = 1) -
 
 def one_join(group: BenchGroup, size: str) -> Figure:
     """A join into a group at rest, and the calls that settle it."""
-    group.tally = Tally()
+    group.tally = CallTimes()
     if group.join("one-more").more:
         group.settle("one-more")
     tally = group.tally
@@ -115,7 +115,7 @@ def mass_join(server: Server, resources: int, members: int, size: str) -> Iterat
     """Everything is assigned to M members, then M more join and everything due is handed over."""
     group = balanced(server, resources, members)
     yield _longest(f"deal, {size}: longest call", group.tally)
-    group.tally = Tally()
+    group.tally = CallTimes()
     for number in range(members):
         group.join(f"n{number:05}")
     group.settle("m00000")
@@ -134,7 +134,7 @@ def capacities(server: Server, resources: int, members: int, different: int) -> 
     return _longest(f"{size} with {different} capacities: longest call", group.tally)
 
 
-def _longest(name: str, tally: Tally) -> Figure:
+def _longest(name: str, tally: CallTimes) -> Figure:
     over = len(tally.over_5_ms)
     detail = (
         f"{tally.calls} calls, {tally.total_us / 1000:.0f} ms in all, p99.9 {tally.p999_ms:.2f} ms, {over} over 5 ms"

@@ -24,7 +24,7 @@ from cobalance.coordinator.requests import (
 from cobalance.coordinator.scripts import VERBS, load
 from cobalance.coordinator.transport import CERTAIN, Script
 from cobalance.settings import GroupSettings
-from proof.bench.server import Server, Tally
+from proof.bench.server import CallTimes, Server
 
 IDENTITY = "bench" * 8  # as long as those of servers are
 
@@ -35,7 +35,7 @@ class BenchGroup:
     def __init__(self, server: Server, settings: GroupSettings) -> None:
         self.server, self.settings = server, settings
         self.keys = group_keys("bench")
-        self.tally = Tally()
+        self.tally = CallTimes()
         self.members: dict[str, Header] = {}
         self.asked_back: dict[str, list[Change]] = {}
         for verb in VERBS:

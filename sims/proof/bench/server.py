@@ -36,7 +36,7 @@ class Server:
 
 
 @attrs.define
-class Tally:
+class CallTimes:
     """CPU of calls, by verb."""
 
     longest_us: dict[str, float] = attrs.Factory(dict)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cobalance.errors import CobalanceError, UsageError
 from proof.fidelity import confluent
-from proof.fidelity.report import Report, tell
+from proof.fidelity.report import FidelityReport, tell
 from proof.fidelity.story import STORIES
 from proof.fidelity.table import write
 
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     if options.confluent:
-        report: confluent.Report | Report = confluent.tell(seeds=min(options.seeds, confluent.SEEDS))
+        report: confluent.ConfluentReport | FidelityReport = confluent.tell(seeds=min(options.seeds, confluent.SEEDS))
         name = "confluent"
     else:
         report, name = tell(STORIES[options.story], runs=options.runs, seeds=options.seeds), options.story

@@ -67,7 +67,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 @attrs.frozen
-class Row:
+class ComparedFigure:
     """One figure on both sides."""
 
     name: str
@@ -106,17 +106,17 @@ class Row:
 
 def compare(
     real: Sequence[Figures], simulated: Sequence[Sequence[Figures]], stock: Sequence[Sequence[Figures]]
-) -> list[Row]:
+) -> list[ComparedFigure]:
     """Returns a row for each figure. ``simulated`` and ``stock`` have as many runs for each seed as ``real`` has."""
     return [_row(kind, real, simulated, stock) for kind in KINDS]
 
 
 def _row(
     kind: Kind, real: Sequence[Figures], simulated: Sequence[Sequence[Figures]], stock: Sequence[Sequence[Figures]]
-) -> Row:
+) -> ComparedFigure:
     values = [value for runs in simulated if (value := kind.of(runs)) is not None]
     stocked = [value for runs in stock if (value := kind.of(runs)) is not None]
-    return Row(
+    return ComparedFigure(
         kind.name,
         kind.unit,
         kind.of(real),

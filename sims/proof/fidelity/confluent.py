@@ -63,7 +63,7 @@ class Shape:
 
 
 @attrs.frozen
-class Report:
+class ConfluentReport:
     """All modes, seed by seed."""
 
     shapes: dict[Mode, list[Shape]]
@@ -117,17 +117,17 @@ ROWS: tuple[tuple[str, tuple[str, str], Callable[[Shape], float]], ...] = (
 )  # fmt: skip
 
 
-def tell(*, seeds: int = SEEDS, connectors: int = CONNECTORS, window_ms: int = WINDOW_MS) -> Report:
+def tell(*, seeds: int = SEEDS, connectors: int = CONNECTORS, window_ms: int = WINDOW_MS) -> ConfluentReport:
     """Runs every mode with every seed."""
     shapes: dict[Mode, list[Shape]] = {mode: [] for mode in MODES}
     for mode in MODES:
         for seed in range(1, seeds + 1):
             sys.stderr.write(f"{mode}, seed {seed} of {seeds}\n")
-            shapes[mode].append(Performance(mode, seed, connectors, window_ms).play())
-    return Report(shapes, (connectors * TASKS_EACH, WORKERS), window_ms)
+            shapes[mode].append(ConfluentRun(mode, seed, connectors, window_ms).play())
+    return ConfluentReport(shapes, (connectors * TASKS_EACH, WORKERS), window_ms)
 
 
-class Performance:
+class ConfluentRun:
     """One mode, one seed."""
 
     def __init__(self, mode: Mode, seed: int, connectors: int, window_ms: int = WINDOW_MS) -> None:

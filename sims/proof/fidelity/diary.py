@@ -16,7 +16,7 @@ Kind = Literal["ready", "member", "begin", "end", "assigned", "revoked", "lost"]
 
 
 @attrs.frozen
-class Line:
+class DiaryEntry:
     """Something that happened in a member process."""
 
     at_ms: float
@@ -38,11 +38,11 @@ class Diary:
         self._file.write(f"{time.time_ns() / 1e6:.3f} {kind} {partition} {number} {text}\n".encode())
 
 
-def read_diary(path: Path) -> Iterator[Line]:
+def read_diary(path: Path) -> Iterator[DiaryEntry]:
     """Reads all lines. A last line without a line end was cut off by SIGKILL and does not count."""
     if not path.exists():
         return
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             at_ms, kind, partition, number, text = line.decode().split()
-            yield Line(float(at_ms), kind, int(partition), int(number), text)  # type: ignore[arg-type]
+            yield DiaryEntry(float(at_ms), kind, int(partition), int(number), text)  # type: ignore[arg-type]

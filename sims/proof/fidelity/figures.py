@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from cobalance_sims.outcomes import Known, fold
-from proof.fidelity.telling import Telling, Turn
+from cobalance_sims.outcomes import RunFacts, fold
+from proof.fidelity.telling import Telling, TenureCallback
 
 PLANNED = "released"
 
@@ -45,7 +45,7 @@ COUNTED = (
 
 def figures(telling: Telling) -> Figures:
     """Computes the figures of one run, up to the end of its story."""
-    known = Known(round(telling.begun_at_ms), round(telling.ended_at_ms))
+    known = RunFacts(round(telling.begun_at_ms), round(telling.ended_at_ms))
     folded = fold(telling.events(), "truth", telling.source, known)
     rows, outcome = folded.handover_dicts(), folded.outcome_dict()
     counts = {name: outcome[name] for name in COUNTED}
@@ -64,10 +64,10 @@ def _times(rows: Sequence[dict[str, Any]], name: str) -> tuple[float, ...]:
     return tuple(float(row[name]) for row in rows if row[name] is not None)
 
 
-def _pauses(turns: Sequence[Turn], rows: Sequence[dict[str, Any]]) -> list[float]:
+def _pauses(turns: Sequence[TenureCallback], rows: Sequence[dict[str, Any]]) -> list[float]:
     """Only tenures that were drained and released; forced, abandoned and crashed ones are not planned handovers."""
     planned = {row["handover_id"] for row in rows if row["how"] == PLANNED}
-    by_partition: dict[int, list[Turn]] = defaultdict(list)
+    by_partition: dict[int, list[TenureCallback]] = defaultdict(list)
     for turn in sorted(turns, key=lambda it: it.at_ms):
         by_partition[turn.partition].append(turn)
     pauses = []

@@ -13,7 +13,7 @@ from proof.fidelity.story import Story
 
 
 @attrs.frozen(order=True)
-class Message:
+class PlannedMessage:
     """One message. Those of a partition are published in this order, numbered from 1."""
 
     at_ms: int
@@ -31,7 +31,7 @@ def read(body: bytes) -> tuple[int, int, int]:
     return partition, number, handle_ms
 
 
-def messages(story: Story, seed: int) -> list[Message]:
+def messages(story: Story, seed: int) -> list[PlannedMessage]:
     """Returns all messages, in order. They arrive at random at an even rate (Poisson), for each partition alone."""
     random = Random(f"{story.name} {seed}")
     every = 1000.0 / story.rate
@@ -39,10 +39,10 @@ def messages(story: Story, seed: int) -> list[Message]:
     for partition in range(story.partitions):
         at = random.expovariate(1.0) * every
         while at < story.length_ms:
-            load.append(Message(int(at), partition, story.handler.sample(random)))
+            load.append(PlannedMessage(int(at), partition, story.handler.sample(random)))
             at += random.expovariate(1.0) * every
     slow = [
-        Message(step.at_ms, partition, step.for_ms)
+        PlannedMessage(step.at_ms, partition, step.for_ms)
         for step in story.steps
         if step.kind == "slow"
         for partition in range(story.partitions)

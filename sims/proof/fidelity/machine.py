@@ -30,7 +30,7 @@ from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from proof.fidelity.diary import Line
+from proof.fidelity.diary import DiaryEntry
 from proof.fidelity.failure import FidelityFailed
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
     return {"way_ms": way, "overrun_ms": overrun, **_handovers(list(Journal(stage.transport, name).entries()), lines)}
 
 
-def _handovers(entries: list[JournalEntry], lines: list[Line]) -> dict[str, tuple[float, ...]]:
+def _handovers(entries: list[JournalEntry], lines: list[DiaryEntry]) -> dict[str, tuple[float, ...]]:
     """The handovers of idle partitions, in three parts."""
     at = {(entry.kind, entry.token): float(entry.at_ms) for entry in entries}
     at |= {(line.kind, line.number): line.at_ms for line in lines if line.kind in ("assigned", "revoked")}

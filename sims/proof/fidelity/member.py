@@ -27,7 +27,7 @@ from proof.fidelity.load import read
 ORPHANED = 3
 
 
-class Member:
+class MemberProgram:
     """Handles messages, and records what happens."""
 
     def __init__(self, diary: Diary) -> None:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     group, topic, diary, settings, prefetch = arguments
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     chosen = GroupSettings(**json.loads(settings))
-    member = Member(Diary(Path(diary)))
+    member = MemberProgram(Diary(Path(diary)))
     member.group = ConsumerGroup(
         group,
         topic,

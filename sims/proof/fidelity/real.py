@@ -17,18 +17,18 @@ from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance_sims.records import JOURNAL
 from proof.fidelity.failure import FidelityFailed
-from proof.fidelity.load import Message
+from proof.fidelity.load import PlannedMessage
 from proof.fidelity.machine import Machine, measure
 from proof.fidelity.stage import MemberProcess, Stage
-from proof.fidelity.story import Step, Story
-from proof.fidelity.telling import Silence, Telling, Turn
+from proof.fidelity.story import Incident, Story
+from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
 
 BEGIN_S = 0.5
 GRACE_S = 1.0
 """The journal is read this long after the end."""
 
 
-def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None) -> tuple[Telling, Machine]:
+def tell(story: Story, load: list[PlannedMessage], urls: tuple[str, str] | None = None) -> tuple[Telling, Machine]:
     """Runs the story once, on servers of its own or on the given Redis and RabbitMQ; before that, measures how long
     single operations take on this machine.
 
@@ -37,7 +37,7 @@ def tell(story: Story, load: list[Message], urls: tuple[str, str] | None = None)
     """
     with Stage(story, urls) as stage:
         machine = measure(stage)
-        return Performance(stage, load).play(), machine
+        return RealRun(stage, load).play(), machine
 
 
 def now_ms() -> float:
@@ -45,15 +45,15 @@ def now_ms() -> float:
     return time.time_ns() / 1e6
 
 
-class Performance:
+class RealRun:
     """One run: a queue of actions at their times, all carried out on this thread."""
 
-    def __init__(self, stage: Stage, load: list[Message]) -> None:
+    def __init__(self, stage: Stage, load: list[PlannedMessage]) -> None:
         self.stage, self.story = stage, stage.story
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._silences: list[tuple[str, float, float, bool]] = []
-        self._done: list[Step] = []
+        self._done: list[Incident] = []
         self._publishing = _Publishing(stage, load)
         self._began_ms = 0.0
 
@@ -66,7 +66,7 @@ class Performance:
             member.wait_ready()
         self._began_ms = now_ms() + BEGIN_S * 1000
         for name in self.story.founders:
-            self._plan(Step(at_ms=0, kind="join", who=name))
+            self._plan(Incident(at_ms=0, kind="join", who=name))
         for step in self.story.steps:
             self._plan(step)
         with self._publishing.begin(self._began_ms):
@@ -80,14 +80,14 @@ class Performance:
 
     # -- what happens ----------------------------------------------------------------------------------------------------
 
-    def _plan(self, step: Step) -> None:
+    def _plan(self, step: Incident) -> None:
         if step.kind != "slow":  # the load takes care of that
             self._at(step.at_ms, lambda: self._perform(step))
 
     def _at(self, ms: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (ms, next(self._order), do))
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: Incident) -> None:
         member = self.stage.members[step.who]
         self._say(f"{step.kind} {step.who}")
         self._done.append(attrs.evolve(step, at_ms=round(now_ms() - self._began_ms)))
@@ -101,7 +101,7 @@ class Performance:
         else:
             self._freeze(member, step)
 
-    def _freeze(self, member: MemberProcess, step: Step) -> None:
+    def _freeze(self, member: MemberProcess, step: Incident) -> None:
         member.freeze()
         frozen_at = now_ms()
 
@@ -150,12 +150,12 @@ class Performance:
             entries=entries,
             steps=tuple(self._as_heard(step, entries, ids[step.who]) for step in self._done),
             silences=tuple(
-                Silence(id_, since, until, alive)
+                ProcessSilence(id_, since, until, alive)
                 for name, since, until, alive in self._silences
                 for id_ in sorted(ids[name])
             ),
             turns=tuple(
-                Turn(line.at_ms, line.partition, line.number, line.kind == "assigned")
+                TenureCallback(line.at_ms, line.partition, line.number, line.kind == "assigned")
                 for line in sorted(every, key=lambda it: it.at_ms)
                 if line.kind in ("assigned", "revoked") and line.at_ms <= end
             ),
@@ -164,7 +164,7 @@ class Performance:
             ),
         )
 
-    def _as_heard(self, step: Step, entries: tuple[JournalEntry, ...], ids: set[str]) -> Step:
+    def _as_heard(self, step: Incident, entries: tuple[JournalEntry, ...], ids: set[str]) -> Incident:
         """Returns the step at the time when the coordinator learned of it; others keep their time."""
         kind = {"join": "joined", "leave": "leaving"}.get(step.kind)
         heard = [
@@ -178,7 +178,7 @@ class Performance:
 class _Publishing:
     """A thread that publishes each message at its time."""
 
-    def __init__(self, stage: Stage, load: list[Message]) -> None:
+    def __init__(self, stage: Stage, load: list[PlannedMessage]) -> None:
         self._stage, self._load = stage, load
         self._over = threading.Event()
         self._thread: threading.Thread | None = None

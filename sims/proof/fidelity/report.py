@@ -9,18 +9,18 @@ from typing import Any
 import attrs
 
 from proof.fidelity import real, simulated
-from proof.fidelity.compare import Row, compare
+from proof.fidelity.compare import ComparedFigure, compare
 from proof.fidelity.figures import Figures, figures
-from proof.fidelity.load import Message, messages
+from proof.fidelity.load import PlannedMessage, messages
 from proof.fidelity.machine import Machine, conditions
-from proof.fidelity.story import Step, Story
+from proof.fidelity.story import Incident, Story
 from proof.fidelity.table import conditions as under_conditions
 from proof.fidelity.table import machine_table, table
 from proof.fidelity.telling import Telling
 
 
 @attrs.frozen(kw_only=True)
-class Report:
+class FidelityReport:
     """Both sides of a story."""
 
     story: Story
@@ -30,7 +30,7 @@ class Report:
     busy: tuple[str, ...]
     """How busy the machine was, before and after each."""
     real: tuple[Figures, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedFigure, ...]
 
     def markdown(self) -> str:
         """Conditions, the table, and what was measured before the first real run."""
@@ -53,7 +53,7 @@ class Report:
         }
 
 
-def tell(story: Story, *, runs: int, seeds: int) -> Report:
+def tell(story: Story, *, runs: int, seeds: int) -> FidelityReport:
     """Runs the story ``runs`` times on real servers, and ``seeds`` times as often simulated, with the same loads.
 
     Raises:
@@ -73,7 +73,7 @@ def tell(story: Story, *, runs: int, seeds: int) -> Report:
     told = [figures(telling) for telling in evidence]
     measured = _simulate(story, loads, steps, list(machines), seeds)
     stock = _simulate(story, loads, steps, [None] * runs, max(1, seeds // 4))
-    return Report(
+    return FidelityReport(
         story=story,
         seeds=seeds,
         machines=tuple(machines),
@@ -85,8 +85,8 @@ def tell(story: Story, *, runs: int, seeds: int) -> Report:
 
 def _simulate(
     story: Story,
-    loads: Sequence[list[Message]],
-    steps: Sequence[tuple[Step, ...]],
+    loads: Sequence[list[PlannedMessage]],
+    steps: Sequence[tuple[Incident, ...]],
     machines: Sequence[Machine | None],
     seeds: int,
 ) -> list[list[Figures]]:

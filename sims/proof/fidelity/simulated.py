@@ -20,10 +20,10 @@ from cobalance_sims.simulate.habits import Habits
 from cobalance_sims.simulate.network import Network
 from cobalance_sims.simulate.server import START_MS
 from cobalance_sims.simulate.world import World
-from proof.fidelity.load import Message
+from proof.fidelity.load import PlannedMessage
 from proof.fidelity.machine import Machine
-from proof.fidelity.story import Step, Story
-from proof.fidelity.telling import Silence, Telling, Turn
+from proof.fidelity.story import Incident, Story
+from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
@@ -73,8 +73,8 @@ def _less(samples: tuple[float, ...], ms: float) -> tuple[float, ...]:
 
 def tell(
     story: Story,
-    load: list[Message],
-    steps: tuple[Step, ...],
+    load: list[PlannedMessage],
+    steps: tuple[Incident, ...],
     machine: Machine | None,
     seed: int,
     *,
@@ -83,7 +83,7 @@ def tell(
     """Runs the story once, in virtual time. The steps and their times are those of a real run (``Telling.steps``).
     Without a machine, the simulator's own latencies of network and broker are used.
     """
-    return Performance(
+    return SimulatedRun(
         story,
         load,
         steps,
@@ -101,18 +101,23 @@ def tell(
     ).play()
 
 
-class Performance:
+class SimulatedRun:
     """One run."""
 
     def __init__(
-        self, story: Story, load: list[Message], steps: tuple[Step, ...], machine: Machine | None, world: World
+        self,
+        story: Story,
+        load: list[PlannedMessage],
+        steps: tuple[Incident, ...],
+        machine: Machine | None,
+        world: World,
     ) -> None:
         self.story, self._load, self._steps, self.world = story, load, steps, world
         self._overrun_ms = AT_ONCE if machine is None else machine.overrun_ms
         self._notes = Notes(self.world)
         self.world.watch.add(self._notes)
         self._processes: dict[str, Process] = {}
-        self._silences: list[Silence] = []
+        self._silences: list[ProcessSilence] = []
 
     def play(self) -> Telling:
         """Runs from the beginning to the end."""
@@ -128,7 +133,7 @@ class Performance:
 
     # -- what happens ----------------------------------------------------------------------------------------------------
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: Incident) -> None:
         if step.kind == "join":
             self._processes[step.who] = self.world.start()
             return
@@ -138,13 +143,13 @@ class Performance:
             process.stop(remain=False)
         elif step.kind == "kill":
             process.kill()
-            self._silences.append(Silence(process.name, now, inf, alive=False))
+            self._silences.append(ProcessSilence(process.name, now, inf, alive=False))
         else:
             process.pause()
             self.world.clock.after(step.for_ms, lambda _: process.resume())
-            self._silences.append(Silence(process.name, now, now + step.for_ms, alive=True))
+            self._silences.append(ProcessSilence(process.name, now, now + step.for_ms, alive=True))
 
-    def _publish(self, message: Message) -> None:
+    def _publish(self, message: PlannedMessage) -> None:
         broker = self.world.broker
         if broker is not None:
             overrun = self.world.random.choice(self._overrun_ms)
@@ -174,7 +179,7 @@ class Notes(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.entries: list[JournalEntry] = []
-        self.turns: list[Turn] = []
+        self.turns: list[TenureCallback] = []
         self.handlings: list[tuple[int, int]] = []
 
     def journal(self, entry: JournalEntry) -> None:
@@ -196,7 +201,7 @@ class Notes(Check):
         self.handlings.append((_number(queue), seq))
 
     def _turn(self, resource: str, token: int, *, begins: bool, late_ms: int = 0) -> None:
-        self.turns.append(Turn(START_MS + self.world.now + late_ms, _number(resource), token, begins))
+        self.turns.append(TenureCallback(START_MS + self.world.now + late_ms, _number(resource), token, begins))
 
 
 def _number(resource: str) -> int:

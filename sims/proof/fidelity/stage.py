@@ -25,7 +25,7 @@ from cobalance.coordinator.transport import Transport
 from cobalance.rabbitmq import create_topic
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
-from proof.fidelity.diary import Line, read_diary
+from proof.fidelity.diary import DiaryEntry, read_diary
 from proof.fidelity.failure import FidelityFailed
 from proof.fidelity.story import Story
 
@@ -115,7 +115,7 @@ class MemberProcess:
         lines = self._words.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it did not say why"
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[DiaryEntry]:
         """What it has recorded so far."""
         return list(read_diary(self.diary))
 

@@ -27,7 +27,7 @@ SETTINGS = GroupSettings(
 
 
 @attrs.frozen(kw_only=True)
-class Step:
+class Incident:
     """Something that happens ``at_ms`` after the beginning."""
 
     at_ms: int
@@ -45,7 +45,7 @@ class Story:
 
     name: str
     summary: str
-    steps: tuple[Step, ...]
+    steps: tuple[Incident, ...]
     length_ms: int
     members: int = 4
     """Number of members at first: m1, m2 …"""
@@ -68,8 +68,8 @@ class Story:
         return tuple(step.who for step in self.steps if step.kind == "join")
 
 
-def _step(at_s: float, kind: Kind, who: str = MEMBERS, for_s: float = 0.0) -> Step:
-    return Step(at_ms=int(at_s * 1000), kind=kind, who=who, for_ms=int(for_s * 1000))
+def _step(at_s: float, kind: Kind, who: str = MEMBERS, for_s: float = 0.0) -> Incident:
+    return Incident(at_ms=int(at_s * 1000), kind=kind, who=who, for_ms=int(for_s * 1000))
 
 
 CHURN = Story(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cobalance.errors import UsageError
-from proof.fidelity.compare import Row, quantile
+from proof.fidelity.compare import ComparedFigure, quantile
 from proof.fidelity.machine import SAMPLED, Machine
 from proof.fidelity.story import Story
 
@@ -29,7 +29,7 @@ MEANINGS = {
 }
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[ComparedFigure]) -> str:
     """The table of a comparison."""
     cells = [
         (

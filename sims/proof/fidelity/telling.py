@@ -6,14 +6,14 @@ import attrs
 
 from cobalance.journal import JournalEntry
 from cobalance_sims.outcomes import Event, of_entry
-from proof.fidelity.story import Step
+from proof.fidelity.story import Incident
 
 LATE_MS = 1_000
 """A session may end this long after its frozen process resumes: its first requests are still on their way."""
 
 
 @attrs.frozen
-class Silence:
+class ProcessSilence:
     """A process was killed, or frozen."""
 
     process: str
@@ -25,7 +25,7 @@ class Silence:
 
 
 @attrs.frozen
-class Turn:
+class TenureCallback:
     """User code was told that a tenure has begun (``on_assigned``), or ends (``on_revoked``)."""
 
     at_ms: float
@@ -42,12 +42,12 @@ class Telling:
     begun_at_ms: float
     ended_at_ms: float
     entries: tuple[JournalEntry, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Incident, ...]
     """What happened, and when it really did. Founders' joins are included; a member joins, and begins to leave, when
     the coordinator learns of it.
     """
-    silences: tuple[Silence, ...]
-    turns: tuple[Turn, ...]
+    silences: tuple[ProcessSilence, ...]
+    turns: tuple[TenureCallback, ...]
     handled: tuple[tuple[int, int], ...]
     """Partition and number of each message that a handler started on, as often as it did."""
 

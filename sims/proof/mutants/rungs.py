@@ -25,7 +25,7 @@ LINES = 60
 
 
 @attrs.frozen
-class Found:
+class BrokenPromise:
     """A promise that was broken."""
 
     rung: str
@@ -49,16 +49,16 @@ def is_known(rung: str) -> bool:
     return rung in SCOPES or rung.partition("@")[0] in SCENARIOS
 
 
-def look(rung: str, seconds: float | None) -> Found | None:
+def look(rung: str, seconds: float | None) -> BrokenPromise | None:
     if rung in SCOPES:
         return _explore(rung, seconds)
     return next((it for seed in _seeds(rung) if (it := _tell(rung.partition("@")[0], seed)) is not None), None)
 
 
-def _explore(scope: str, seconds: float | None) -> Found | None:
+def _explore(scope: str, seconds: float | None) -> BrokenPromise | None:
     world = World(SCOPES[scope])
     found = Search(world, seconds=seconds).run().found
-    return None if found is None else Found(scope, found.wrong, Story(world).tell(found))
+    return None if found is None else BrokenPromise(scope, found.wrong, Story(world).tell(found))
 
 
 def _seeds(rung: str) -> Iterator[int]:
@@ -66,15 +66,15 @@ def _seeds(rung: str) -> Iterator[int]:
     yield from range(int(first), int(last or first) + 1)
 
 
-def _tell(scenario: str, seed: int) -> Found | None:
+def _tell(scenario: str, seed: int) -> BrokenPromise | None:
     run = story(scenario, seed)
     try:
         outcome = run.tell()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
-        return Found(f"{scenario}@{seed}", f"{type(problem).__name__}: {problem}", "")
+        return BrokenPromise(f"{scenario}@{seed}", f"{type(problem).__name__}: {problem}", "")
     if not outcome.failure:
         return None
-    return Found(f"{scenario}@{seed}", outcome.failure, "\n".join([*outcome.lines[-LINES:], outcome.replay]))
+    return BrokenPromise(f"{scenario}@{seed}", outcome.failure, "\n".join([*outcome.lines[-LINES:], outcome.replay]))
 
 
 if __name__ == "__main__":

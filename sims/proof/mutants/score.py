@@ -46,7 +46,7 @@ class Score:
 
 
 @attrs.frozen
-class Judged:
+class ScoredMutant:
     """A score, and the data that differ from run to run."""
 
     score: Score
@@ -93,7 +93,7 @@ def _rungs(chosen: Sequence[Mutant]) -> list[str]:
     return sorted({rung for it in chosen for rung in it.rungs})
 
 
-def _say(judged: Judged, stories: bool) -> None:  # private
+def _say(judged: ScoredMutant, stories: bool) -> None:  # private
     it = judged.score
     sys.stdout.write(f"{it.verdict:<10} {it.name:<28} {it.rung:<20} {judged.seconds:5.1f} s  {it.noticed}\n")
     sys.stdout.write(f"{judged.story}\n" if stories and judged.story else "")
@@ -105,13 +105,13 @@ def as_json(scores: Sequence[Score]) -> str:
     return json.dumps([attrs.asdict(score) for score in scores], indent=1) + "\n"
 
 
-def baseline(rung: str, seconds: float) -> Judged | None:
+def baseline(rung: str, seconds: float) -> ScoredMutant | None:
     """If the unchanged sources broke a promise, every bug would count as found."""
     judged = judge(attrs.evolve(UNCHANGED, rungs=(rung,)), seconds)
     return judged if judged.score.verdict == "killed" else None
 
 
-def judge(mutant: Mutant, seconds: float = SECONDS) -> Judged:
+def judge(mutant: Mutant, seconds: float = SECONDS) -> ScoredMutant:
     """Plants one bug; its rungs look for it one after the other."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cobalance-mutant-") as folder:
@@ -120,8 +120,8 @@ def judge(mutant: Mutant, seconds: float = SECONDS) -> Judged:
     took = time.monotonic() - began
     if found is not None:
         score = Score(mutant.name, mutant.digest, "killed", found["rung"], found["wrong"])
-        return Judged(score, took, found["story"])
-    return Judged(
+        return ScoredMutant(score, took, found["story"])
+    return ScoredMutant(
         Score(mutant.name, mutant.digest, "equivalent" if mutant.equivalent else "survived", "", ""), took, ""
     )
 

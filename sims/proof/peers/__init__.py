@@ -7,7 +7,7 @@ is collected and not skipped, and ``proof.document`` renders it into PROOF.md.
 from __future__ import annotations
 
 from proof.peers import iggy, kafka_connect, kafka_members, kafka_sticky, rebalanser
-from proof.peers.row import PeerList, Row
+from proof.peers.row import PeerList, PeerTest
 
 LISTS: tuple[PeerList, ...] = (
     *iggy.LISTS,
@@ -17,4 +17,4 @@ LISTS: tuple[PeerList, ...] = (
     *kafka_members.LISTS,
 )
 
-__all__ = ["LISTS", "PeerList", "Row"]
+__all__ = ["LISTS", "PeerList", "PeerTest"]

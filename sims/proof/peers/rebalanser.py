@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.peers.row import PeerList, Row, cannot_apply, row
+from proof.peers.row import PeerList, PeerTest, cannot_apply, row
 
 SCALING = "tests/group/test_scaling.py::test_"
 RANDOMISED = "tests/sims/test_randomised.py::test_a_randomised_run_keeps_every_promise"
@@ -160,7 +160,7 @@ WATCHERS = (
 )  # fmt: skip
 
 
-def _randomised() -> tuple[Row, ...]:
+def _randomised() -> tuple[PeerTest, ...]:
     return tuple(
         row(number, name, shows, f"{RANDOMISED}[{run}]")
         for number, (name, run, shows) in enumerate(_RANDOMISED, start=15)

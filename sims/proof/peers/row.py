@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen
-class Row:
+class PeerTest:
     """Tests that show at least what ``shows`` says; or, where there is nothing to show, why not."""
 
     number: int
@@ -27,14 +27,14 @@ class PeerList:
     source: str
     count: int
     """How many scenarios the peer's list has."""
-    rows: tuple[Row, ...]
+    rows: tuple[PeerTest, ...]
 
 
-def row(number: int, name: str, shows: str, *tests: str) -> Row:
+def row(number: int, name: str, shows: str, *tests: str) -> PeerTest:
     """A scenario that is checked here."""
-    return Row(number, name, shows, tests)
+    return PeerTest(number, name, shows, tests)
 
 
-def cannot_apply(number: int, name: str, why_not: str) -> Row:
+def cannot_apply(number: int, name: str, why_not: str) -> PeerTest:
     """A scenario about something that does not exist here."""
-    return Row(number, name, "", (), why_not)
+    return PeerTest(number, name, "", (), why_not)

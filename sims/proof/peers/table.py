@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proof.peers import LISTS
-from proof.peers.row import PeerList, Row
+from proof.peers.row import PeerList, PeerTest
 
 
 def rendered_peers() -> Iterator[str]:
@@ -35,7 +35,7 @@ def _breakable(name: str) -> str:
     return f"`{name}`" if " " not in name else name
 
 
-def _tests(row: Row) -> str:
+def _tests(row: PeerTest) -> str:
     """Each file once, each of its tests once; parameters only where the row chooses some."""
     files: dict[str, dict[str, list[str]]] = {}
     for test in row.tests:

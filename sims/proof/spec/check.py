@@ -13,7 +13,7 @@ from proof.spec.corrupt import corrupted
 from proof.spec.history import History
 from proof.spec.mistakes import MISTAKES, settings
 from proof.spec.stories import recorded
-from proof.spec.tlc import DOCUMENT, Tlc, Verdict
+from proof.spec.tlc import DOCUMENT, Tlc, TlcResult
 
 MODELS: dict[str, str] = {
     "Delays": "2 members, 1 resource, one disturbance, answers that are believed a tick later",
@@ -37,7 +37,7 @@ Only = Collection[str]
 
 
 @attrs.frozen(kw_only=True)
-class Outcome:
+class CheckResult:
     """One line of the report."""
 
     part: str
@@ -54,14 +54,14 @@ class Outcome:
     output: str = attrs.field(default="", repr=False)
 
 
-def _outcome(part: str, summary: str, it: Verdict, *, passed: bool) -> Outcome:
-    return Outcome(
+def _outcome(part: str, summary: str, it: TlcResult, *, passed: bool) -> CheckResult:
+    return CheckResult(
         part=part, name=it.name, summary=summary, passed=passed, broken=it.broken, steps=it.steps, generated=it.generated,
         distinct=it.distinct, depth=it.depth, seconds=it.seconds, output=it.output,
     )  # fmt: skip
 
 
-def models(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
+def models(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
     """Every promise holds in every model."""
     for name, summary in MODELS.items():
         if not only or name in only:
@@ -74,7 +74,7 @@ def model(name: str) -> str:
     return (DOCUMENT / f"{name}.cfg").read_text("utf-8")
 
 
-def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
+def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
     """Every mistake is found to break the promise that it should."""
     for it in MISTAKES:
         if not only or it.name in only:
@@ -83,7 +83,7 @@ def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
             yield attrs.evolve(outcome, broken=it.breaks if outcome.passed else outcome.broken)
 
 
-def histories(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
+def histories(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
     """Every recorded history is followed to its end and keeps the promises, and no corrupted one is followed."""
     del only  # they are followed in one run of TLC
     genuine = recorded()
@@ -98,13 +98,13 @@ def histories(tlc: Tlc, only: Only = ()) -> Iterator[Outcome]:
     yield from _refused(tlc, corrupted(genuine))
 
 
-def _refused(tlc: Tlc, forged: list[History]) -> Iterator[Outcome]:
+def _refused(tlc: Tlc, forged: list[History]) -> Iterator[CheckResult]:
     found = _follow(tlc, "corrupted", forged, with_promises=False)
     refused = dict(_not_accepted(forged, found.output))
     for number, it in enumerate(forged, 1):
         steps = followed(found.output, number)
         broken = f"refused: {it.events[steps]}" if number in refused else ""
-        yield Outcome(
+        yield CheckResult(
             part="histories", name=it.name, summary="corrupted", passed=number in refused, broken=broken, steps=steps
         )
 
@@ -124,6 +124,6 @@ def followed(output: str, number: int) -> int:
     return max((int(at) for at in re.findall(rf'<<"followed", {number}, (\d+)>>', output)), default=0)
 
 
-def _follow(tlc: Tlc, name: str, some: list[History], *, with_promises: bool = True) -> Verdict:
+def _follow(tlc: Tlc, name: str, some: list[History], *, with_promises: bool = True) -> TlcResult:
     settings_text = history.settings(some, with_promises=with_promises)
     return tlc.run(name, "Recorded", settings_text, modules={"Recorded": history.module(some)}, is_short=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 import attrs
 
 from cobalance.servers.unavailable import ServerUnavailable
-from proof.spec.check import MODELS, Only, Outcome, histories, mistakes, models
+from proof.spec.check import MODELS, CheckResult, Only, histories, mistakes, models
 from proof.spec.mistakes import MISTAKES
 from proof.spec.tlc import SpecUnavailable, Tlc
 
-PARTS: dict[str, Callable[[Tlc, Only], Iterator[Outcome]]] = {
+PARTS: dict[str, Callable[[Tlc, Only], Iterator[CheckResult]]] = {
     "histories": histories,
     "mistakes": mistakes,
     "models": models,
@@ -44,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _check(what: Sequence[str], tail: int, file: Path | None) -> Iterator[Outcome]:
+def _check(what: Sequence[str], tail: int, file: Path | None) -> Iterator[CheckResult]:
     tlc = Tlc.obtain()
     for part, check in PARTS.items():
         only = [word for word in what if NAMES.get(word) == part]
@@ -71,14 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def line(it: Outcome) -> str:
+def line(it: CheckResult) -> str:
     verdict = "ok " if it.passed else "BAD"
     found = f"{it.broken} after {it.steps} steps" if it.steps else (it.broken or "holds")
     states = f"{it.distinct:,} states, {it.seconds:.0f} s" if it.distinct else ""
     return f"{verdict} {it.part:<9} {it.name}: {found}" + (f" ({states})" if states else "")
 
 
-def _write(file: Path, outcome: Outcome) -> None:
+def _write(file: Path, outcome: CheckResult) -> None:
     """Replaces one row, without TLC's output; the others stay."""
     row = attrs.asdict(outcome, filter=lambda field, _: field.name != "output")
     known = json.loads(file.read_text("utf-8")) if file.exists() else []

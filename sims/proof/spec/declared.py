@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 WALKED = ("NEXT", "DONE", "RECOVERING")
 
 
-class Declared:
+class DeclaredLists:
     """Lists by subscription, which processes that name the same share."""
 
     def __init__(self) -> None:

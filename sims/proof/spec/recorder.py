@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cobalance.coordinator.requests import Commit, Leave, SetResources
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.watch import Watch
-from proof.spec.declared import Declared
+from proof.spec.declared import DeclaredLists
 from proof.spec.history import Event, History
 from proof.spec.sightings import Sighting
 
@@ -31,7 +31,7 @@ LISTED = {"added": "add", "removing": "remove", "removed": "delete"}
 def record(scenario: Scenario, seed: int, most_events: int) -> History:
     """Records the beginning of a scenario, up to about that many events, cut where no script is under way."""
     run = Run(scenario, seed, checks=(), verbose=False)
-    recorder = Recorder(run.world)
+    recorder = SpecRecorder(run.world)
     run.world.watch = recorder
     run.begin()
     recorder.begin(known_to_be_new=scenario.created)
@@ -42,7 +42,7 @@ def record(scenario: Scenario, seed: int, most_events: int) -> History:
     return History(f"{scenario.name} seed {seed}", tuple(recorder.events), timings)
 
 
-class Recorder(Watch):
+class SpecRecorder(Watch):
     """Watches a world in place of the checkers."""
 
     def __init__(self, world: World) -> None:
@@ -50,7 +50,7 @@ class Recorder(Watch):
         self._world = world
         self.events: list[Event] = []
         self._at = 0
-        self._declared = Declared()
+        self._declared = DeclaredLists()
         self._script: list[JournalEntry] = []
         self._counted: dict[str, dict[int, int]] = {}
         self._last: dict[str, int] = {}
@@ -108,7 +108,7 @@ class Recorder(Watch):
         """
         if known_from >= 0:
             raise ValueError("histories with stale backups are not recorded")
-        self._declared = Declared()
+        self._declared = DeclaredLists()
         self._add("lose data")
 
     def executed(self, process: Process, request: Request, reply: CoordinatorReply) -> None:

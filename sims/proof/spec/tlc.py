@@ -49,7 +49,7 @@ class SpecUnavailable(CobalanceError):
 
 
 @attrs.frozen
-class Verdict:
+class TlcResult:
     """The result of one run of TLC."""
 
     name: str
@@ -89,7 +89,7 @@ class Tlc:
         modules: Mapping[str, str] | None = None,
         is_short: bool = False,
         timeout_s: int = 900,
-    ) -> Verdict:
+    ) -> TlcResult:
         """Checks a module of the specification, or one of ``modules``, in a temporary folder.
 
         Raises:
@@ -130,7 +130,7 @@ def document() -> list[Path]:
     return files
 
 
-def verdict(name: str, output: str, seconds: float) -> Verdict:
+def verdict(name: str, output: str, seconds: float) -> TlcResult:
     """Reads TLC's output.
 
     Raises:
@@ -144,7 +144,7 @@ def verdict(name: str, output: str, seconds: float) -> Verdict:
     numbers = re.findall(r"^([\d,]+) states generated, ([\d,]+) distinct states found", output, re.MULTILINE)
     generated, distinct = (int(it.replace(",", "")) for it in numbers[-1])
     depth = re.search(r"The depth of the complete state graph search is (\d+)", output)
-    return Verdict(
+    return TlcResult(
         name=name,
         broken=next((it for it in broken.groups() if it), "") if broken else "",
         steps=len(re.findall(r"^State \d+: <", output, re.MULTILINE)),

@@ -13,7 +13,7 @@ from proof.stories.scenarios import SCENARIOS, story
 
 
 @attrs.define
-class Tally:
+class ScenarioTally:
     """The results of one scenario."""
 
     runs: int = 0
@@ -35,7 +35,7 @@ class Campaign:
 
     def __init__(self, scenarios: Iterable[str], seeds: Iterable[int], lua: str | None = None) -> None:
         self.scenarios, self.seeds, self.lua = list(scenarios), list(seeds), lua
-        self.tallies = {name: Tally() for name in self.scenarios}
+        self.tallies = {name: ScenarioTally() for name in self.scenarios}
         self.failures: list[Outcome] = []
         self.reached = Reached()
 

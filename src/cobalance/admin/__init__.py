@@ -2,7 +2,7 @@
 
 from cobalance.admin.backlog import Backlog
 from cobalance.admin.group_admin import GroupAdmin, Resumed
-from cobalance.admin.offset_plan import Shift, Step, Target
+from cobalance.admin.offset_plan import Shift, StreamReset, Target
 from cobalance.coordinator.client import Repaired
 from cobalance.description import (
     GroupDescription,
@@ -24,7 +24,7 @@ __all__ = [
     "ResourceDescription",
     "Resumed",
     "Shift",
-    "Step",
+    "StreamReset",
     "SubscriptionDescription",
     "Target",
 ]

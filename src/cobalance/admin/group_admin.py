@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
 from cobalance.admin.backlog import Backlog, read_backlogs
-from cobalance.admin.offset_plan import Step, Target, plan
+from cobalance.admin.offset_plan import StreamReset, Target, plan
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
@@ -206,7 +206,7 @@ class GroupAdmin:
         answers = coordinator.resume(*names) if names else {}
         return {name: _RESUMED[answer] for name, answer in answers.items()}
 
-    def plan_offsets(self, group: str, target: Target, streams: Sequence[str] | None = None) -> Sequence[Step]:
+    def plan_offsets(self, group: str, target: Target, streams: Sequence[str] | None = None) -> Sequence[StreamReset]:
         """Returns what resetting offsets to this target would do, without changing anything.
 
         Args:
@@ -230,7 +230,7 @@ class GroupAdmin:
     def reset_offsets(
         self,
         group: str,
-        offsets: Mapping[str, int] | Iterable[Step],
+        offsets: Mapping[str, int] | Iterable[StreamReset],
         *,
         on_waiting: Callable[[], object] = lambda: None,
     ) -> None:
@@ -282,7 +282,7 @@ class GroupAdmin:
 
 def _offsets_of(steps: object) -> dict[str, int]:
     given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
-    found = [it for it in given if isinstance(it, Step)]
+    found = [it for it in given if isinstance(it, StreamReset)]
     if len(found) < len(given):
         raise UsageError(
             "the offsets are neither a dictionary nor steps: give what plan_offsets() returns, or resource → offset"

@@ -30,7 +30,7 @@ messages on, or an offset for each stream.
 
 
 @attrs.frozen
-class Step:
+class StreamReset:
     """The reset of one stream."""
 
     stream: str
@@ -45,7 +45,9 @@ class Step:
         return self.next - 1
 
 
-def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str) -> list[Step]:
+def plan(
+    target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str
+) -> list[StreamReset]:
     """Returns a step for each stream.
 
     Raises:
@@ -54,7 +56,7 @@ def plan(target: Target, streams: Sequence[str], committed: Mapping[str, int | N
     _check(target)
     extents = read_extents(amqp_url, streams)
     wanted = _wanted(target, streams, committed, extents, amqp_url)
-    return [Step(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
+    return [StreamReset(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
 
 
 def _check(target: object) -> None:

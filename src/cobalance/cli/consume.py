@@ -39,7 +39,7 @@ class HandlerFailed(CobalanceError):
     """The user's handler raised an exception."""
 
 
-class Member(ConsumerGroup):
+class CommandGroup(ConsumerGroup):
     """A consumer group that remembers whether its instance id is in use."""
 
     refusal = ""
@@ -94,7 +94,7 @@ def consume(
     """
     source = sources.source(topic)
     _set_up_logging()
-    member = Member(
+    member = CommandGroup(
         group,
         source,
         load_handler(handler),
@@ -149,7 +149,7 @@ def load_handler(path: str) -> Callable[..., Any]:
     return function
 
 
-async def _serve(member: Member) -> None:
+async def _serve(member: CommandGroup) -> None:
     async with anyio.create_task_group() as tasks:
         serving = anyio.CancelScope()
         await tasks.start(obey_signals, serving, _say_how_to_end)
@@ -162,7 +162,7 @@ async def _serve(member: Member) -> None:
         raise GroupFailed(member.refusal)
 
 
-async def _be_member(member: Member, serving: anyio.CancelScope) -> None:
+async def _be_member(member: CommandGroup, serving: anyio.CancelScope) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_refusal, member, serving)
         async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
@@ -175,7 +175,7 @@ def _say_how_to_end() -> None:
     remark("finishing what has begun; a second signal ends this at once")
 
 
-async def _end_on_refusal(member: Member, serving: anyio.CancelScope) -> None:
+async def _end_on_refusal(member: CommandGroup, serving: anyio.CancelScope) -> None:
     """Gives up if another live process has the instance id.
 
     That process may just have crashed, so its session is awaited, plus the same time again as a margin.

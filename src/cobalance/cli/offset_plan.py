@@ -17,7 +17,7 @@ _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 
 
 @attrs.frozen(kw_only=True)
-class Scenario:
+class OffsetTarget:
     """The target as given; exactly one of these."""
 
     to_earliest: bool = False
@@ -32,7 +32,7 @@ class Scenario:
     def __attrs_post_init__(self) -> None:
         given = [name for name, value in attrs.asdict(self).items() if value is not None and value is not False]
         if len(given) != 1:
-            flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in attrs.fields(Scenario))
+            flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in attrs.fields(OffsetTarget))
             raise UsageError(f"Give one of {flags}.")
 
     @property

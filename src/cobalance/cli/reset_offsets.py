@@ -10,8 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cobalance.admin import Step
-from cobalance.cli.offset_plan import Scenario, read_plan
+from cobalance.admin import StreamReset
+from cobalance.cli.offset_plan import OffsetTarget, read_plan
 from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting, split_resource
 from cobalance.errors import UsageError
@@ -53,7 +53,7 @@ def reset_offsets(
     """
     if dry_run + execute + export > 1:
         raise UsageError("Give one of --dry-run, --execute and --export.")
-    scenario = Scenario(
+    scenario = OffsetTarget(
         to_earliest=to_earliest,
         to_latest=to_latest,
         to_current=to_current,
@@ -76,7 +76,7 @@ def reset_offsets(
 
 
 def _streams(
-    scenario: Scenario, topics: Sequence[str], resources: Sequence[str], amqp_url: str, *, all_topics: bool
+    scenario: OffsetTarget, topics: Sequence[str], resources: Sequence[str], amqp_url: str, *, all_topics: bool
 ) -> list[str] | None:
     """None for all streams of the group, or of the file."""
     planned = None if scenario.from_file is None else read_plan(scenario.from_file)
@@ -107,7 +107,7 @@ def _partitions(given: str, amqp_url: str) -> list[str]:
 # -- what is printed -----------------------------------------------------------------------------------------------------------------
 
 
-def _show(group: str, steps: Sequence[Step], *, json: bool, export: bool) -> None:
+def _show(group: str, steps: Sequence[StreamReset], *, json: bool, export: bool) -> None:
     rows = [(*split_resource(step.stream), step) for step in steps]
     if export:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -130,7 +130,7 @@ def _show(group: str, steps: Sequence[Step], *, json: bool, export: bool) -> Non
         print_table(columns, ((group, topic, part, step.next, step.committed) for topic, part, step in rows))
 
 
-def _remark_on(steps: Sequence[Step], *, execute: bool, export: bool) -> None:
+def _remark_on(steps: Sequence[StreamReset], *, execute: bool, export: bool) -> None:
     for step in steps:
         if step.next != step.asked:
             remark(f"warning: {step.stream} does not have offset {step.asked}; the nearest is {step.next}.")

@@ -15,7 +15,7 @@ ChangeKind = Literal["join", "leave", "crash"]
 
 
 @attrs.frozen
-class Record:
+class ProcessedMessage:
     """One processed message: a line of a worker's log, written when its handler ends and before the message is
     acknowledged.
     """
@@ -58,7 +58,7 @@ class LogReader:
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
 
-    def new(self) -> Iterator[Record]:
+    def new(self) -> Iterator[ProcessedMessage]:
         """Yields the complete lines since the last call."""
         if not self._path.exists():
             return
@@ -68,11 +68,11 @@ class LogReader:
                 if not line.endswith(b"\n"):
                     return  # being written, or its writer was killed; then the message was not acknowledged either
                 self._position += len(line)
-                yield Record.read(line.decode())
+                yield ProcessedMessage.read(line.decode())
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class ObservedChange:
     """A process came or went in a quiet group, and the group became quiet again."""
 
     kind: ChangeKind
@@ -94,10 +94,10 @@ class Evidence:
     partitions: tuple[str, ...]
     published: Mapping[str, int]
     """Key → number of its messages confirmed by RabbitMQ; their counters are 1 … that number."""
-    records: tuple[Record, ...]
+    records: tuple[ProcessedMessage, ...]
     entries: tuple[JournalEntry, ...]
     """The journal from its beginning."""
-    changes: tuple[Change, ...]
+    changes: tuple[ObservedChange, ...]
     killed: str | None
     """The id of the killed member."""
     left_in_queues: int = 0

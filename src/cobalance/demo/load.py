@@ -17,7 +17,7 @@ SLICE_S = 0.02
 """Messages are published in small bursts, one per interval."""
 
 
-class Load:
+class LoadPublisher:
     """The publisher's thread.
 
     Args:

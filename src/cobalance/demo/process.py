@@ -13,7 +13,7 @@ from typing import IO, Literal, cast
 
 import attrs
 
-from cobalance.demo.evidence import LogReader, Record
+from cobalance.demo.evidence import LogReader, ProcessedMessage
 from cobalance.errors import CobalanceError
 from cobalance.settings import GroupSettings
 
@@ -44,7 +44,7 @@ class WorkerProcess:
         """Its member id, once it has joined."""
         self.phase: Phase = "starting"
         self.log = job.folder / f"{name}.log"
-        self.records: list[Record] = []
+        self.records: list[ProcessedMessage] = []
         self._reader = LogReader(self.log)
         self._stderr = job.folder / f"{name}.err"
         with self._stderr.open("wb") as errors:

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from cobalance.demo.options import DemoOptions
-from cobalance.demo.verdict import Gaps, Verdict
+from cobalance.demo.verdict import DemoVerdict, Gaps
 
 
-def print_report(verdict: Verdict, options: DemoOptions, elapsed_s: float, console: Console) -> None:
+def print_report(verdict: DemoVerdict, options: DemoOptions, elapsed_s: float, console: Console) -> None:
     console.print()
     console.print(_changes(verdict, options))
     console.print(_figures(verdict, options))
@@ -21,7 +21,7 @@ def print_report(verdict: Verdict, options: DemoOptions, elapsed_s: float, conso
         console.print(f"[green]OK[/] as promised   ({elapsed_s:.0f} s)")
 
 
-def as_json(verdict: Verdict, options: DemoOptions, elapsed_s: float) -> dict[str, Any]:
+def as_json(verdict: DemoVerdict, options: DemoOptions, elapsed_s: float) -> dict[str, Any]:
     """The verdict as JSON. Units are in the names; gaps and times are milliseconds."""
     return {
         "ok": not verdict.failures,
@@ -66,7 +66,7 @@ def _gaps(gaps: Gaps) -> dict[str, float | int | None]:
     return {"count": len(gaps.milliseconds), **{f"p{share}": gaps.percentile(share / 100) for share in (50, 99)}}
 
 
-def _changes(verdict: Verdict, options: DemoOptions) -> Table:
+def _changes(verdict: DemoVerdict, options: DemoOptions) -> Table:
     table = Table(title=f"What each change cost ({options.mode})")
     for name in ("change", "members"):
         table.add_column(name)
@@ -84,7 +84,7 @@ def _changes(verdict: Verdict, options: DemoOptions) -> Table:
     return table
 
 
-def _figures(verdict: Verdict, options: DemoOptions) -> Table:
+def _figures(verdict: DemoVerdict, options: DemoOptions) -> Table:
     table = Table(show_header=False, title="What became of the messages")
     table.add_row("published", f"{verdict.published:,} on {verdict.partitions} {options.queue_type} queues")
     table.add_row("processed", f"{verdict.processed:,}")

@@ -16,7 +16,7 @@ FOUNDERS = ("A", "B", "C")
 
 
 @attrs.frozen
-class Step:
+class PlannedChange:
     """One change. The next begins when the group is quiet again and has worked for a while."""
 
     kind: ChangeKind
@@ -32,11 +32,11 @@ class Step:
         }[self.kind]
 
 
-def story(seed: int) -> Iterator[Step]:
+def story(seed: int) -> Iterator[PlannedChange]:
     """The steps after the founders have settled. The seed determines who leaves and who is killed."""
     leaver, victim = random.Random(seed).sample(FOUNDERS, 2)
-    yield Step("join", "D")
-    yield Step("join", "E")
-    yield Step("leave", leaver)
-    yield Step("crash", victim)
-    yield Step("join", "F")
+    yield PlannedChange("join", "D")
+    yield PlannedChange("join", "E")
+    yield PlannedChange("leave", leaver)
+    yield PlannedChange("crash", victim)
+    yield PlannedChange("join", "F")

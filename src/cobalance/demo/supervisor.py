@@ -14,12 +14,12 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
-from cobalance.demo.evidence import Change, Evidence
-from cobalance.demo.load import Load
+from cobalance.demo.evidence import Evidence, ObservedChange
+from cobalance.demo.load import LoadPublisher
 from cobalance.demo.options import CHANGE_TIMEOUT_S, STALL_TIMEOUT_S, DemoOptions
 from cobalance.demo.process import Job, WorkerProcess
 from cobalance.demo.scene import Scene, WorkerScene
-from cobalance.demo.story import FOUNDERS, Step, story
+from cobalance.demo.story import FOUNDERS, PlannedChange, story
 from cobalance.demo.tenures import Tenures
 from cobalance.demo.view import View
 from cobalance.errors import CobalanceError
@@ -49,13 +49,13 @@ class Supervisor:
         self._transport = open_transport(job.environment[REDIS_URL])
         self._coordinator = Coordinator(self._transport, job.group)
         self._journal = Journal(self._transport, job.group)
-        self._load = Load(job.environment[AMQP_URL], self.topic, least=options.messages, seed=options.seed)
+        self._load = LoadPublisher(job.environment[AMQP_URL], self.topic, least=options.messages, seed=options.seed)
         self._workers: dict[str, WorkerProcess] = {}
         self._rates: dict[str, _Rate] = {}
         self._entries: list[JournalEntry] = []
         self._tenures = Tenures()
         self._processed: set[tuple[str, int]] = set()
-        self._changes: list[Change] = []
+        self._changes: list[ObservedChange] = []
         self._killed: str | None = None
         self._step = "starting"
         self._began = time.monotonic()
@@ -100,7 +100,7 @@ class Supervisor:
             self._start(name)
         self._wait_quiet()
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: PlannedChange) -> None:
         self._end_change()
         self._say(step.name)
         since, at_ms = self._tenures.seq, self._group_clock_ms()
@@ -111,7 +111,9 @@ class Supervisor:
         else:
             self._killed = self._workers[step.worker].member
             self._workers[step.worker].kill()
-        self._changes.append(Change(kind=step.kind, name=step.name, since_seq=since, at_ms=at_ms, until_seq=since))
+        self._changes.append(
+            ObservedChange(kind=step.kind, name=step.name, since_seq=since, at_ms=at_ms, until_seq=since)
+        )
         self._wait_quiet()
 
     def _end_change(self) -> None:

@@ -11,7 +11,7 @@ from cobalance.ownership import Ownership
 
 
 @attrs.define
-class Tenure:
+class ObservedTenure:
     """One member's hold on one resource."""
 
     resource: str
@@ -35,11 +35,11 @@ class Tenures:
     """All tenures in the entries applied so far, and who owns what after them."""
 
     ownership: Ownership = attrs.field(factory=Ownership)
-    tenures: list[Tenure] = attrs.field(factory=list)
+    tenures: list[ObservedTenure] = attrs.field(factory=list)
     """In the order of their start, without those that were withdrawn before anyone heard of them."""
     seq: int = 0
     at_ms: int = 0
-    _present: dict[str, Tenure] = attrs.field(factory=dict)
+    _present: dict[str, ObservedTenure] = attrs.field(factory=dict)
 
     def apply(self, entry: JournalEntry) -> None:
         self.seq, self.at_ms = entry.seq, entry.at_ms
@@ -80,12 +80,12 @@ class Tenures:
         if tenure is not None and (tenure.member, tenure.token) != (owner, token):
             self._end(tenure, entry)
         if owner and resource not in self._present:
-            self._present[resource] = Tenure(resource, owner, token, entry.seq)
+            self._present[resource] = ObservedTenure(resource, owner, token, entry.seq)
             self.tenures.append(self._present[resource])
         if resource in self.pending:
             self._present[resource].interrupted = True
 
-    def _end(self, tenure: Tenure, entry: JournalEntry) -> None:
+    def _end(self, tenure: ObservedTenure, entry: JournalEntry) -> None:
         del self._present[tenure.resource]
         tenure.ended_seq, tenure.ended_by = entry.seq, entry.kind
         if entry.kind == "withdrawn":

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from cobalance.demo.evidence import Change, Evidence, Record
+from cobalance.demo.evidence import Evidence, ObservedChange, ProcessedMessage
 from cobalance.demo.minimum import minimum_moves
-from cobalance.demo.tenures import Tenure, Tenures
+from cobalance.demo.tenures import ObservedTenure, Tenures
 from cobalance.journal import JournalEntry
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS
 
@@ -52,7 +52,7 @@ class Gaps:
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class DemoVerdict:
     published: int
     processed: int
     """Distinct messages."""
@@ -86,7 +86,7 @@ class Verdict:
         return sum(change.minimum for change in self.changes)
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: Evidence) -> DemoVerdict:
     replayed = Tenures()
     changes = tuple(_judge_changes(evidence, replayed))
     history = _History(replayed.tenures, evidence)
@@ -96,7 +96,7 @@ def judge(evidence: Evidence) -> Verdict:
     reordered = [history.follows_crash(record) for record in _out_of_order(ordered)]
     repeats = [history.is_crash_duplicate(first, again) for first, again in _repeats(ordered)]
     touched = {name for change in changes for name in change.interrupted}
-    verdict = Verdict(
+    verdict = DemoVerdict(
         published=len(expected),
         processed=len(processed & expected),
         lost=len(expected - processed),
@@ -117,7 +117,7 @@ def judge(evidence: Evidence) -> Verdict:
     return attrs.evolve(verdict, failures=tuple(_failures(evidence, verdict)))
 
 
-def _failures(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+def _failures(evidence: Evidence, verdict: DemoVerdict) -> Iterator[str]:
     """The demo's promises that were broken, with what was found instead."""
     counts = {
         "messages were lost": verdict.lost,
@@ -179,7 +179,7 @@ def _replay(entries: list[JournalEntry], tenures: Tenures, until_seq: int) -> li
     return applied
 
 
-def _converged_ms(change: Change, during: Sequence[JournalEntry]) -> int:
+def _converged_ms(change: ObservedChange, during: Sequence[JournalEntry]) -> int:
     heard = [entry.at_ms for entry in during if entry.kind in {"joined", "leaving"}]
     began = heard[0] if heard and change.kind != "crash" else change.at_ms
     return max((entry.at_ms for entry in during if entry.kind in TRANSITIONS), default=began) - began
@@ -188,7 +188,7 @@ def _converged_ms(change: Change, during: Sequence[JournalEntry]) -> int:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _out_of_order(ordered: Sequence[Record]) -> Iterator[Record]:
+def _out_of_order(ordered: Sequence[ProcessedMessage]) -> Iterator[ProcessedMessage]:
     """Messages first processed after a later one of their key. Repeated ones count as duplicates instead."""
     latest: Counter[str] = Counter()
     seen: set[tuple[str, int]] = set()
@@ -199,9 +199,9 @@ def _out_of_order(ordered: Sequence[Record]) -> Iterator[Record]:
         latest[record.key] = max(latest[record.key], record.counter)
 
 
-def _repeats(ordered: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
+def _repeats(ordered: Sequence[ProcessedMessage]) -> Iterator[tuple[ProcessedMessage, ProcessedMessage]]:
     """Each repeated processing, with the previous one."""
-    last: dict[tuple[str, int], Record] = {}
+    last: dict[tuple[str, int], ProcessedMessage] = {}
     for record in ordered:
         message = record.key, record.counter
         if message in last:
@@ -212,28 +212,28 @@ def _repeats(ordered: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
 class _History:
     """The tenures, and what was processed in each."""
 
-    def __init__(self, tenures: Sequence[Tenure], evidence: Evidence) -> None:
+    def __init__(self, tenures: Sequence[ObservedTenure], evidence: Evidence) -> None:
         self._killed = evidence.killed
         self._since = evidence.changes[0].since_seq if evidence.changes else 0
-        self._successions: list[tuple[Tenure, Tenure]] = []
-        self._before: dict[tuple[str, int], Tenure] = {}
+        self._successions: list[tuple[ObservedTenure, ObservedTenure]] = []
+        self._before: dict[tuple[str, int], ObservedTenure] = {}
         self._tenures = {(tenure.resource, tenure.token): tenure for tenure in tenures}
-        self._worked: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
+        self._worked: defaultdict[tuple[str, int], list[ProcessedMessage]] = defaultdict(list)
         for record in evidence.records:
             self._worked[record.partition, record.token].append(record)
-        last: dict[str, Tenure] = {}
+        last: dict[str, ObservedTenure] = {}
         for tenure in tenures:
             if tenure.resource in last:
                 self._before[tenure.resource, tenure.token] = last[tenure.resource]
                 self._successions.append((last[tenure.resource], tenure))
             last[tenure.resource] = tenure
 
-    def follows_crash(self, record: Record) -> bool:
+    def follows_crash(self, record: ProcessedMessage) -> bool:
         """Whether the previous tenure was not handed over but taken."""
         before = self._before.get((record.partition, record.token))
         return before is not None and not before.planned_end
 
-    def is_crash_duplicate(self, first: Record, again: Record) -> bool:
+    def is_crash_duplicate(self, first: ProcessedMessage, again: ProcessedMessage) -> bool:
         """Whether the crash explains the duplicate: the killed member had processed the message in the very tenure that
         its crash ended, and RabbitMQ, which got no acknowledgement, redelivered it to a later owner.
         """
@@ -269,11 +269,11 @@ class _History:
             for record in self._records(new)
         )
 
-    def _records(self, tenure: Tenure) -> list[Record]:
+    def _records(self, tenure: ObservedTenure) -> list[ProcessedMessage]:
         return self._worked.get((tenure.resource, tenure.token), [])
 
-    def _begun_ns(self, tenure: Tenure) -> int:
+    def _begun_ns(self, tenure: ObservedTenure) -> int:
         return min(record.begun_ns for record in self._records(tenure))
 
-    def _ended_ns(self, tenure: Tenure) -> int:
+    def _ended_ns(self, tenure: ObservedTenure) -> int:
         return max(record.ended_ns for record in self._records(tenure))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 
-from cobalance.demo.evidence import Record
+from cobalance.demo.evidence import ProcessedMessage
 from cobalance.demo.options import HANDLER_MS, PREFETCH
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
@@ -40,7 +40,7 @@ class Handler:
         begun_ns = time.monotonic_ns()
         key, _, counter = delivery.body.decode().partition("\t")
         await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
-        record = Record(
+        record = ProcessedMessage(
             key=key,
             counter=int(counter),
             partition=delivery.queue,

@@ -14,7 +14,7 @@ from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, t
 from cobalance import servers
 from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.wire.channel_loss import LAST_MS, ChannelLosses, Verdict
+from cobalance.rabbitmq.wire.channel_loss import LAST_MS, AfterLoss, ChannelLosses
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 
@@ -60,16 +60,16 @@ def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> N
     """A channel that brings nothing is retried at growing intervals; one that worked starts over with the first."""
     losses = ChannelLosses("g", "q")
 
-    def lose(delivered: int) -> Verdict:
+    def lose(delivered: int) -> AfterLoss:
         return losses.judge(channel_lost("q", "x"), consumed=True, delivered=delivered, connected=True)
 
-    assert lose(7) == Verdict(0)
+    assert lose(7) == AfterLoss(0)
     pauses = [lose(0).pause_ms for _ in range(12)]
     assert pauses[0] == 0
     assert pauses[1:] == sorted(pauses[1:])
     assert pauses[1] > 0
     assert pauses[-1] == LAST_MS
-    assert lose(1) == Verdict(0)
+    assert lose(1) == AfterLoss(0)
 
 
 def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
@@ -78,7 +78,7 @@ def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
     missing = QueueMissing("gone")
     assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
     losses.judge(channel_lost("q", "cancelled"), consumed=True, delivered=0, connected=True)
-    assert losses.judge(missing, consumed=False, delivered=0, connected=True) == Verdict(give_up="queue_missing")
+    assert losses.judge(missing, consumed=False, delivered=0, connected=True) == AfterLoss(give_up="queue_missing")
 
 
 def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
@@ -94,7 +94,7 @@ def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
     """The former concerns the partition, the latter the member."""
     losses = ChannelLosses("g", "q")
     verdict = losses.judge(QueueMismatch("other"), consumed=False, delivered=0, connected=True)
-    assert verdict == Verdict(give_up="halted:QueueMismatch")
+    assert verdict == AfterLoss(give_up="halted:QueueMismatch")
     with pytest.raises(PermissionMissing):
         losses.judge(PermissionMissing("no"), consumed=False, delivered=0, connected=True)
 

@@ -43,7 +43,7 @@ app = App(name="calibrate", help_epilogue=EPILOGUE, help_format="plaintext")
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class JournalOptions:
+class JournalSelection:
     """Which events to read, and from where."""
 
     group: Annotated[
@@ -70,7 +70,7 @@ class TimesInForce:
     heartbeat_interval_ms: Annotated[int | None, duration_option("heartbeat-interval", "The same.")] = None
 
 
-NO_JOURNAL = JournalOptions()
+NO_JOURNAL = JournalSelection()
 UNTOLD = TimesInForce()
 
 
@@ -81,7 +81,7 @@ def calibrate(
     assume: Annotated[
         str, Parameter(help=f"The churn for what the events do not tell: {', '.join(CHURNS)}.")
     ] = "steady",
-    journal: JournalOptions = NO_JOURNAL,
+    journal: JournalSelection = NO_JOURNAL,
     in_force: TimesInForce = UNTOLD,
     spark: SparkOptions = HERE,
 ) -> None:
@@ -125,7 +125,7 @@ def _untold(setting: str, ms: int) -> str:
 
 
 @contextmanager
-def _events(spark: SparkSession, folders: tuple[str, ...], journal: JournalOptions) -> Iterator[DataFrame]:
+def _events(spark: SparkSession, folders: tuple[str, ...], journal: JournalSelection) -> Iterator[DataFrame]:
     from cobalance_sims.calibrate.source import from_parquet, from_redis
 
     if folders:

@@ -69,12 +69,12 @@ def sweep(
 
 def _sweep(grid: Grid, out: str, events: float, wave_ms: int, options: SparkOptions) -> int:
     with sigterm_interrupts(), options.session() as spark, quiet_interrupts():
-        from cobalance_sims.spark.progress import Told
+        from cobalance_sims.spark.progress import SweepProgress
         from cobalance_sims.spark.sweep import Sweep
 
         sweep = Sweep(spark=spark, out=out, events_share=events, wave_s=wave_ms / 1000)
         try:
-            done = sweep.run(grid, Told(Console(stderr=True)))
+            done = sweep.run(grid, SweepProgress(Console(stderr=True)))
         except KeyboardInterrupt:
             sys.stderr.write(f"All finished waves are kept in {sweep.out}; the same command goes on from there.\n")
             raise

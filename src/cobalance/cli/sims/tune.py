@@ -28,7 +28,7 @@ from cobalance_sims.tune.costs import COSTS
 
 if TYPE_CHECKING:
     from cobalance_sims.tune.preferences import Preferences
-    from cobalance_sims.tune.source import Source
+    from cobalance_sims.tune.source import ChurnSource
     from cobalance_sims.tune.trials import Runner
 
 REFUSED = 5
@@ -86,7 +86,7 @@ class Today:
         ),
     ] = ()
 
-    def settings(self, source: Source) -> tuple[GroupSettings, tuple[str, ...]]:
+    def settings(self, source: ChurnSource) -> tuple[GroupSettings, tuple[str, ...]]:
         """The settings of the group or of the calibration, overridden by given ones; and the times in neither."""
         given = dict(_given(word) for word in self.today)
         known = {*given, *source.today}
@@ -179,7 +179,7 @@ def whereabouts(redis_url: str | None) -> list[str]:
     return [f"The command is for the Redis at {redact(redis_url)}: have its URL in {DEFAULT_VARIABLE} for it.\n"]
 
 
-def _little(source: Source) -> list[str]:
+def _little(source: ChurnSource) -> list[str]:
     """What is uncertain about the churn, and so about every result."""
     words = {"few": "rests on little", "assumed": "is assumed"}
     return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
@@ -209,7 +209,7 @@ def _given(word: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _runner(source: Source, spark: SparkOptions | None) -> Iterator[Runner]:
+def _runner(source: ChurnSource, spark: SparkOptions | None) -> Iterator[Runner]:
     from cobalance_sims.tune.runners import InProcess, OnSpark
 
     if spark is None:

@@ -25,7 +25,7 @@ FIRST_MS, LAST_MS = 50, 5_000
 
 
 @attrs.frozen
-class Verdict:
+class AfterLoss:
     """Try again after a pause, or give up the tenure for a reason."""
 
     pause_ms: int = 0
@@ -61,7 +61,7 @@ class ChannelLosses:
         if connected:  # otherwise the loss of the connection has been logged
             log.warning("group %s: %s", self._group, error)
 
-    def judge(self, error: CobalanceError, *, consumed: bool, delivered: int, connected: bool) -> Verdict:
+    def judge(self, error: CobalanceError, *, consumed: bool, delivered: int, connected: bool) -> AfterLoss:
         """Decides what to do after a loss.
 
         `consumed`: the subscription was established; `delivered`: how many messages it brought.
@@ -73,28 +73,28 @@ class ChannelLosses:
         self._in_vain = 0 if delivered else self._in_vain + 1
         self.tell(error, connected=connected)
         if isinstance(error, ChannelLost):
-            return Verdict(self._pause_ms())
+            return AfterLoss(self._pause_ms())
         if isinstance(error, ChannelLimitReached):  # logged once for all queues
-            return Verdict(give_up="channel_limit")
+            return AfterLoss(give_up="channel_limit")
         if isinstance(error, QueueMissing):
             return self._missed(error)
         if isinstance(error, TopologyError):
             kind = type(error).__name__
             resume = f"cobalance group resume {self._group} {self._queue}"
             log.error("group %s: %s The partition is halted; once that is put right: %s", self._group, error, resume)
-            return Verdict(give_up=f"halted:{kind}")
+            return AfterLoss(give_up=f"halted:{kind}")
         raise error
 
-    def _missed(self, error: QueueMissing) -> Verdict:
+    def _missed(self, error: QueueMissing) -> AfterLoss:
         if self._has_consumed:
             log.error(
                 "group %s: queue %s was deleted; its partition is given up until it is back", self._group, self._queue
             )
-            return Verdict(give_up="queue_missing")
+            return AfterLoss(give_up="queue_missing")
         if not self._missing:
             log.warning("group %s: %s Looking again until it is there.", self._group, error)
         self._missing = True
-        return Verdict(self._pause_ms())
+        return AfterLoss(self._pause_ms())
 
     def _pause_ms(self) -> int:
         """No pause the first time: a lost channel usually comes back at once."""
