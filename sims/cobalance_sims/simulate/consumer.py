@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import Effort
 from cobalance.member import events as ev
-from cobalance.rabbitmq.partition.partition import FIRST_RETRY_MS, LAST_RETRY_MS
+from cobalance.rabbitmq.partition.partition import BACKOFF_MS
 from cobalance_sims.simulate.broker import Broker, Delivery, Taken, whole
 from cobalance_sims.simulate.habits import draw
 from cobalance_sims.simulate.work import Tenure
@@ -38,7 +38,7 @@ class Lane(Tenure):
         self._told_busy = False
         self._done = self._unacked = 0
         self._ticks_from = self._tick_at = -1
-        self._retry_ms = FIRST_RETRY_MS
+        self._refusals = 0
         process.later(self._time(broker.ways.tell_ms) + self._time(broker.ways.open_ms), self._consume, None)
 
     def _time(self, ms: Taken) -> int:
@@ -48,8 +48,8 @@ class Lane(Tenure):
         if self.closed or self.state != "working":
             return
         if not self.broker.consume(self):
-            self.process.later(int(self._retry_ms), self._consume, None)
-            self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
+            self._refusals += 1
+            self.process.later(int(BACKOFF_MS.pause(self._refusals)), self._consume, None)
             return
         self.set_active(active=True)
         self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))

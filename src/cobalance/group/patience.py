@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from cobalance.backoff import Backoff
 from cobalance.errors import Unreachable
 from cobalance.group.engine import monotonic_ms
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance")
 
-FIRST_S, LAST_S = 0.1, 1.0
-"""Delays between attempts double from the first to the last."""
+BACKOFF_S = Backoff(0.1, 1.0)
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Calla
     """Repeats the attempt until it succeeds, the server cannot be expected to come up, or the time is up. Returns or
     raises the last result. Blocks; needs no event loop.
     """
-    until, delay_s = time.monotonic() + timeout_s, FIRST_S
+    until, failures = time.monotonic() + timeout_s, 0
     while True:
         try:
             return attempt()
@@ -34,8 +34,8 @@ def with_patience(attempt: Callable[[], T], timeout_s: float, may_come_up: Calla
             left_s = until - time.monotonic()
             if left_s <= 0 or not may_come_up(error):
                 raise
-        time.sleep(min(delay_s, left_s))
-        delay_s = min(2 * delay_s, LAST_S)
+        failures += 1
+        time.sleep(min(BACKOFF_S.pause(failures), left_s))
 
 
 class Patience:
@@ -50,7 +50,7 @@ class Patience:
         Raises:
             Unreachable: none succeeded in time.
         """
-        delay_s, told = FIRST_S, False
+        failures = 0
         while True:
             try:
                 return await attempt()
@@ -58,8 +58,7 @@ class Patience:
                 left_s = (self._until - monotonic_ms()) / 1000
                 if left_s <= 0:
                     raise
-                if not told:
+                failures += 1
+                if failures == 1:
                     log.warning("group %s: %s It is waited for, up to %.0f s", self._group, error, left_s)
-                    told = True
-            await anyio.sleep(min(delay_s, left_s))
-            delay_s = min(2 * delay_s, LAST_S)
+            await anyio.sleep(min(BACKOFF_S.pause(failures), left_s))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from cobalance.backoff import Backoff
+
 FIRST_RETRY_MS = 20
 
 
@@ -45,7 +47,7 @@ class Lease:
         time spent waiting, so that no live claim misses the window in which a recovering group takes claims.
         """
         self._failures += 1
-        delay = min(FIRST_RETRY_MS * 2 ** min(self._failures - 1, 16), self.session_ms // 6)
+        delay = int(Backoff(FIRST_RETRY_MS, self.session_ms // 6).pause(self._failures))
         self.retry_at = max(now, min(now + delay, self._sent_at + self.session_ms // 3))
 
     def retry_due(self, now: int) -> bool:

@@ -14,7 +14,7 @@ from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, t
 from cobalance import servers
 from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.wire.channel_loss import LAST_MS, AfterLoss, ChannelLosses
+from cobalance.rabbitmq.wire.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 
@@ -68,7 +68,7 @@ def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> N
     assert pauses[0] == 0
     assert pauses[1:] == sorted(pauses[1:])
     assert pauses[1] > 0
-    assert pauses[-1] == LAST_MS
+    assert pauses[-1] == BACKOFF_MS.longest
     assert lose(1) == AfterLoss(0)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
 
+from cobalance.backoff import Backoff
 from cobalance.coordinator.entries import hint_version
 from cobalance.coordinator.redis.address import NotConnected
 from cobalance.coordinator.redis.failures import connect_failure, permission_missing
@@ -26,7 +27,7 @@ _POLL_S = 1.0
 _PING_EVERY_S = 5.0
 """A peer that vanished silently is noticed after two of these; meanwhile heartbeats bring the news."""
 _TIMEOUT_MS = 2000
-_BACKOFF_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+BACKOFF_S = Backoff(0.05, 1.0)
 
 
 class RedisListener:
@@ -100,7 +101,7 @@ class RedisListener:
                     _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
-            self._wait((), _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            self._wait((), BACKOFF_S.pause(failures) if failures else 0.0)
             failures += 1
 
     def _wait(self, others: tuple[Any, ...], timeout_s: float) -> None:

@@ -9,7 +9,7 @@ import anyio
 
 from cobalance.errors import CobalanceError, QueueMissing, ServerError
 from cobalance.member.events import Abandoned, Drained
-from cobalance.rabbitmq.wire.channel_loss import FIRST_MS, LAST_MS
+from cobalance.rabbitmq.wire.channel_loss import BACKOFF_MS
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class UnknownQueueWorker:
 
     async def run(self) -> None:
         """Reads the queue's declaration, repeatedly if necessary, then runs the worker."""
-        delay_ms = FIRST_MS
+        failures = 0
         while self._worker is None and self._tenure.active:
             if await self._learn():
                 continue
-            with anyio.move_on_after(delay_ms / 1000):
+            failures += 1
+            with anyio.move_on_after(BACKOFF_MS.pause(failures) / 1000):
                 await self._tenure.wait_draining()
-            delay_ms = min(2 * delay_ms, LAST_MS)
         if self._worker is not None:
             await self._worker.run()
 

@@ -20,6 +20,7 @@ import attrs
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
+from cobalance.backoff import Backoff
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError
 from cobalance.group.engine import monotonic_ms
@@ -33,8 +34,7 @@ from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadabl
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 
-FIRST_RETRY_MS = 10.0
-LAST_RETRY_MS = 1_000.0
+BACKOFF_MS = Backoff(10.0, 1_000.0)
 
 
 class State(enum.Enum):
@@ -115,7 +115,7 @@ class PartitionConsumer:
         self._reported_drained = False
         self._flush_due = False
         self._ticking = False
-        self._retry_ms = FIRST_RETRY_MS
+        self._refusals = 0
         self._channel: Channel | None = None
 
     @property
@@ -404,10 +404,10 @@ class PartitionConsumer:
 
     def _wait_and_retry(self, error: CobalanceError | None) -> None:
         self.state = State.WAITING
-        if self._retry_ms == FIRST_RETRY_MS:
+        self._refusals += 1
+        if self._refusals == 1:
             self._on_event(Event(State.WAITING, error))
-        self._connection.call_later(self._retry_ms, self._open)
-        self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
+        self._connection.call_later(BACKOFF_MS.pause(self._refusals), self._open)
 
     @contained
     def _cancelled(self, _: object) -> None:

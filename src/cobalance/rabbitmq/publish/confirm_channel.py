@@ -12,6 +12,7 @@ from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
+from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
@@ -23,7 +24,7 @@ from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2_000
+BACKOFF_S = Backoff(0.05, 2.0)
 """Pauses between attempts to restore a lost connection."""
 
 NO_ANSWER = "no answer in time"
@@ -106,15 +107,16 @@ class ConfirmChannel:
             self._connecting.release()
 
     def _try(self, give_up_at: float) -> None:
-        delay_s = FIRST_RETRY_MS / 1000
+        failures = 0
         while not self.ready:
             try:
                 self._open(give_up_at)
             except Unreachable as error:
+                failures += 1
+                delay_s = BACKOFF_S.pause(failures)
                 is_last = not self._was_open or time.monotonic() + delay_s > give_up_at
                 if is_last or self._closing.wait(delay_s):
                     raise Unreachable(str(error), outcome="not_executed") from None
-                delay_s = min(2 * delay_s, LAST_RETRY_MS / 1000)
 
     def _open(self, give_up_at: float) -> None:
         self._connection.close()  # The channel may be gone while the connection is not.

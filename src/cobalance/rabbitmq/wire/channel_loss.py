@@ -17,11 +17,12 @@ import logging
 
 import attrs
 
+from cobalance.backoff import Backoff
 from cobalance.errors import ChannelLimitReached, ChannelLost, CobalanceError, QueueMissing, TopologyError
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-FIRST_MS, LAST_MS = 50, 5_000
+BACKOFF_MS = Backoff(50, 5_000)
 
 
 @attrs.frozen
@@ -98,6 +99,4 @@ class ChannelLosses:
 
     def _pause_ms(self) -> int:
         """No pause the first time: a lost channel usually comes back at once."""
-        return (
-            0 if self._in_vain <= 1 and not self._missing else int(min(FIRST_MS * 2 ** min(self._in_vain, 20), LAST_MS))
-        )
+        return 0 if self._in_vain <= 1 and not self._missing else int(BACKOFF_MS.pause(self._in_vain + 1))

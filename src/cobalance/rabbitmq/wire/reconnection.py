@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, Unreachable
 from cobalance.group.engine import monotonic_ms
 from cobalance.group.event_log import seconds
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-FIRST_MS, LAST_MS = 50, 5_000
-"""Pauses between attempts double from the first to the last; jitter keeps members from reconnecting all at once."""
+BACKOFF_MS = Backoff(50, 5_000)
+"""Before each attempt; jitter keeps members from reconnecting all at once."""
 
 CONNECT_TIMEOUT_MS = 5_000
 """Per host. Leaving the group waits for an attempt in progress."""
@@ -94,15 +95,15 @@ class Reconnection:
         self._last_logged = str(error)
 
     async def _connect(self) -> None:
-        delay_ms, self._last_logged = FIRST_MS, ""
+        failures, self._last_logged = 1, ""
         while not self._connection.is_open:
-            await anyio.sleep(delay_ms * _random.uniform(0.5, 1.0) / 1000)
+            await anyio.sleep(BACKOFF_MS.pause(failures) * _random.uniform(0.5, 1.0) / 1000)
             self._attempted = anyio.Event()
             try:
                 with anyio.CancelScope(shield=True):  # a leaving member waits for the attempt and closes what it opened
                     await in_thread(partial(self._connection.connect, CONNECT_TIMEOUT_MS))
             except CobalanceError as error:
                 self._log_once(error)
-                delay_ms = min(2 * delay_ms, LAST_MS)
+                failures += 1
             finally:
                 self._attempted.set()
