@@ -9,7 +9,8 @@ from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.batches import Batch
-from cobalance.rabbitmq.partition.in_flight import Room, Share
+from cobalance.rabbitmq.partition.in_flight import Share
+from cobalance.threads.room import Room
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +36,9 @@ def test_who_gives_up_makes_way() -> None:
     room = Room(2)
     room.enter(1)
     big, small = room.enter(2), room.enter(1)
-    room.give_up(2, big)
+    room.give_up(big, 2)
     assert small.done()
-    room.give_up(1, small)
+    room.give_up(small)
     assert room.enter(1).done()
     assert not room.enter(1).done()
 

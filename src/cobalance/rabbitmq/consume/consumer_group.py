@@ -29,7 +29,7 @@ from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.partition.delivery import Delivery
-from cobalance.rabbitmq.partition.in_flight import Room, Share
+from cobalance.rabbitmq.partition.in_flight import Share
 from cobalance.rabbitmq.partition.partition import PartitionConsumer
 from cobalance.rabbitmq.partition.replies import Replies, Reply
 from cobalance.rabbitmq.topics.broker import learn_queue
@@ -39,6 +39,7 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import unguarded
 from cobalance.rabbitmq.wire.parameters import virtual_host
 from cobalance.rabbitmq.wire.reconnection import Reconnection
+from cobalance.threads.room import Room
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:

@@ -1,51 +1,10 @@
 """Bounds the number of unfinished messages, per partition and per process."""
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-
-class Room:
-    """A bounded number of messages at a time. Waiters are served first come, first served. Any thread."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._free = most
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Future[None]]] = deque()
-
-    def enter(self, count: int) -> Future[None]:
-        """Returns a future that is done when there is room for `count` more."""
-        turn: Future[None] = Future()
-        with self._lock:
-            self._waiting.append((count, turn))
-        self._let_in()
-        return turn
-
-    def leave(self, count: int) -> None:
-        """Frees the room of `count` finished messages."""
-        with self._lock:
-            self._free += count
-        self._let_in()
-
-    def give_up(self, count: int, turn: Future[None]) -> None:
-        """Stops waiting; room granted in the meantime is returned."""
-        if turn.cancel():
-            self._let_in()  # It may have held up smaller requests behind it.
-        else:
-            self.leave(count)
-
-    def _let_in(self) -> None:
-        admitted = []
-        with self._lock:
-            while self._waiting and (self._waiting[0][1].cancelled() or self._waiting[0][0] <= self._free):
-                count, turn = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
-                    self._free -= count
-                    admitted.append(turn)
-        for turn in admitted:
-            turn.set_result(None)
+from cobalance.threads.room import Room
 
 
 class Share:
@@ -98,5 +57,5 @@ class Turn:
     def give_up(self) -> None:
         """Stops waiting, or returns the room."""
         if self._future is not None:
-            self._room.give_up(self._count, self._future)
+            self._room.give_up(self._future, self._count)
             self._future = None

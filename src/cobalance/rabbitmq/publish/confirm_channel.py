@@ -16,11 +16,12 @@ from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.publish.confirms import Confirms, Message, Window, refused, unconfirmed
+from cobalance.rabbitmq.publish.confirms import Confirms, Message, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
+from cobalance.threads.room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class ConfirmChannel:
     """Sends messages and settles their outcomes; shared by `Publisher` and `AsyncPublisher`."""
 
     def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
-        self.window, self.failures = Window(window), Failures()
+        self.window, self.failures = Room(window), Failures()
         self._url, self._asked_for = url, topic
         self._topic = topic if isinstance(topic, Topic) else None
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)

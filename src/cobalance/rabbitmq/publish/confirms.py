@@ -1,9 +1,6 @@
-"""Messages in flight to the broker: a bounded window, and the outcome of each."""
+"""Messages in flight to the broker, and the outcome of each."""
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable
 from itertools import takewhile
 
 import attrs
@@ -37,44 +34,6 @@ class Message:
     """Handed to the connection: from here on only the broker knows the outcome."""
     settled: bool = False
     """The outcome is decided."""
-
-
-class Window:
-    """A bounded number of messages at a time. Waiters get places as they become free, first come, first served."""
-
-    def __init__(self, size: int) -> None:
-        self._free = size
-        self._lock = threading.Lock()
-        self._waiting: deque[Future[None]] = deque()
-
-    def enter(self) -> Future[None]:
-        """Returns a future that is done when there is room."""
-        turn: Future[None] = Future()
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                turn.set_result(None)
-            else:
-                self._waiting.append(turn)
-        return turn
-
-    def leave(self) -> None:
-        """Passes the place to the next waiter that is still waiting."""
-        with self._lock:
-            turn = next((turn for turn in self._in_line() if turn.set_running_or_notify_cancel()), None)
-            if turn is None:
-                self._free += 1
-        if turn is not None:
-            turn.set_result(None)
-
-    def give_up(self, turn: Future[None]) -> None:
-        """Stops waiting; a place granted in the meantime goes to the next waiter."""
-        if not turn.cancel():
-            self.leave()
-
-    def _in_line(self) -> Iterator[Future[None]]:
-        while self._waiting:
-            yield self._waiting.popleft()
 
 
 class Confirms:
