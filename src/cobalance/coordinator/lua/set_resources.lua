@@ -109,13 +109,13 @@ local function walk()
   lists.pay()
   l.walk_until = now + 2 * G.heartbeat_ms
   if next then return 'NEXT', next end
-  l.walker, l.walk_until = '', 0
+  l.walk_until = 0
   G.uneven, G.round = 1, G.round + 1
-  if l.done == lists.ADDS then -- nothing was removed, even if recovery is over by now
+  if l.done == lists.ADDS then -- nothing was removed, even if recovery is over by now: its walker is to send it again
     l.done = lists.ADDED
     return 'RECOVERING'
   end
-  l.done, l.complete = lists.KNOWN, VERSION
+  l.walker, l.done, l.complete = '', lists.KNOWN, VERSION
   return 'DONE'
 end
 
