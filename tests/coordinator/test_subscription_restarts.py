@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.test_subscriptions import DAY_MS, member
 
@@ -96,6 +97,21 @@ def test_a_list_that_was_complete_never_gives_way(group: Group) -> None:
     assert group.set_resources(a, FORMER, version=5) == "IGNORED"
 
 
+def test_a_list_sent_during_a_recovery_gives_way_if_its_sender_dies(group: Group) -> None:
+    """It is not known before it was sent again, and nobody else has it."""
+    assert group.set_resources(group.join("a"), FORMER[:4], version=7) == "DONE"
+    group.drain()
+    group.lose_data()
+    a = group.members["a"].rejoin("b")
+    newer = group.join("c")
+    assert group.set_resources(newer, FORMER[:3], version=8) == "RECOVERING"
+    assert group.set_resources(a, FORMER[:4], version=7) == "WAIT"
+    newer.silent = True
+    group.run(3 * group.settings.session_timeout_ms)
+    assert group.set_resources(a, FORMER[:4], version=7) == "DONE"
+    assert is_known(group)
+
+
 def test_who_names_what_was_just_let_go_of_counts_once(group: Group) -> None:
     """The last member that named it has left, and it is dropped in the very call with which the next one joins."""
     theirs, others = names(6, "s-"), names(4, "t-")
@@ -143,6 +159,23 @@ def test_who_comes_back_while_its_list_is_let_go_of_declares_it_again(group: Gro
     back = member(group, "back", last)
     group.drain()
     assert set(back.holds) == set(last)
+
+
+def test_what_is_left_of_the_groups_own_list_is_nobodys(backend: Backend) -> None:
+    """A member that leaves the list to the group comes while the old one is being let go of: what another list names
+    is not its to work.
+    """
+    group = Group(backend, attrs.evolve(SETTINGS, moves_per_call=5))
+    theirs = names(40, "s-")
+    other = member(group, "a", theirs)
+    own = group.join("b")
+    group.set_resources(own, theirs, version=7)
+    group.drain()
+    group.until_left(own)
+    newcomer = group.join("c")
+    group.drain()
+    assert len(other.holds) == len(theirs)
+    assert not newcomer.holds
 
 
 def test_a_version_from_before_is_no_licence_to_take_a_lower_one(group: Group) -> None:

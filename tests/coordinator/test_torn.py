@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.coordinator.driver import SETTINGS, names
+from tests.coordinator.test_subscriptions import member
 from tests.coordinator.torn import Death, Story, TornGroup, settle_down, tell
 
 from cobalance.coordinator.transport import Reply
@@ -103,7 +104,20 @@ def losing_data(group: TornGroup) -> None:
     group.set_resources(a2, names(4))
 
 
-STORIES = (coming_and_going, giving_back, changing_lists, coming_back, losing_data)
+def naming_different_things(group: TornGroup) -> None:
+    """Three lists, of which one is the group's own; one goes with its member, another comes."""
+    a, own = member(group, "a", names(4)), group.join("b")
+    group.set_resources(own, names(6)[3:], version=7)
+    c = member(group, "c", ["x", "y"])
+    group.drain()
+    a.commit(min(a.holds), 5)
+    group.until_left(c)
+    group.drain()
+    member(group, "d", ["y", *names(2)])
+    group.drain()
+
+
+STORIES = (coming_and_going, giving_back, changing_lists, coming_back, losing_data, naming_different_things)
 FEW = attrs.evolve(SETTINGS, moves_per_call=1)
 EAGER = attrs.evolve(SETTINGS, mode="eager")
 
@@ -223,6 +237,21 @@ def test_a_grace_ends_once() -> None:
         group.memory.store.die_at(0)
         group.tick()
         assert group.records().members["a"].status in {"dead", "ended"}, write
+
+
+def test_lists_stay_known_while_members_are_counted_anew() -> None:
+    """None is taken for one that nobody has, and what is named stays with those who name it."""
+    group = TornGroup()
+    a, b, c = (member(group, id_, [f"{id_}-1", f"{id_}-2"]) for id_ in "abc")
+    own = group.join("d")
+    group.set_resources(own, ("d-1", "d-2"), version=7)
+    group.drain()
+    group.coordinator.repair()
+    assert all(row.known for row in group.coordinator.subscriptions())
+    group.until_left(c)
+    settle_down(group)
+    assert [sorted(it.holds) for it in (a, b, own)] == [["a-1", "a-2"], ["b-1", "b-2"], ["d-1", "d-2"]]
+    assert set(group.holders()) == {"a-1", "a-2", "b-1", "b-2", "d-1", "d-2"}
 
 
 def test_everything_derived_is_made_anew_on_demand() -> None:

@@ -90,6 +90,7 @@ def settle_down(group: Group) -> None:
     group.run(2 * group.settings.heartbeat_interval_ms)
     group.drain()
     group.check()
+    assert all(row.known for row in group.coordinator.subscriptions()), "a list is not known"
     records = group.records()
     for name, record in records.resources.items():
         if record.status != "halted":

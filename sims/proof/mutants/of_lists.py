@@ -62,6 +62,14 @@ LISTS: tuple[Mutant, ...] = (
         "deploy_from_nothing@1..3",
     ),
     lua(
+        "counted-anew-is-left",
+        "85_repair",
+        "  lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has\n",
+        "",
+        "A repair takes lists whose members it has not counted yet for lists that nobody has.",
+        "deploy_torn@1..3",
+    ),
+    lua(
         "own-list-never-let-go",
         "35_subscriptions",
         "is_left_to_others or all[i] == '-' and G.list_version == 0",

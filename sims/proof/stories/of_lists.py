@@ -147,6 +147,19 @@ SCENARIOS = (
         wants=ORDERS,
     ),
     Scenario(
+        name="deploy_torn",
+        summary="two deployments stay, others come for a while, each with a list of its own, while scripts die",
+        plan=(
+            At(1_000, f.Join(2, wants=REFUNDS)),
+            Every(8_000, f.Join(wants=names(3, 20)), jitter_ms=3_000),
+            Every(8_000, f.Join(wants=names(2, 30)), jitter_ms=3_000),
+            Every(4_500, f.Leave(), start_ms=6_000, jitter_ms=2_000),
+            Every(1_700, f.Die(30), jitter_ms=900),
+            COMMITS,
+        ),
+        wants=ORDERS,
+    ),
+    Scenario(
         name="deploy_eager",
         summary="a rolling deploy swaps a topic in eager mode",
         plan=(

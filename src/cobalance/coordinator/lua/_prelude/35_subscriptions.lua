@@ -123,7 +123,7 @@ function lists.count(id, delta)
   how_many[id], present = how_many[id] + delta, nil
   if how_many[id] == 0 then set_head(id, nil) end
   G.uneven, G.round = 1, G.round + 1
-  lists.let_go_later()
+  if not lists.are_counted_anew then lists.let_go_later() end
 end
 
 function lists.of(id)
@@ -256,6 +256,7 @@ function lists.save_dropped()
 end
 
 local function is_declared(id, name)
+  if id == '-' and G.list_version == 0 then return false end -- the rest of a list that is being let go of
   lists.questions = lists.questions + 1
   return not struck[id .. ' ' .. name] and call('ZSCORE', DECLARED, id .. ' ' .. name)
 end

@@ -162,6 +162,7 @@ local function end_repair(reason, seq)
   if not is_live(member(G.coordinator)) then G.coordinator = '' end
   if G.recovering > 0 then ensure_timer('r', G.recovering) end
   lists.sweep_later() -- a list may have been about to change
+  lists.are_counted_anew = false
   lists.let_go_later()
   G.version, G.due, G.expires = seq, 0, 0
   saved.expires = '-1' -- some of the keys may expire as the dead script wanted it
@@ -200,6 +201,7 @@ end
 -- Does a call's share of it. True when it is done.
 function repair(reason, page, cursor)
   local seq, left = G.version, max(SHARE * G.moves, 1)
+  lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
