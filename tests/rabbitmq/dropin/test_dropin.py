@@ -423,7 +423,7 @@ def test_rejected_messages_are_dead_lettered(broker: Broker, group: str) -> None
 
 
 def test_multiple(broker: Broker, group: str) -> None:
-    """One ack covers all earlier messages of all queues, as on a pika channel; a tag can be used once."""
+    """One ack covers all earlier messages of all queues of its channel, as in pika; a tag can be used once."""
     names = broker.declare(2)
     for name in names:
         broker.publish(name, *range(3))
@@ -442,6 +442,39 @@ def test_multiple(broker: Broker, group: str) -> None:
     with connect(broker, group) as connection:
         consume(connection, names, on_message).start_consuming()
     assert [broker.left(name) for name in names] == [[], []]
+
+
+SETTLING = {"ack": ("basic_ack", {}), "nack": ("basic_nack", {"requeue": False})}
+
+
+@pytest.mark.parametrize("is_all", [False, True], ids=["up to a tag", "all"])
+@pytest.mark.parametrize("how", SETTLING)
+def test_multiple_ends_at_its_channel(broker: Broker, group: str, how: str, is_all: bool) -> None:
+    """What another channel has not acknowledged stays unacknowledged, however much older it is."""
+    (dead,) = broker.declare(1)
+    older, younger = broker.declare(2, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    broker.publish(older, "a", "b")
+    seen: list[str] = []
+
+    def keep(_: Any, __: Any, ___: Any, body: bytes) -> None:
+        seen.append(body.decode())
+        if len(seen) == 2:
+            broker.publish(younger, "c", "d")
+
+    def settle(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append(body.decode())
+        if body == b"d":
+            name, options = SETTLING[how]
+            getattr(channel, name)(0 if is_all else method.delivery_tag, multiple=True, **options)
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [older], keep)
+        consume(connection, [younger], settle).start_consuming()
+    assert seen == ["a", "b", "c", "d"]
+    assert broker.left(younger) == []
+    assert [body for body, _ in broker.left(dead)] == (["c", "d"] if how == "nack" else [])
+    assert broker.left(older) == [("a", True), ("b", True)]
 
 
 def test_what_is_not_acknowledged_goes_back_in_order(broker: Broker, group: str) -> None:
@@ -543,6 +576,127 @@ def test_a_closed_channel_consumes_nothing(broker: Broker, group: str) -> None:
         assert not kept.is_open
     assert seen == names[1:]
     assert [broker.ready(name) for name in names] == [1, 0]
+
+
+def test_each_channel_counts_its_own_tags(broker: Broker, group: str) -> None:
+    """From 1, so that a program may acknowledge every tenth message; no channel knows the tags of another."""
+    names = broker.declare(2)
+    broker.publish(names[0], *range(3))
+    broker.publish(names[1], *range(3))
+    tags: dict[str, list[int]] = {name: [] for name in names}
+
+    def on_message(_: Any, method: Any, __: Any, ___: bytes) -> None:
+        tags[method.routing_key].append(method.delivery_tag)
+        if sum(map(len, tags.values())) == 6:
+            first.stop_consuming()
+
+    with connect(broker, group) as connection:
+        first, second = (consume(connection, [name], on_message) for name in names)
+        first.start_consuming()
+        first.basic_ack(3)
+        with pytest.raises(UsageError, match="unknown"):
+            first.basic_ack(3)
+        second.basic_ack(3, multiple=True)
+        first.basic_ack(2, multiple=True)
+    assert list(tags.values()) == [[1, 2, 3]] * 2
+    assert [broker.left(name) for name in names] == [[], []]
+
+
+def test_each_channel_has_its_own_prefetch(broker: Broker, group: str) -> None:
+    """It holds for consumers that begin afterwards, as in RabbitMQ: a batch of 20 fits beside a channel of one by one."""
+    batched, single = broker.declare(2)
+    broker.publish(batched, *range(20))
+    broker.publish(single, *range(3))
+    seen: list[str] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        seen.append(method.routing_key)
+        if seen.count(batched) == 20:
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        batches, singles = connection.channel(), connection.channel()
+        batches.basic_qos(prefetch_count=20)
+        batches.basic_consume(batched, on_message)
+        singles.basic_qos(prefetch_count=1)
+        singles.basic_consume(single, on_message)
+        batches.start_consuming()
+        assert broker.ready(single) == 2
+        batches.basic_ack(0, multiple=True)
+    assert seen.count(single) == 1
+
+
+def test_consumer_tags_belong_to_their_channel(broker: Broker, group: str) -> None:
+    """Two channels may use the same one, and each cancels its own."""
+    names = broker.declare(2)
+    broker.publish(names[1], "a")
+    seen: list[str] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        seen.append(method.routing_key)
+        channel.basic_ack(method.delivery_tag)
+        assert channel.basic_cancel("mine") == []
+
+    with connect(broker, group) as connection:
+        first, second = connection.channel(), connection.channel()
+        for channel, name in zip((first, second), names, strict=True):
+            channel.basic_consume(name, on_message, consumer_tag="mine")
+        with pytest.raises(pika_errors.DuplicateConsumerTag):
+            first.basic_consume(broker.declare(1)[0], on_message, consumer_tag="mine")
+        assert (first.consumer_tags, second.consumer_tags) == (["mine"], ["mine"])
+        first.basic_cancel("mine")
+        assert (first.consumer_tags, second.consumer_tags) == ([], ["mine"])
+        second.start_consuming()
+        assert second.consumer_tags == []
+    assert seen == [names[1]]
+
+
+def test_a_channel_that_stops_does_not_stop_the_one_that_consumes(broker: Broker, group: str) -> None:
+    """As in pika. What was not acknowledged comes again, and an acknowledgement under its old tag has no effect."""
+    names = broker.declare(2)
+    broker.publish(names[0], "a", "b")
+    seen: list[tuple[str, int]] = []
+
+    def on_first(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append((body.decode(), method.delivery_tag))
+        if len(seen) == 2:
+            broker.publish(names[1], "c")
+        elif len(seen) == 5:
+            channel.basic_ack(1)
+            channel.basic_ack(2, multiple=True)
+            channel.basic_ack(3)
+            channel.stop_consuming()
+
+    def on_second(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen.append((body.decode(), method.delivery_tag))
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [names[0]], on_first)
+        consume(connection, [names[1]], on_second)
+        channel.start_consuming()
+    assert seen == [("a", 1), ("b", 2), ("c", 1), ("a", 3), ("b", 4)]
+    assert [broker.left(name) for name in names] == [[("b", True)], []]
+
+
+@pytest.mark.parametrize("end", ["stop_consuming", "close"])
+def test_the_end_of_one_channel_leaves_the_others_their_consumers(broker: Broker, group: str, end: str) -> None:
+    """The next start_consuming joins the group with what is left."""
+    names = broker.declare(2)
+    seen: list[str] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        seen.append(method.routing_key)
+        channel.basic_ack(method.delivery_tag)
+        getattr(channel, end)()
+
+    with connect(broker, group) as connection:
+        for name, channel in [(name, consume(connection, [name], on_message)) for name in names]:
+            broker.publish(name, "a")
+            channel.start_consuming()
+    assert seen == names
+    assert [broker.ready(name) for name in names] == [0, 0]
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ log = logging.getLogger("cobalance.rabbitmq")
     "is_sure",
     "offsets_known",
     "post",
+    "prefetch_of",
     "reply",
     "share",
     "start_soon",
@@ -410,6 +411,11 @@ class ConsumerGroup(Streaming):
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
         return written((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
 
+    def prefetch_of(self, queue: Queue) -> int:
+        """How many unacknowledged messages RabbitMQ sends ahead."""
+        del queue
+        return self._prefetch
+
     def consumer(
         self,
         queue: Queue,
@@ -424,7 +430,7 @@ class ConsumerGroup(Streaming):
             token=token,
             on_ready=on_ready,
             on_event=on_event,
-            prefetch=self._prefetch,
+            prefetch=self.prefetch_of(queue),
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import attrs
+from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
@@ -26,6 +28,10 @@ log = logging.getLogger("cobalance.rabbitmq")
 OnMessage = Callable[[Any, Basic.Deliver, BasicProperties, bytes], object]
 
 
+DEFAULT_PREFETCH = 100
+"""For channels that set none, or 0: without a limit, all messages of a queue would wait in one process."""
+
+
 @attrs.frozen
 class Consumer:
     """One ``basic_consume``."""
@@ -33,6 +39,7 @@ class Consumer:
     channel: GroupChannel
     tag: str
     callback: OnMessage
+    prefetch: int
 
 
 class GroupChannel:
@@ -40,7 +47,9 @@ class GroupChannel:
 
     def __init__(self, connection: GroupConnection, channel: BlockingChannel) -> None:
         self.connection, self._pika = connection, channel
-        self._count = 0
+        self._count = self._last_tag = self._forgotten = 0
+        self._prefetch = DEFAULT_PREFETCH
+        self._unsettled: dict[int, tuple[Lane, Delivery]] = {}
 
     def __repr__(self) -> str:
         return f"<GroupChannel {self._pika.channel_number} of {self.connection!r}>"
@@ -61,9 +70,9 @@ class GroupChannel:
         return getattr(self._pika, name)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
-        """Sets how many unacknowledged messages RabbitMQ sends ahead, per queue."""
+        """Sets how many unacknowledged messages RabbitMQ sends ahead, for each queue consumed from here on."""
         self._pika.basic_qos(prefetch_size, prefetch_count, global_qos)
-        self.connection.set_prefetch(prefetch_count)
+        self._prefetch = prefetch_count or DEFAULT_PREFETCH
 
     def basic_consume(  # noqa: PLR0917 -- pika's
         self,
@@ -79,6 +88,7 @@ class GroupChannel:
         Raises:
             UsageError: `auto_ack` or `arguments` are given, or the queue belongs to this connection alone.
             pika.exceptions.ChannelClosedByBroker: there is no such queue.
+            pika.exceptions.DuplicateConsumerTag: this channel has a consumer with this tag.
         """
         if auto_ack:
             raise UsageError(
@@ -89,15 +99,26 @@ class GroupChannel:
             raise UsageError(f"Consumer arguments for queue {queue!r} are not supported in a group: leave them out.")
         if queue.startswith("amq.") or not queue:
             raise UsageError(f"Queue {queue!r} is named by the server, so that no other process could know it.")
+        if consumer_tag in self.consumer_tags:
+            raise pika_errors.DuplicateConsumerTag(consumer_tag)
         self._pika.queue_declare(queue, passive=True)
         self._count += 1
         tag = consumer_tag or f"cobalance.{self._pika.channel_number}.{self._count}"
-        self.connection.add_consumer(queue, Consumer(self, tag, on_message_callback))
+        self.connection.add_consumer(queue, Consumer(self, tag, on_message_callback, self._prefetch))
         return tag
 
-    def basic_cancel(self, consumer_tag: str) -> None:
-        """Removes a consumer. Before `start_consuming`, any one; later only the last one, which also ends consuming."""
-        self.connection.remove_consumer(consumer_tag)
+    @property
+    def consumer_tags(self) -> list[str]:
+        """The tags of this channel's consumers."""
+        return self.connection.consumer_tags(self)
+
+    def basic_cancel(self, consumer_tag: str) -> list[Any]:
+        """Removes a consumer. Before `start_consuming`, any one; later only the last one, which also ends consuming.
+
+        Returns an empty list, as pika does.
+        """
+        self.connection.remove_consumer(self, consumer_tag)
+        return []
 
     def start_consuming(self) -> None:
         """Consumes as a member of the group until `stop_consuming`; raises what a callback raises.
@@ -113,27 +134,38 @@ class GroupChannel:
         """Begins to leave the group.
 
         A queue moves to the next member once its begun messages are acknowledged, at the latest when the connection is
-        closed. Does nothing on a channel that does not consume.
+        closed or consumes again, as another channel with consumers may. Does nothing on a channel without any.
         """
         if consumer_tag is not None:
-            self.connection.remove_consumer(consumer_tag)
-        elif self.connection.consumes(self):
-            self.connection.stop()
+            self.connection.remove_consumer(self, consumer_tag)
+        elif self.consumer_tags:
+            self.connection.stop(self)
 
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """Acknowledges a message, or all up to it."""
-        self.connection.settle(delivery_tag, multiple, Lane.done)
+        """Acknowledges a message of this channel, or all up to it."""
+        self._settle(delivery_tag, multiple, Lane.done)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
         """Has the message redelivered, in its place; without `requeue` it is dead-lettered.
 
         While its dead-letter target does not exist, it is redelivered, too.
         """
-        self.connection.settle(delivery_tag, multiple, Lane.again if requeue else self._reject)
+        self._settle(delivery_tag, multiple, Lane.again if requeue else self._reject)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
         """The same for one message."""
-        self.connection.settle(delivery_tag, False, Lane.again if requeue else self._reject)
+        self._settle(delivery_tag, False, Lane.again if requeue else self._reject)
+
+    def _settle(self, tag: int, multiple: bool, settle: Callable[[Lane, Delivery], None]) -> None:
+        """Settles one message, or all up to it (tag 0: all). Has no effect if their queue is not held any more."""
+        tags = [tag] if tag in self._unsettled else []
+        if multiple:
+            tags = list(takewhile(lambda it: it <= tag or tag == 0, self._unsettled))
+        is_void = (multiple and tag == 0) or (0 < tag <= self._forgotten and self._pika.is_open)
+        if not tags and not is_void:
+            raise UsageError(f"Delivery tag {tag} is unknown: it was settled before, or is not of this channel.")
+        for it in tags:
+            settle(*self._unsettled.pop(it))
 
     def _reject(self, lane: Lane, delivery: Delivery) -> None:
         """Uses RabbitMQ's reject, since programs rely on its headers, after checking that the target exists."""
@@ -167,6 +199,19 @@ class GroupChannel:
         if not self.connection.inherited:
             self.connection.close_channel(self)
             self._pika.close(reply_code, reply_text)
+
+    # -- for the connection --------------------------------------------------------------------------------------------
+
+    def hand_out(self, lane: Lane, delivery: Delivery) -> int:
+        """Returns the tag by which the program is to settle a message."""
+        self._last_tag += 1
+        self._unsettled[self._last_tag] = lane, delivery
+        return self._last_tag
+
+    def forget(self) -> None:
+        """The membership is over: what is unsettled has returned to its queue, and comes again under another tag."""
+        self._unsettled.clear()
+        self._forgotten = self._last_tag
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

@@ -20,6 +20,8 @@ What differs from pika:
 - Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to does not exist, it
   is redelivered as well.
 - ``auto_ack=True``, ``consume()`` and consumer arguments are refused: unprocessed messages could be lost or reordered.
+- Tags, prefetch and consumer tags belong to a channel, as in pika; the membership is one for all channels. If one of
+  them stops or is closed, the others go on under a new membership, and what they had not acknowledged is redelivered.
 - A lost connection to RabbitMQ does not end ``start_consuming``: it is restored. Everything but consuming uses an
   ordinary pika connection, whose errors are pika's own.
 - A process killed by SIGTERM without warning is only missed after the session timeout. To leave at once, turn the
@@ -35,7 +37,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote
 
@@ -51,7 +52,7 @@ from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin.channel import Consumer, GroupChannel
 from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
-from cobalance.rabbitmq.dropin.lanes import Lane, Lanes, Message
+from cobalance.rabbitmq.dropin.lanes import Lanes, Message
 from cobalance.rabbitmq.topics.options import check_amqp_url, check_options
 from cobalance.rabbitmq.wire.failures import connect_failure
 from cobalance.rabbitmq.wire.parameters import connection_parameters, single_urls
@@ -64,13 +65,9 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
     from cobalance.group.membership import Listener
     from cobalance.rabbitmq.model.stream_settings import StreamSettings
-    from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.settings import GroupSettings, MemberSettings
 
 log = logging.getLogger("cobalance.rabbitmq")
-
-DEFAULT_PREFETCH = 100
-"""For programs that set none, or 0: without a limit, all messages of a queue would wait in one process."""
 
 PATIENCE_S = 1.0
 """How long to wait for something to do before checking again."""
@@ -104,7 +101,7 @@ class DropinOptions(TypedDict, total=False):
     connect_timeout_s: float
 
 
-@hides("add_consumer", "close_channel", "consumes", "inherited", "remove_consumer", "set_prefetch", "settle", "stop")
+@hides("add_consumer", "close_channel", "consumer_tags", "inherited", "remove_consumer", "stop")
 class GroupConnection:
     """Replaces :class:`pika.BlockingConnection`; its channels replace pika's.
 
@@ -132,15 +129,13 @@ class GroupConnection:
         check_options({**options, "redis_url": redis_url})
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
-        LaneGroup(group, [], Lanes(self._wake), _nothing, **self._options)  # raises if the options are invalid
+        LaneGroup(group, {}, Lanes(self._wake), _nothing, **self._options)  # raises if the options are invalid
         self._membership: BackgroundMembership | None = None
         self._process = 0
         self._lanes = Lanes(self._wake)
         self._consumers: dict[str, Consumer] = {}
+        self._cancelled: set[str] = set()  # queues whose consumers go when the membership is over
         self._stopping = False
-        self._prefetch = DEFAULT_PREFETCH
-        self._last_tag = 0
-        self._out: dict[int, tuple[Lane, Delivery]] = {}
         self._calls: deque[Callable[[], object]] = deque()
         self._bell = threading.Event()
         self._served_at = 0.0
@@ -201,6 +196,7 @@ class GroupConnection:
 
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
         """Leaves the group and closes the connection. Unacknowledged messages return to their queues, in order."""
+        self._cancelled.update(self._consumers)
         try:
             self.leave()
         finally:
@@ -224,54 +220,60 @@ class GroupConnection:
             raise UsageError(f"Queue {queue!r} has a consumer on this connection: a group gives each queue only one.")
         self._consumers[queue] = consumer
 
-    def remove_consumer(self, tag: str) -> None:
-        """Removes the consumer with this tag; with the last one, the membership ends."""
-        others = {queue: it for queue, it in self._consumers.items() if it.tag != tag}
-        if self._membership is None:
-            self._consumers = others
-        elif len(others) == len(self._consumers):
-            return
-        elif others:
+    def remove_consumer(self, channel: GroupChannel, tag: str) -> None:
+        """Removes a channel's consumer with this tag; with the last one of all, the membership ends."""
+        queues = [queue for queue in self._queues_of(channel) if self._consumers[queue].tag == tag]
+        if queues and self._membership is not None and len(self._consumers) > 1:
             raise UsageError("One of several queues cannot be cancelled while consuming: use stop_consuming().")
-        else:
-            self.stop()
+        self._cancel(queues)
 
-    def consumes(self, channel: GroupChannel) -> bool:
-        """Whether this channel has consumers."""
-        return any(it.channel is channel for it in self._consumers.values())
+    def consumer_tags(self, channel: GroupChannel) -> list[str]:
+        """The tags of this channel's consumers."""
+        return [self._consumers[queue].tag for queue in self._queues_of(channel)]
 
     def close_channel(self, channel: GroupChannel) -> None:
         """Prepares to close a channel. If it consumes, the membership ends, since a group's queues are fixed."""
-        if self.consumes(channel):
+        if any(it.channel is channel for it in self._consumers.values()):
+            self.stop(channel)
             self.leave()
-            self._consumers = {queue: it for queue, it in self._consumers.items() if it.channel is not channel}
-
-    def set_prefetch(self, count: int) -> None:
-        """Sets how many unacknowledged messages RabbitMQ sends ahead, per queue."""
-        self._prefetch = count or DEFAULT_PREFETCH
 
     def consume(self, channel: GroupChannel) -> None:
-        """Consumes until `stop` if this channel has consumers; raises what a callback raises or ends the membership."""
+        """Consumes while this channel has consumers; raises what a callback raises or ends the membership."""
         if self._in_callback:
             raise pika_errors.ReentrancyError("start_consuming cannot be called in a callback: return from that first.")
-        if self.consumes(channel):
+        while self._queues_of(channel):
+            if self._stopping:
+                self.leave()
             self._work(None)
 
-    def stop(self) -> None:
-        """Begins to leave, and returns: a queue moves to the next member once its begun messages are acknowledged."""
+    def stop(self, channel: GroupChannel | None = None) -> None:
+        """Cancels the consumers of a channel, or all. Begins to leave, and returns.
+
+        A queue moves to the next member once its begun messages are acknowledged.
+        """
+        self._cancel(list(self._consumers) if channel is None else self._queues_of(channel))
+
+    def _queues_of(self, channel: GroupChannel) -> list[str]:
+        return [it for it in self._consumers if self._consumers[it].channel is channel and it not in self._cancelled]
+
+    def _cancel(self, queues: list[str]) -> None:
+        self._cancelled.update(queues)
+        if self._membership is None:
+            self._remove_cancelled()
+        elif queues:
+            self._begin_to_leave(self._membership)
+
+    def _begin_to_leave(self, membership: BackgroundMembership) -> None:
         self._stopping = True
         self._lanes.stop()
-        if self._membership is None:
-            self._consumers = {}
-        else:
-            self._membership.ask_stop()
+        membership.ask_stop()
 
     def leave(self) -> None:
         """Returns once the process is not a member any more. Unacknowledged messages return to their queues."""
         membership = self._membership
         if membership is None or self.inherited:
             return
-        self.stop()
+        self._begin_to_leave(membership)
         try:
             self._run_calls()
         finally:
@@ -283,16 +285,6 @@ class GroupConnection:
             membership.over.result()
         finally:
             self._forget()
-
-    def settle(self, tag: int, multiple: bool, settle: Callable[[Lane, Delivery], None]) -> None:
-        """Settles one message, or all up to it (tag 0: all). Has no effect if their queue was lost meanwhile."""
-        tags = [tag] if tag in self._out else []
-        if multiple:
-            tags = list(takewhile(lambda it: it <= tag or tag == 0, self._out))
-        if not tags and not (multiple and tag == 0):
-            raise UsageError(f"Delivery tag {tag} is unknown: it was settled before, or is not of this connection.")
-        for it in tags:
-            settle(*self._out.pop(it))
 
     # -- the program's thread ------------------------------------------------------------------------------------------
 
@@ -335,11 +327,9 @@ class GroupConnection:
 
     def _deliver(self, message: Message) -> None:
         delivery, consumer = message.delivery, self._consumers[message.delivery.queue]
-        self._last_tag += 1
-        self._out[self._last_tag] = message.lane, delivery
         method = Basic.Deliver(
             consumer.tag,
-            self._last_tag,
+            consumer.channel.hand_out(message.lane, delivery),
             message.redelivered,
             delivery.method.exchange,
             delivery.method.routing_key,
@@ -374,6 +364,8 @@ class GroupConnection:
     def _check(self) -> None:
         if self._membership is not None and self._membership.over.done():
             failure = self._membership.over.exception()
+            if not self._stopping:  # nobody asked it to end
+                self._cancelled.update(self._consumers)
             self._forget()
             _raise(failure)
 
@@ -386,13 +378,14 @@ class GroupConnection:
 
     def _join(self) -> None:
         self._stopping, self._lanes = False, Lanes(self._wake)
-        options = {"prefetch": self._prefetch, **self._options}
-        self._membership = BackgroundMembership(self.group, list(self._consumers), self._lanes, self._wake, **options)
+        queues = {queue: it.prefetch for queue, it in self._consumers.items()}
+        self._membership = BackgroundMembership(self.group, queues, self._lanes, self._wake, **self._options)
         self._process = os.getpid()
         atexit.register(self._leave_at_exit)
         self._membership.start()
         failure = self._membership.entered.exception()
         if failure is not None:
+            self._cancelled.update(self._consumers)
             self._forget()
             _raise(failure)
 
@@ -405,8 +398,14 @@ class GroupConnection:
 
     def _forget(self) -> None:
         atexit.unregister(self._leave_at_exit)
-        self._membership, self._consumers = None, {}
-        self._out.clear()
+        self._membership = None
+        for consumer in self._consumers.values():
+            consumer.channel.forget()
+        self._remove_cancelled()
+
+    def _remove_cancelled(self) -> None:
+        self._consumers = {queue: it for queue, it in self._consumers.items() if queue not in self._cancelled}
+        self._cancelled = set()
 
 
 def url_of(parameters: str | Parameters) -> str:

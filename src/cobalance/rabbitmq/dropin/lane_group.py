@@ -13,7 +13,7 @@ from cobalance.rabbitmq.dropin.lanes import LaneWorker
 from cobalance.threads.wakeup import result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
@@ -23,13 +23,20 @@ if TYPE_CHECKING:
 
 
 class LaneGroup(ConsumerGroup):
-    """Hands messages to the program's thread instead of calling a handler."""
+    """Hands messages to the program's thread instead of calling a handler.
+
+    `queues` have a prefetch each, unless `options` have one for all.
+    """
 
     def __init__(
-        self, name: str, queues: Sequence[str], lanes: Lanes, on_left: Callable[[], None], **options: Any
+        self, name: str, queues: Mapping[str, int], lanes: Lanes, on_left: Callable[[], None], **options: Any
     ) -> None:
-        super().__init__(name, queues, _never_called, ack="manual", **options)
+        super().__init__(name, list(queues), _never_called, ack="manual", **options)
         self._lanes, self._on_left = lanes, on_left
+        self._prefetches = {} if "prefetch" in options else queues
+
+    def prefetch_of(self, queue: Queue) -> int:
+        return self._prefetches.get(queue.name, self._prefetch)
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         return await self._lanes.work(cast("LaneWorker", worker), deliveries)
@@ -59,7 +66,7 @@ class BackgroundMembership:
     """
 
     def __init__(
-        self, name: str, queues: Sequence[str], lanes: Lanes, wake: Callable[[], None], **options: Any
+        self, name: str, queues: Mapping[str, int], lanes: Lanes, wake: Callable[[], None], **options: Any
     ) -> None:
         self.entered: Future[None] = Future()
         """Done when the servers are reached, or with the error that prevents it."""
