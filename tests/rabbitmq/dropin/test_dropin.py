@@ -494,6 +494,61 @@ def test_what_is_not_acknowledged_goes_back_in_order(broker: Broker, group: str)
     assert _ends(group) == {"released": 1}
 
 
+@pytest.mark.parametrize("unacknowledged", [["0"], ["1", "3"], ["0", "1", "2", "3"]], ids="-".join)
+def test_gaps_go_back_when_the_program_closes(broker: Broker, group: str, unacknowledged: list[str]) -> None:
+    """Nobody can acknowledge any more, so leaving does not wait for it; younger messages stay acknowledged."""
+    (name,) = broker.declare(1)
+    broker.publish(name, *range(4))
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        if body.decode() not in unacknowledged:
+            channel.basic_ack(method.delivery_tag)
+        if body == b"3":
+            channel.stop_consuming()
+
+    with connect(broker, group, member=MemberSettings(drain_timeout_ms=60_000)) as connection:
+        consume(connection, [name], on_message).start_consuming()
+    assert _ends(group) == {"released": 1}
+    assert broker.left(name) == [(body, True) for body in unacknowledged]
+
+
+def test_a_message_to_be_handled_again_behind_an_acknowledged_one_moves_with_its_queue(
+    broker: Broker, group: str
+) -> None:
+    """A revocation does not wait for it: the next holder gets it."""
+    names = broker.declare(2)
+    for name in names:
+        broker.publish(name, "a", "b")
+    handled: Handled = queue.SimpleQueue()
+    first = Refusing(broker, group, names, handled)
+    assert sorted(handled.get(timeout=DEADLINE_S)[2] for _ in names) == ["b", "b"]
+    second = Program(broker, group, names, handled)
+    who, _, body = handled.get(timeout=DEADLINE_S)
+    assert (who, body) == (second, "a")
+    assert _ends(group) == {"released": 1}
+    first.stop()
+    assert handled.get(timeout=DEADLINE_S)[::2] == (second, "a")
+    second.stop()
+    assert [broker.left(name) for name in names] == [[], []]
+
+
+class Refusing(Program):
+    """A program that acknowledges b, and asks for a again, time after time."""
+
+    def __init__(self, *args: Any) -> None:
+        self._refused: dict[str, int] = {}
+        super().__init__(*args)
+
+    def on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """Refuses a once b is acknowledged, and from then on."""
+        if body == b"b":
+            super().on_message(channel, method, properties, body)
+            channel.basic_nack(self._refused[method.routing_key])
+        elif method.redelivered:
+            channel.basic_nack(method.delivery_tag)
+        self._refused[method.routing_key] = method.delivery_tag
+
+
 def test_acknowledging_from_other_threads(broker: Broker, group: str) -> None:
     """As pika recommends for long tasks: threads acknowledge through the connection, also after stop_consuming."""
     (name,) = broker.declare(1)
@@ -609,10 +664,10 @@ def test_each_channel_has_its_own_prefetch(broker: Broker, group: str) -> None:
     broker.publish(single, *range(3))
     seen: list[str] = []
 
-    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+    def on_message(_: Any, method: Any, __: Any, ___: bytes) -> None:
         seen.append(method.routing_key)
-        if seen.count(batched) == 20:
-            channel.stop_consuming()
+        if seen.count(batched) == 20 and single in seen:
+            batches.stop_consuming()
 
     with connect(broker, group) as connection:
         batches, singles = connection.channel(), connection.channel()

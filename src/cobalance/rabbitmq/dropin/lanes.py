@@ -93,11 +93,13 @@ class LaneWorker(PartitionWorker):
         """Whether this is still the worker's channel, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
 
-    def return_last(self, channel_tenure: ChannelTenure, count: int) -> None:
-        """Returns the last messages handed out to the queue with the close, though they were begun. Any thread."""
+    def put_back(self, channel_tenure: ChannelTenure, deliveries: Sequence[Delivery]) -> None:
+        """Returns messages that were begun to the queue with the close, and takes no more. Any thread."""
         consumer = self._consumer
-        if count and consumer is not None and consumer.tenure is channel_tenure:
-            consumer.give_back(count)
+        if deliveries and consumer is not None and consumer.tenure is channel_tenure:
+            for delivery in deliveries:
+                consumer.put_back(delivery)
+            consumer.give_back(0)
 
 
 @attrs.define(eq=False)
@@ -120,8 +122,7 @@ class Lane:
         self._batch: Batch | None = None
         self._pending: deque[Delivery] = deque()
         self._begun = 0
-        self._last = batch.deliveries[0].delivery_tag - 1
-        self._unsettled: set[int] = set()
+        self._unsettled: dict[int, Delivery] = {}
         self._again: deque[tuple[float, Delivery]] = deque()
         self._failures: dict[int, int] = {}
 
@@ -147,8 +148,8 @@ class Lane:
             self.stop()
             return None
         delivery = self._pending.popleft()
-        self._begun, self._last = self._begun + 1, delivery.delivery_tag
-        self._unsettled.add(delivery.delivery_tag)
+        self._begun += 1
+        self._unsettled[delivery.delivery_tag] = delivery
         return delivery, delivery.redelivered
 
     def _take_again(self) -> tuple[Delivery, bool] | None:
@@ -180,22 +181,18 @@ class Lane:
     def stop(self, *, give_up: bool = False) -> None:
         """Begins nothing more.
 
-        Messages to be handled again, and with `give_up` all unfinished ones, return to the queue, as far as no younger
-        message is finished.
+        Messages to be handled again, and with `give_up` all unfinished ones, return to the queue.
         """
-        back = self._unsettled if give_up else {delivery.delivery_tag for _, delivery in self._again}
-        returned = 0
-        while self._last - returned in back:
-            self._unsettled.discard(self._last - returned)
-            returned += 1
-        self._last -= returned
+        back = list(self._unsettled.values()) if give_up else [delivery for _, delivery in self._again]
+        for delivery in back:
+            self._settle(delivery)
         self._pending = deque()
         self._again.clear()
         self._end_batch()
-        self.worker.return_last(self.tenure, returned)
+        self.worker.put_back(self.tenure, back)
 
     def _settle(self, delivery: Delivery) -> None:
-        self._unsettled.discard(delivery.delivery_tag)
+        self._unsettled.pop(delivery.delivery_tag, None)
         self._failures.pop(delivery.delivery_tag, None)
 
     def _end_batch(self) -> None:
