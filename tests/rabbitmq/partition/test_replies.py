@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, cast
 
 import pika
 import pytest
 from pika.spec import BasicProperties
-from tests.consumers import SETTINGS, Place, channel, new_topic, until
+from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
+from tests.faults.secured import Secured
 from tests.names import unique
+from tests.streams import cut
 
+from cobalance import servers
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, Publisher, Topic
 from cobalance.rabbitmq.model.batches import Batch
@@ -50,6 +54,11 @@ def answers(here: Place, replies: str) -> list[tuple[str, str | None]]:
             properties, body = cast("tuple[BasicProperties, bytes]", got[1:])
             found.append((body.decode(), properties.correlation_id))
     return found
+
+
+def arrived(url: str, replies: str) -> int:
+    """Number of replies that nobody has taken yet."""
+    return ready_messages(url, [replies])[replies] or 0
 
 
 async def until_worked(here: Place, topic: Topic) -> None:
@@ -237,6 +246,119 @@ async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place,
     assert len(set(tokens)) == 1
     assert here.journal("abandoned") == []
     assert set(answers(here, replies)) == {("1", "c-1")}
+
+
+@pytest.fixture
+def alarmed(secured_rabbitmq: Secured) -> Iterator[Alarm]:
+    """A RabbitMQ that can be made short of memory."""
+    alarm = Alarm(secured_rabbitmq.server)
+    yield alarm
+    alarm.end()
+
+
+class Alarm:
+    """RabbitMQ's memory alarm: it reads nothing more from a connection that publishes."""
+
+    def __init__(self, server: servers.OwnRabbitMQ) -> None:
+        self._server, self.url = server, server.url
+
+    def begin(self) -> None:
+        self._server.control("set_vm_memory_high_watermark", "0.00000001")
+
+    def end(self) -> None:
+        self._server.control("set_vm_memory_high_watermark", "0.4")
+
+
+async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog: pytest.LogCaptureFixture) -> None:
+    """Other messages are acknowledged and partitions move in time; requests are answered when the alarm is over."""
+    caplog.set_level("INFO", "cobalance")
+    replies = unique("replies")
+    seen: list[tuple[bytes, int]] = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append((delivery.body, delivery.token))
+        if delivery.properties.reply_to:
+            delivery.reply(delivery.body)
+
+    with place(alarmed.url) as here, new_topic(alarmed.url, 2) as topic, channel(alarmed.url) as it:
+        it.queue_declare(replies)
+        for number in range(200):
+            for partition in range(2):
+                properties = BasicProperties(reply_to=None if number % 10 else replies, correlation_id=f"{partition}")
+                it.basic_publish(topic.name, topic.routing_key(partition), str(number).encode(), properties)
+        alarmed.begin()
+        async with here.member(topic, handle, prefetch=50) as first:
+            await until(lambda: "takes no replies" in caplog.text)
+            await until(lambda: all(worker.in_flight.messages == 50 for worker in first._workers.values()))
+            async with here.member(topic, handle, prefetch=50) as second:
+                await until(lambda: len(first.tenures) == len(second.tenures) == 1)
+                (moved,) = second.tenures.values()
+                await until(lambda: any(token == moved.token for _, token in seen))
+                assert arrived(alarmed.url, replies) < 40
+                alarmed.end()
+                await until(lambda: arrived(alarmed.url, replies) >= 40)
+                await until_worked(here, topic)
+        answered = answers(here, replies)
+        it.queue_delete(replies)
+    assert set(answered) == {(str(number), f"{partition}") for number in range(0, 200, 10) for partition in range(2)}
+    assert "takes replies again" in caplog.text
+
+
+async def test_a_connection_for_replies_that_is_lost_is_made_again(here: Place, replies: str) -> None:
+    """As soon as there is a reply to send. The partition stays, and nothing is handled twice."""
+    tokens: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        tokens.append(delivery.token)
+        delivery.reply(delivery.body)
+
+    with new_topic(here.amqp_url) as topic:
+        async with here.member(topic, handle) as member:
+            ask(here, topic, replies, "1")
+            await until(lambda: ready_messages(here.amqp_url, [replies])[replies])
+            connection = member._replies._connection
+            assert connection is not member.connection
+            for count in (2, 3):
+                gone = threading.Event()
+                connection.submit(partial(connection.add_end_listener, partial(_set, gone)))
+                cut(connection)
+                await until(gone.is_set)
+                ask(here, topic, replies, str(count))
+                await until(partial(_has_arrived, here, replies, count))
+            await until_worked(here, topic)
+    assert set(answers(here, replies)) == {("1", "c-1"), ("2", "c-2"), ("3", "c-3")}
+    assert len(tokens) == 3
+    assert len(set(tokens)) == 1
+    assert here.journal("abandoned") == []
+
+
+def _set(event: threading.Event, _: str) -> None:
+    event.set()
+
+
+def _has_arrived(here: Place, replies: str, count: int) -> bool:
+    return arrived(here.amqp_url, replies) >= count
+
+
+async def test_a_reply_under_way_when_its_connection_is_lost_is_sent_again(here: Place, replies: str) -> None:
+    """RabbitMQ may have it or not, so that it may arrive twice. Its request is not handled again."""
+    seen: list[bytes] = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        delivery.reply(delivery.body)
+        if delivery.body == b"2":
+            member._replies._connection.submit(lambda: 1 / 0)  # ahead of the confirm
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, replies, "1", "2", "3")
+        member = here.member(topic, handle)
+        async with member:
+            await until(lambda: arrived(here.amqp_url, replies) >= 3)
+        await until_worked(here, topic)
+    assert {body for body, _ in answers(here, replies)} == {"1", "2", "3"}
+    assert seen == [b"1", b"2", b"3"]
+    assert here.journal("abandoned") == []
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["while the group runs", "after its end"])

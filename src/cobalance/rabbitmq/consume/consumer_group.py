@@ -279,14 +279,18 @@ class ConsumerGroup(Streaming):
         queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
+        name, heartbeat_s = (
+            f"{self.name}/{self._engine.session.name}",
+            max(1, round(self.settings.session_timeout_ms / 3_000)),
+        )
         self.connection = BrokerConnection(
             self._amqp_url,
-            f"{self.name}/{self._engine.session.name}",
-            heartbeat_s=max(1, round(self.settings.session_timeout_ms / 3_000)),
+            name,
+            heartbeat_s=heartbeat_s,
             on_lost=self._connection_lost,
             on_proven=self._connection_proven,
         )
-        self._replies = Replies(self.connection)
+        self._replies = Replies(self.name, self._amqp_url, name, heartbeat_s=heartbeat_s)
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._patience.call(self._reconnection.open)
         self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
@@ -349,6 +353,7 @@ class ConsumerGroup(Streaming):
     async def _release_servers(self) -> None:
         if hasattr(self, "_reconnection"):
             await self._reconnection.wait_idle()
+            await in_thread(self._replies.close)
             await in_thread(self.connection.close)
 
     # -- the connection ------------------------------------------------------------------------------------------------

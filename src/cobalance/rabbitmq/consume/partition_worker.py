@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.in_flight import Turn
     from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -389,10 +390,19 @@ class PartitionWorker:
         if reply is None:
             self.share.leave(1)
         else:
-            self.partitions.reply(reply).add_done_callback(lambda it: self._replied(delivery, it))
+            self._reply(consumer, delivery, reply)
 
-    def _replied(self, delivery: Delivery, sent: Future[bool]) -> None:
+    def _reply(self, consumer: PartitionConsumer, delivery: Delivery, reply: Reply) -> Future[bool]:
+        """Sends a reply; its request is settled once that is confirmed."""
+        reply.wanted = lambda: not consumer.closed.done()
+        sent = self.partitions.reply(reply)
+        sent.add_done_callback(lambda it: self._replied(consumer, delivery, it))
+        return sent
+
+    def _replied(self, consumer: PartitionConsumer, delivery: Delivery, sent: Future[bool]) -> None:
         error = sent.exception()
+        if error is not None and consumer.closed.done():  # the request is redelivered
+            return
         if error is not None and self.partitions.connection.is_open:
             log.error(
                 "group %s: %s The request is answered again: its partition is given up for a while, with that message first in it",

@@ -1,18 +1,22 @@
-"""Replies to requests: kept until the request is processed, sent on its connection, confirmed before its ack."""
+"""Replies to requests: kept until the request is processed, and confirmed before its ack."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 import uuid
 from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import PublishFailed, UsageError
+from cobalance.errors import CobalanceError, PublishFailed, UsageError
 from cobalance.rabbitmq.model.encoding import Body, Encoded, encode_body, encode_properties
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason
 
 if TYPE_CHECKING:
@@ -22,13 +26,24 @@ if TYPE_CHECKING:
     from pika.channel import Channel
     from pika.frame import Method
 
-    from cobalance.rabbitmq.wire.connection import BrokerConnection
+log = logging.getLogger("cobalance.rabbitmq")
 
 DIRECT = "amq.rabbitmq.reply-to."
 """Prefix of RabbitMQ's direct reply-to names, which are not queues: RabbitMQ returns mandatory messages to them."""
 
+FIRST_PAUSE_S = 0.05
+"""The pause before connecting again; it doubles."""
 
-@attrs.frozen(eq=False)
+PATIENCE_S = 10.0
+"""How long replies wait for a connection; then another member is to answer, which may have one."""
+
+CONNECT_TIMEOUT_MS = 5_000
+
+MOST_LOSSES = 3
+"""How many connections in a row may be lost before one has confirmed anything: what is sent may be the reason."""
+
+
+@attrs.define(eq=False)
 class Reply:
     """A reply, encoded on the handler's thread, so that the handler gets the error for what AMQP cannot hold."""
 
@@ -38,6 +53,8 @@ class Reply:
     body: bytes
     sent: Future[bool] = attrs.field(factory=Future)
     """Whether there was a queue for it."""
+    wanted: Callable[[], bool] = lambda: True
+    """Whether its request is still here; if not, it is redelivered, and answered then."""
 
     @classmethod
     def make(
@@ -86,51 +103,125 @@ class Drafts:
 
 
 class Replies:
-    """Sends the replies of one member. Only `send` may be called from any thread."""
+    """Sends the replies of one member, on a connection of its own, which is opened when there is something to send.
 
-    def __init__(self, connection: BrokerConnection) -> None:
-        self._connection = connection
+    While RabbitMQ is short of memory or disk space, it reads nothing more from a connection that has published: on the
+    one that consumes, acks and the closing of channels would wait, too. Public methods may be called from any thread.
+
+    Replies wait while RabbitMQ takes none. What is unconfirmed when the connection is lost is sent again on the next
+    one, unless its request is on its way to another holder by then.
+    """
+
+    def __init__(self, group: str, url: str, name: str, *, heartbeat_s: int) -> None:
+        self._group = group
+        self._connection = BrokerConnection(
+            url, name, heartbeat_s=heartbeat_s, on_lost=self._connection_lost, on_blocked=self._tell_blocked
+        )
+        self._lock = threading.Lock()  # guards the fields below
+        self._waiting: deque[Reply] = deque()
+        self._connecting = False
+        self._closed = threading.Event()
+        # The rest belongs to the I/O thread.
         self._channel: Channel | None = None
-        self._waiting: deque[Reply] = deque()  # until the channel is open
+        self._opening = False
         self._number = 0
         self._unconfirmed: dict[int, Reply] = {}
         self._returned: set[str] = set()
+        self._lost_in_vain = 0
 
     def send(self, reply: Reply) -> Future[bool]:
         """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it."""
         reply.sent.set_running_or_notify_cancel()
-        if not self._connection.submit(lambda: self._send(reply)):
-            _fail(reply, "the connection is gone")
+        with self._lock:
+            is_late = self._closed.is_set()
+            if not is_late:
+                self._waiting.append(reply)
+        if is_late:
+            _fail(reply, "this member has left its group")
+        elif not self._connection.submit(self._write):
+            self._connect()
         return reply.sent
 
-    # Everything below runs on the I/O thread.
+    def close(self) -> None:
+        """Closes the connection; what is unconfirmed fails. Blocks, but not for long if RabbitMQ reads nothing."""
+        self._closed.set()
+        self._connection.close(timeout_ms=0 if self._connection.blocked else 5_000)
+        self._fail_all(self._take_unconfirmed(), "this member has left its group")
 
-    def _send(self, reply: Reply) -> None:
-        if not self._connection.is_open:
-            _fail(reply, "the connection is gone")
-        elif self._channel is not None and self._channel.is_open:
-            self._publish(self._channel, reply)
-        else:
-            self._waiting.append(reply)
-            if len(self._waiting) == 1:
+    # -- a thread of its own -------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Starts a thread that connects, unless there is one, or nothing to send."""
+        with self._lock:
+            if self._connecting or self._closed.is_set() or not self._waiting:
+                return
+            self._connecting = True
+        threading.Thread(target=self._make_connection, name="cobalance replies", daemon=True).start()
+
+    def _make_connection(self) -> None:
+        give_up_at, delay_s, last = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S, ""
+        if self._lost_in_vain:
+            self._closed.wait(delay_s)
+        while not self._closed.is_set():
+            try:
+                self._connection.connect(CONNECT_TIMEOUT_MS)
+                break
+            except CobalanceError as error:
+                if str(error) != last:
+                    log.warning("group %s: no connection for replies: %s", self._group, error)
+                last = str(error)
+            if time.monotonic() + delay_s > give_up_at:
+                self._fail_all([], f"there is no connection for replies ({last})")
+                break
+            self._closed.wait(delay_s)
+            delay_s *= 2
+        with self._lock:
+            self._connecting = False
+        if self._closed.is_set():
+            self._connection.close()
+        elif not self._connection.submit(self._write):
+            self._connect()
+
+    def _fail_all(self, unconfirmed: list[Reply], why: str) -> None:
+        with self._lock:
+            failed, self._waiting = [*unconfirmed, *self._waiting], deque()
+        for reply in failed:
+            _fail(reply, why)
+
+    # -- the I/O thread ------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Sends what waits, once there is a channel, and RabbitMQ reads."""
+        if not self._connection.is_open or self._connection.blocked or self._opening:
+            return
+        if self._channel is None:
+            if self._waiting:
                 self._open()
+            return
+        while reply := self._next():
+            self._publish(self._channel, reply)
+
+    def _next(self) -> Reply | None:
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
 
     def _open(self) -> None:
         def ready(_: object) -> None:
-            self._channel, self._number = channel, 0
-            waiting, self._waiting = self._waiting, deque()
-            for reply in waiting:
-                self._publish(channel, reply)
+            self._channel, self._opening, self._number = channel, False, 0
+            self._write()
 
         def confirm(channel: Channel) -> None:
             channel.add_on_return_callback(self._was_returned)
             channel.confirm_delivery(self._confirmed, ready)
 
-        self._connection.add_end_listener(self._lost)
+        self._opening = True
         channel = self._connection.open_channel(confirm)
-        channel.add_on_close_callback(lambda _, error: self._lost(loss_reason(error)))
+        channel.add_on_close_callback(self._channel_closed)
 
     def _publish(self, channel: Channel, reply: Reply) -> None:
+        if not reply.wanted():
+            _fail(reply, "its request is on its way to another holder")
+            return
         self._number += 1
         self._unconfirmed[self._number] = reply
         must_be_routed = not reply.to.startswith(DIRECT)
@@ -142,6 +233,7 @@ class Replies:
     def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
         tag, refused = frame.method.delivery_tag, isinstance(frame.method, Basic.Nack)
         numbers = [it for it in self._unconfirmed if it <= tag] if frame.method.multiple else [tag]
+        self._lost_in_vain = 0
         for number in numbers:
             reply = self._unconfirmed.pop(number)
             if refused:
@@ -151,14 +243,42 @@ class Replies:
             self._returned.discard(reply.mark)
             reply.sent.set_result(routed)
 
-    def _lost(self, reason: str) -> None:
-        """The connection, or only the channel, was lost."""
-        self._connection.remove_end_listener(self._lost)
-        self._channel = None
-        failed = [*self._unconfirmed.values(), *self._waiting]
-        self._unconfirmed, self._waiting = {}, deque()
-        for reply in failed:
-            _fail(reply, reason)
+    def _channel_closed(self, _: Channel, error: Exception) -> None:
+        """What was under way when RabbitMQ closed the channel may be the reason, and is not sent again."""
+        self._channel, self._opening = None, False
+        if isinstance(error, ChannelClosedByBroker):
+            for reply in self._take_unconfirmed():
+                _fail(reply, loss_reason(error))
+            self._connection.submit(self._write)
+
+    def _connection_lost(self, reason: str) -> None:
+        self._channel, self._opening = None, False
+        self._lost_in_vain += 1
+        unconfirmed = self._take_unconfirmed()
+        if self._lost_in_vain >= MOST_LOSSES:
+            self._lost_in_vain = 0
+            self._fail_all(unconfirmed, reason)
+        with self._lock:
+            self._waiting.extendleft(reversed([it for it in unconfirmed if not it.sent.done()]))
+            level = logging.WARNING if self._waiting else logging.INFO
+        log.log(level, "group %s: lost the connection for replies (%s)", self._group, reason)
+        self._connect()
+
+    def _take_unconfirmed(self) -> list[Reply]:
+        unconfirmed, self._unconfirmed = list(self._unconfirmed.values()), {}
+        self._returned.clear()
+        return unconfirmed
+
+    def _tell_blocked(self, blocked: bool) -> None:
+        if blocked:
+            log.warning(
+                "group %s: RabbitMQ at %s takes no replies, being short of memory or disk space: requests that are answered meanwhile "
+                "stay unacknowledged until it does",
+                *(self._group, self._connection.place),
+            )
+        else:
+            log.info("group %s: RabbitMQ at %s takes replies again", self._group, self._connection.place)
+            self._write()
 
 
 def _fail(reply: Reply, why: str) -> None:
