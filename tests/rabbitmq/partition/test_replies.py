@@ -17,10 +17,11 @@ from tests.names import unique
 from tests.streams import cut
 
 from cobalance import servers
-from cobalance.errors import UsageError
+from cobalance.errors import PublishFailed, UsageError
 from cobalance.rabbitmq import Delivery, Publisher, Topic
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
@@ -359,6 +360,83 @@ async def test_a_reply_under_way_when_its_connection_is_lost_is_sent_again(here:
     assert {body for body, _ in answers(here, replies)} == {"1", "2", "3"}
     assert seen == [b"1", b"2", b"3"]
     assert here.journal("abandoned") == []
+
+
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+async def test_a_reader_that_commits_by_itself_answers_first(here: Place, replies: str, ack: Any) -> None:
+    """An offset is committed once the replies to everything up to it are confirmed; each request is answered once."""
+
+    async def handle(delivery: Delivery) -> None:
+        assert delivery.offset is not None
+        delivery.reply(delivery.body)
+        if delivery.body in {b"2", b"3"}:
+            await member.commit(delivery.queue, delivery.offset)
+            assert arrived(here.amqp_url, replies) == int(delivery.body)
+            refused(delivery)
+        if delivery.body in {b"3", b"4"} and ack == "manual":
+            member.ack(delivery)
+
+    with new_topic(here.amqp_url, 1, "stream") as topic:
+        ask(here, topic, replies, "1", "2", "3", "4")
+        async with here.member(topic, handle, ack=ack, streams=StreamSettings(start="first")) as member:
+            await until(lambda: arrived(here.amqp_url, replies) >= 4)
+        assert here.resources()[topic.queue_names[0]].committed == 3
+    assert answers(here, replies) == [(it, f"c-{it}") for it in ("1", "2", "3", "4")]
+    assert here.journal("abandoned") == []
+
+
+async def test_an_offset_is_not_committed_before_its_reply_is_accepted(here: Place) -> None:
+    """The commit raises, and the request comes again."""
+    full = unique("full")
+    refusals: list[PublishFailed] = []
+
+    async def handle(delivery: Delivery) -> None:
+        delivery.reply(delivery.body)
+        try:
+            await member.commit(delivery.queue, delivery.offset or 0)
+        except PublishFailed as error:
+            refusals.append(error)
+            raise
+
+    with new_topic(here.amqp_url, 1, "stream") as topic, channel(here.amqp_url) as it:
+        it.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        it.basic_publish("", full, b"there")
+        ask(here, topic, full, "1", "2")
+        async with here.member(topic, handle, retries=0, streams=StreamSettings(start="first")) as member:
+            await until(lambda: here.journal("abandoned"))
+            assert refusals
+            assert here.resources()[topic.queue_names[0]].committed == -1
+            assert answers(here, full) == [("there", None)]
+            await until(lambda: arrived(here.amqp_url, full))
+            assert answers(here, full) == [("1", "c-1")]
+        it.queue_delete(full)
+
+
+async def test_no_commit_passes_a_request_whose_reply_was_refused(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would never be answered."""
+    full = unique("full")
+    refusals: list[PublishFailed] = []
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        deliveries[0].reply(b"1")
+        member.ack(deliveries[0])
+        await until(lambda: "The request is answered again" in caplog.text)
+        try:
+            await member.commit(deliveries[-1].queue, deliveries[-1].offset or 0)
+        except PublishFailed as error:
+            refusals.append(error)
+
+    with new_topic(here.amqp_url, 1, "stream") as topic, channel(here.amqp_url) as it:
+        it.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        it.basic_publish("", full, b"there")
+        ask(here, topic, full, "1", "2")
+        options: Any = {"ack": "manual", "batch": Batch(2), "streams": StreamSettings(start="first")}
+        async with here.member(topic, handle, member=MemberSettings(drain_timeout_ms=100), **options) as member:
+            await until(lambda: refusals)
+        assert here.resources()[topic.queue_names[0]].committed == -1
+        it.queue_delete(full)
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["while the group runs", "after its end"])

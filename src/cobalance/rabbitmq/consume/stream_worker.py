@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from cobalance.errors import ChannelLost, CobalanceError, CommitOutcomeUnknown, Fenced, OffsetRegressed, OffsetUnknown
+from cobalance.errors import (
+    ChannelLost,
+    CobalanceError,
+    CommitOutcomeUnknown,
+    Fenced,
+    OffsetRegressed,
+    OffsetUnknown,
+    PublishFailed,
+)
 from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.partitions import Partitions
@@ -26,12 +34,14 @@ from cobalance.threads.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start, StreamSettings
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -74,6 +84,8 @@ class StreamWorker(PartitionWorker):
         self._finished = self._since_commit = 0
         self._marked = False
         self._seeking: Start | None = None
+        self._replying: dict[Future[bool], tuple[PartitionConsumer, int]] = {}
+        """Replies under way, with the consumers and the offsets of their requests."""
         self._progress, self._commit_due = Wakeup(), Wakeup()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
 
@@ -85,6 +97,27 @@ class StreamWorker(PartitionWorker):
         self.stopping = True
         self._lost = SOUGHT
         self._wakeup.notify()
+
+    async def answer(self, offset: int) -> None:
+        """Sends the replies to messages up to an offset that is about to be committed.
+
+        Raises:
+            PublishFailed: RabbitMQ may not have one of them, so its request has to come again.
+        """
+        consumer = self._consumer
+        if not isinstance(consumer, StreamConsumer):
+            return
+        for request, reply in consumer.take_replies(offset):
+            self._reply(consumer, request, reply)
+        for sent, (of, at) in list(self._replying.items()):
+            if of is consumer and at <= offset:
+                await result_of(sent)
+        if consumer.is_kept(offset):
+            raise PublishFailed(
+                f"RabbitMQ may not have the reply to a message of {self.queue.name!r} up to offset {offset}, so that this is not committed: "
+                "the message comes again",
+                outcome="not_executed",
+            )
 
     def committed(self, offset: int) -> None:
         """The user, or this worker, has committed this offset: everything up to it counts as processed."""
@@ -246,10 +279,22 @@ class StreamWorker(PartitionWorker):
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         if self._position is not None and delivery.offset is not None and delivery.offset <= self._position:
             return  # the user has committed it, which says the same
-        super().done(delivery)
         consumer = self._consumer
+        if (
+            isinstance(consumer, StreamConsumer)
+            and consumer.tenure is delivery.tenure
+            and consumer.is_answered(delivery)
+        ):
+            return  # likewise, or is about to
+        super().done(delivery)
         if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure:
             self._note(consumer)
+
+    def _reply(self, consumer: PartitionConsumer, delivery: Delivery, reply: Reply) -> Future[bool]:
+        sent = super()._reply(consumer, delivery, reply)
+        self._replying[sent] = consumer, delivery.offset or 0
+        sent.add_done_callback(self._replying.pop)
+        return sent
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
         """The message's reply is confirmed, or has failed."""

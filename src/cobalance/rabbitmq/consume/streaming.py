@@ -59,11 +59,17 @@ class Streaming(Group):
         worker.seek(start)
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed."""
-        await super().commit_tenure(tenure, offset)
+        """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed.
+
+        Requests up to there are answered first; the commit is not made if RabbitMQ may not have a reply.
+        """
         worker = self._workers.get(tenure.resource)
-        if isinstance(worker, StreamWorker) and worker.tenure is tenure:
-            worker.committed(offset)
+        if not isinstance(worker, StreamWorker) or worker.tenure is not tenure:
+            await super().commit_tenure(tenure, offset)
+            return
+        await worker.answer(offset)
+        await super().commit_tenure(tenure, offset)
+        worker.committed(offset)
 
     async def offsets_known(self) -> bool:
         """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""

@@ -10,6 +10,8 @@ one: only the waiting ones would be redelivered, in order. At the end of a tenur
 acknowledged manually, in any order, are treated the same way.
 """
 
+from collections.abc import Collection
+
 import attrs
 
 
@@ -68,17 +70,18 @@ class AckTracker:
             self._ahead or self._given_up
         ):  # in order: keeps the common case cheap
             self.settled = self._ackable = tag
-        elif tag > self._covered:
+        elif self.is_open(tag) or tag > self._covered:
             self._check(tag)
             self._settle(tag)
         return self._is_due
 
-    def done_up_to(self, tag: int) -> int:
-        """Marks everything handed out up to here as processed; returns how many that settles.
+    def done_up_to(self, tag: int, *, besides: Collection[int] = ()) -> int:
+        """Marks everything handed out up to here as processed, besides some; returns how many that settles.
 
         `done` may still be called for each.
         """
-        open_ = [it for it in range(self.settled + 1, min(tag, self.delivered) + 1) if it not in self._ahead]
+        tags = range(self.settled + 1, min(tag, self.delivered) + 1)
+        open_ = [it for it in tags if self.is_open(it) and it not in besides]
         for it in open_:
             self._settle(it)
         self._covered = max([self._covered, *open_])
@@ -105,6 +108,10 @@ class AckTracker:
     def keep(self, tag: int) -> None:
         """The dead letters do not have it: it is redelivered with all behind it, as nothing from here on is acked."""
         self._kept.add(tag)
+
+    def is_kept(self, tag: int) -> bool:
+        """Whether this message or an older one is redelivered."""
+        return any(it <= tag for it in self._kept)
 
     @property
     def outstanding(self) -> bool:

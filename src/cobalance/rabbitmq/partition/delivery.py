@@ -82,8 +82,8 @@ class Delivery:
 
         The reply has the request's ``correlation_id``, or its message id, if it has none.
 
-        The reply is sent when the handler returns, or the message is acknowledged manually; the request is acknowledged
-        once RabbitMQ has confirmed the reply. So a redelivered request may be answered again, but none goes unanswered.
+        The reply is sent when the handler returns, or the message is acknowledged manually, or, in a stream, before its
+        offset is committed; the request is acknowledged once RabbitMQ has confirmed the reply. So a redelivered request may be answered again, but none goes unanswered.
         A handler that fails sends nothing; of several replies only the last is sent. If the queue is gone, no one waits
         for the answer: that is logged, and the request is acknowledged.
 
@@ -91,9 +91,9 @@ class Delivery:
 
         Raises:
             UsageError: the message has no ``reply_to``, AMQP cannot hold the reply, or it is too late: the handler has
-                returned, or the message was acknowledged or taken away.
+                returned, or the message was acknowledged, committed or taken away.
         """
-        self._drafts.put(self.delivery_tag, Reply.make(self.properties, body, headers, content_type))
+        self._drafts.put(self, Reply.make(self.properties, body, headers, content_type))
 
     def forget_reply(self) -> None:
         """Drops the reply of a handler that has failed."""

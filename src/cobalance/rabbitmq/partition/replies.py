@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pika.channel import Channel
     from pika.frame import Method
 
+    from cobalance.rabbitmq.partition.delivery import Delivery
+
 log = logging.getLogger("cobalance.rabbitmq")
 
 DIRECT = "amq.rabbitmq.reply-to."
@@ -85,21 +87,31 @@ class Drafts:
         self, lock: AbstractContextManager[Any] | None = None, takes: Callable[[int], bool] = lambda _: True
     ) -> None:
         self._lock, self._takes = lock or threading.Lock(), takes
-        self._replies: dict[int, Reply] = {}
+        self._replies: dict[int, tuple[Delivery, Reply]] = {}
 
-    def put(self, tag: int, reply: Reply) -> None:
+    def put(self, request: Delivery, reply: Reply) -> None:
         """Stores a reply, replacing an earlier one. Any thread."""
         with self._lock:
-            if not self._takes(tag):
+            if not self._takes(request.delivery_tag):
                 raise UsageError(
-                    "this reply comes too late and is not sent: its request was acknowledged, which happens when the handler returns, or "
-                    "given up or taken away. Reply before that; or give ack='manual', and where the work is done, reply and then ack()"
+                    "this reply comes too late and is not sent: its request was acknowledged, which happens when the handler returns or "
+                    "its offset is committed, or given up or taken away. Reply before that; or give ack='manual', and where the work is done, reply and then ack()"
                 )
-            self._replies[tag] = reply
+            self._replies[request.delivery_tag] = request, reply
 
     def take(self, tag: int) -> Reply | None:
         """Removes and returns the reply to send."""
-        return self._replies.pop(tag, None)
+        found = self._replies.pop(tag, None)
+        return None if found is None else found[1]
+
+    def take_up_to(self, tag: int) -> list[tuple[Delivery, Reply]]:
+        """Removes and returns the replies to this message and to older ones, with their requests."""
+        return [self._replies.pop(it) for it in sorted(self._replies) if it <= tag]
+
+    @property
+    def tags(self) -> set[int]:
+        """The requests that have a reply."""
+        return set(self._replies)
 
 
 class Replies:

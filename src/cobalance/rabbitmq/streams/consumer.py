@@ -23,6 +23,7 @@ from cobalance.errors import CobalanceError, OffsetUnknown, UsageError
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.partition.partition import PartitionConsumer, State
+from cobalance.rabbitmq.partition.replies import Reply
 from cobalance.rabbitmq.streams.probe import OFFSET_HEADER, first_offset, offset_of
 from cobalance.rabbitmq.streams.start import BEFORE_FIRST
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -69,6 +70,7 @@ class StreamConsumer(PartitionConsumer):
         self._found_short = 0
         self._warned_of_lag = False
         self._passed_over = 0
+        self._answered: set[int] = set()  # before their handlers have returned
         self._lock_queue = LockQueue(connection, queue.name) if lock else None
         self._locking = False
         self._ending: tuple[CobalanceError | None] | None = None  # set while the end waits for the lock
@@ -87,11 +89,36 @@ class StreamConsumer(PartitionConsumer):
         """Number of messages handed out, without those passed over, which every channel brings again."""
         return self.progress.delivered - self._passed_over
 
-    def done_up_to(self, offset: int) -> int:
-        """Marks everything handed out up to this offset as processed; returns how many messages that settles."""
+    def take_replies(self, offset: int) -> list[tuple[Delivery, Reply]]:
+        """The replies to messages up to this offset, which are settled by `gone` or `keep`, as after `done`."""
         with self._lock:
-            behind = sum(1 for arrived in self._arrived if arrived <= offset)
-            count = self._acks.done_up_to(self._counted + behind)
+            found = self._drafts.take_up_to(self._last_tag(offset))
+            self._answered = {tag for tag in self._answered if tag > self._acks.settled}
+            for request, _ in found:
+                self._acks.leave(request.delivery_tag)
+                self._answered.add(request.delivery_tag)
+        return found
+
+    def is_kept(self, offset: int) -> bool:
+        """Whether a message up to this offset could not be answered, and comes again."""
+        with self._lock:
+            return self._acks.is_kept(self._last_tag(offset))
+
+    def is_answered(self, delivery: Delivery) -> bool:
+        """Whether its reply was taken by `take_replies`."""
+        with self._lock:
+            return delivery.delivery_tag in self._answered
+
+    def _last_tag(self, offset: int) -> int:
+        return self._counted + sum(1 for arrived in self._arrived if arrived <= offset)
+
+    def done_up_to(self, offset: int) -> int:
+        """Marks everything handed out up to this offset as processed; returns how many messages that settles.
+
+        A message with a reply that has yet to be taken is left to `done`.
+        """
+        with self._lock:
+            count = self._acks.done_up_to(self._last_tag(offset), besides=self._drafts.tags)
         self.flush()
         if self._draining:
             self._report_drained()
