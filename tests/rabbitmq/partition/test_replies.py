@@ -7,22 +7,25 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pika
 import pytest
 from pika.spec import BasicProperties
 from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
+from tests.faults.proxy import FaultProxy
 from tests.faults.secured import Secured
 from tests.names import unique
 from tests.streams import cut
 
 from cobalance import servers
 from cobalance.errors import PublishFailed, UsageError
-from cobalance.rabbitmq import Delivery, Publisher, Topic
+from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.wire.parameters import single_urls
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
@@ -250,6 +253,13 @@ async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place,
 
 
 @pytest.fixture
+def amqp(amqp_url: str) -> Iterator[FaultProxy]:
+    """A proxy in front of the shared RabbitMQ."""
+    with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:
+        yield proxy
+
+
+@pytest.fixture
 def alarmed(secured_rabbitmq: Secured) -> Iterator[Alarm]:
     """A RabbitMQ that can be made short of memory."""
     alarm = Alarm(secured_rabbitmq.server)
@@ -331,6 +341,48 @@ async def test_a_connection_for_replies_that_is_lost_is_made_again(here: Place, 
     assert len(tokens) == 3
     assert len(set(tokens)) == 1
     assert here.journal("abandoned") == []
+
+
+async def test_without_a_connection_for_replies_another_member_is_to_answer(
+    here: Place, replies: str, amqp: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Consuming goes on meanwhile, and the request is answered once there is one."""
+    monkeypatch.setattr("cobalance.rabbitmq.partition.replies.PATIENCE_S", 0.2)
+
+    def handle(delivery: Delivery) -> None:
+        delivery.reply(delivery.body)
+
+    through = Place(amqp.through(here.amqp_url), here.redis_url)
+    through.group = here.group
+    with new_topic(here.amqp_url) as topic:
+        async with through.member(topic, handle) as member:
+            await until(lambda: len(member.tenures) == 1)
+            amqp.refuse()
+            ask(here, topic, replies, "1")
+            await until(lambda: here.journal("abandoned"))
+            assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
+            assert "no connection for replies" in caplog.text
+            assert member.connection.is_open
+            amqp.heal()
+            await until(lambda: arrived(here.amqp_url, replies))
+        await until_worked(here, topic)
+    through.close()
+    assert set(answers(here, replies)) == {("1", "c-1")}
+
+
+async def test_replies_in_memory() -> None:
+    """They take a connection of their own there, too."""
+    url = f"memory://{unique('broker')}"
+    plain, topic = single_urls(url)[0], Topic(unique("topic"), 1)
+    create_topic(url, topic)
+    with place(url) as here, channel(plain) as it:
+        it.queue_declare("replies")
+        async with here.member(topic, lambda delivery: delivery.reply(delivery.body)) as member:
+            with Publisher(url, topic) as publisher:
+                publisher.publish("k", b"1", reply_to="replies", correlation_id="c-1")
+            await until(lambda: it.queue_declare("replies", passive=True).method.message_count)
+            assert member._replies._connection.is_open
+        assert it.queue_declare(topic.queue_names[0], passive=True).method.message_count == 0
 
 
 def _set(event: threading.Event, _: str) -> None:
