@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
-from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing
 from cobalance.rabbitmq.consume.dead_letter_target import required_target
 from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish
+from cobalance.rabbitmq.consume.republishing import republished
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pika.spec import BasicProperties
 
     from cobalance.rabbitmq.model.queues import Queue
@@ -99,10 +101,11 @@ def _send(letter: Letter, admin: Admin) -> None:
 
 
 def _with_reason(queue: Queue, delivery: Delivery, reason: Reason) -> BasicProperties:
-    properties = copy(delivery.properties)
+    properties = republished(delivery.properties)
     failures = {} if reason.failures is None else {FAILURES: reason.failures}
+    headers: Mapping[str, Any] = properties.headers or {}
     properties.headers = {
-        **{name: value for name, value in delivery.headers.items() if not name.startswith("x-stream-")},
+        **headers,
         ERROR: reason.error,
         QUEUE: queue.name,
         GROUP: reason.group,

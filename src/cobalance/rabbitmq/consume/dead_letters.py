@@ -7,7 +7,6 @@ both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import PublishFailed, TopicMissing, UsageError
 from cobalance.limits import check_kind
+from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
 from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
@@ -26,9 +26,9 @@ from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
 FAILURES = "x-cobalance-failures"
-"""The headers of a dead letter, together with ``EXCHANGE`` and ``ROUTING_KEY``."""
+"""The headers of a dead letter, together with ``EXCHANGE``, ``ROUTING_KEY``, ``EXPIRATION`` and ``USER_ID``."""
 
-NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
+NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-")
 """Headers about the message's death; they are removed when it is sent back."""
 
 MOST_TEXT = 300
@@ -59,6 +59,10 @@ class DeadLetter:
     failures: int | None
     died_at: int | None
     """Unix time in seconds, set by RabbitMQ; None unless RabbitMQ itself moved the message."""
+    expiration: str | None
+    """The time to live that it was published with, in ms. A dead letter does not expire by it."""
+    user_id: str | None
+    """The user who published it, if it says so."""
     size: int
     """Size of the body, in bytes."""
 
@@ -78,6 +82,8 @@ class DeadLetter:
             group=headers.get(GROUP),
             failures=headers.get(FAILURES),
             died_at=None if died is None else int(died.timestamp()),
+            expiration=headers.get(EXPIRATION) or death.get("original-expiration"),
+            user_id=headers.get(USER_ID) or properties.user_id,
             size=size,
         )
 
@@ -123,7 +129,7 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
         for tag, letter, properties, body in _letters(channel, topic, min(count, most)):
             found.append(letter)
             if int((properties.headers or {}).get("x-delivery-count", 0)) >= OFTEN:
-                publish(channel, "", dead_letter_queue(topic), _without(properties, ("x-delivery-count",)), body)
+                publish(channel, "", dead_letter_queue(topic), republished(properties), body)
                 channel.basic_ack(tag)
 
     _visit(url, topic, look)
@@ -137,6 +143,10 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
     become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read. In a topic that has grown since, they
     go to the partition of the same number, since nobody consumes the queue they came from; the other messages of their
     keys may be in another partition.
+
+    Properties are kept but for two, which are in the headers ``x-cobalance-expiration`` and ``x-cobalance-user-id``: a
+    time to live has mostly passed by now, so that the message would be gone before it is handled, and RabbitMQ takes no
+    other ``user_id`` than that of the connection.
 
     Raises:
         TopicMissing: the topic has no dead-letter queue.
@@ -211,9 +221,12 @@ def _send_back(
         raise UsageError(
             f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
         )
-    again = _without(properties, NOT_THE_MESSAGES)
+    again = republished(properties, without=NOT_THE_MESSAGES)
+    headers: Mapping[str, Any] = again.headers or {}
+    published = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
     if letter.routing_key is not None and letter.exchange is not None:
-        again.headers = {**(again.headers or {}), EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
+        published |= {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
+    again.headers = {**headers, **{name: value for name, value in published.items() if value is not None}} or None
     publish(channel, "", _home(letter.queue, newest), again, body)
 
 
@@ -224,10 +237,3 @@ def _home(queue: str, newest: Topic) -> str:
             return f"{newest.prefix}-{number}"
         case _:
             return queue
-
-
-def _without(properties: BasicProperties, prefixes: tuple[str, ...]) -> BasicProperties:
-    kept = copy(properties)
-    headers: Mapping[str, Any] = properties.headers or {}
-    kept.headers = {name: value for name, value in headers.items() if not name.startswith(prefixes)} or None
-    return kept
