@@ -301,10 +301,13 @@ def call(url: str, do: Callable[[BlockingChannel], Any]) -> None:
 
 def expire_one(url: str) -> None:
     """A message that expires after a second."""
+    send(url, BasicProperties(expiration="1000"))
 
+
+def send(url: str, properties: BasicProperties) -> None:
     def publish(channel: BlockingChannel) -> None:
         channel.confirm_delivery()
-        channel.basic_publish("", "q", b"", BasicProperties(expiration="1000"))
+        channel.basic_publish("", "q", b"", properties)
 
     call(url, publish)
 
@@ -318,6 +321,7 @@ def expire_one(url: str) -> None:
             "management API",
         ),
         (expire_one, "memory:// has no messages that expire"),
+        (lambda url: send(url, BasicProperties(headers={"CC": ["q"]})), "memory:// has no copies by the header CC"),
         (
             lambda url: call(url, lambda it: it.exchange_declare("x", ExchangeType("fanout"))),
             "exchanges of type 'fanout'",
@@ -328,7 +332,7 @@ def expire_one(url: str) -> None:
         ),
         (lambda url: call(url, lambda it: it.tx_select()), r"memory:// has no Tx.Select"),
     ],
-    ids=["stream", "management", "expiration", "fanout", "x-max-length", "transactions"],
+    ids=["stream", "management", "expiration", "CC", "fanout", "x-max-length", "transactions"],
 )
 def test_what_it_does_not_do_is_refused(cobalance_broker: Broker, ask: Callable[[str], Any], words: str) -> None:
     """Rather than done wrongly."""

@@ -92,6 +92,8 @@ class MemoryChannel:
             raise not_implemented("immediate publishing")
         if properties.expiration is not None:
             raise not_implemented("messages that expire")
+        for name in {"CC", "BCC"}.intersection(properties.headers or {}):
+            raise not_implemented(f"copies by the header {name}")
         exchange, routing_key = method.exchange or "", method.routing_key or ""
         is_routed = self._broker.publish(exchange, routing_key, properties, body)
         if method.mandatory and not is_routed:
