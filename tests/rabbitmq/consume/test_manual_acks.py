@@ -1,11 +1,19 @@
-"""``ack="manual"`` out of order: which messages are redelivered when a member leaves."""
+"""``ack="manual"``: what is redelivered when a member leaves, and handlers that settle messages and fail all the same."""
 
 from __future__ import annotations
 
-import pytest
-from tests.consumers import SETTINGS, Place, Seen, new_topic, until
+import logging
+from collections.abc import Callable
+from typing import Any
 
-from cobalance.rabbitmq import Delivery
+import anyio
+import pytest
+from tests.consumers import SETTINGS, Place, Seen, bodies_in, new_topic, until
+
+from cobalance.rabbitmq import Delivery, Topic
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
@@ -36,3 +44,187 @@ async def test_what_was_acknowledged_does_not_come_again(here: Place, queue_type
         async with here.member(topic, handle_again):
             await until(lambda: not any(ready_messages(here.amqp_url, topic.queue_names).values()))
             assert await again.wait(4) == ["0", "2", "3", "7"]
+
+
+# -- handlers that settle messages and fail all the same ---------------------------------------------------------------
+
+BY_BODY = Retries(3, first_ms=5, mode="park", key=lambda it: it.body)
+POLICIES: dict[str, dict[str, Any]] = {
+    "pause": {"retries": 0, "on_error": "pause"},
+    "halt": {"retries": 0, "on_error": "halt"},
+    "raise": {"retries": 0, "on_error": "raise"},
+    "dead_letter": {"retries": 0, "on_error": "dead_letter"},
+    "retries": {"retries": Retries(2, first_ms=5), "on_error": "halt"},
+    "park": {"retries": BY_BODY, "on_error": "halt"},
+}
+
+
+class Settling:
+    """A manual member, and what its handler was given."""
+
+    def __init__(self, here: Place, source: Topic, fail: Callable[[Settling, Delivery], None], **options: Any) -> None:
+        self.seen, self.failures, self.deliveries = Seen(), list[str](), dict[str, Delivery]()
+        self._fail = fail
+        self.on_failure: Callable[[Delivery], object] = lambda _: None
+        options = {"ack": "manual", "on_failure": self._failed, **options}
+        self.member: ConsumerGroup = here.member(source, self._handle, **options)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        self.seen.note(delivery)
+        self.deliveries[delivery.body.decode()] = delivery
+        self._fail(self, delivery)
+        self.member.ack(delivery)
+
+    async def _failed(self, delivery: Delivery, error: Exception) -> None:
+        assert str(error) == "after all", error
+        self.failures.append(delivery.body.decode())
+        self.on_failure(delivery)
+
+
+def fail_at_2(_: Settling, delivery: Delivery) -> None:
+    if delivery.body == b"2":
+        raise RuntimeError("after all")
+
+
+def settle_and_fail_at_2(how: str) -> Callable[[Settling, Delivery], None]:
+    def settle(it: Settling, delivery: Delivery) -> None:
+        if delivery.body == b"2":
+            getattr(it.member, how)(delivery)
+            fail_at_2(it, delivery)
+
+    return settle
+
+
+@pytest.mark.parametrize("how", ["ack", "reject"])
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_what_a_handler_has_settled_it_may_fail_over(
+    here: Place, policy: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is nothing to try again or to give up. The failure is logged and reported, and the next message begins."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(5))
+        it = Settling(here, topic, settle_and_fail_at_2(how), **POLICIES[policy])
+        with caplog.at_level(logging.WARNING):
+            async with it.member:
+                assert await it.seen.wait(5) == ["0", "1", "2", "3", "4"]
+        assert it.member.failed is None
+        assert it.failures == ["2"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == (["2"] if how == "reject" else [])
+    assert "failed (RuntimeError: after all): it is settled, so it is not tried again" in caplog.text
+
+
+async def test_a_message_of_a_stream_may_be_settled_by_a_handler_that_fails(here: Place) -> None:
+    """Its offset counts as processed."""
+    with new_topic(here.amqp_url, queue_type="stream") as topic:
+        here.publish(topic, *range(5))
+        it = Settling(here, topic, settle_and_fail_at_2("ack"), retries=0)
+        async with it.member:
+            assert await it.seen.wait(5) == ["0", "1", "2", "3", "4"]
+        assert it.failures == ["2"]
+        assert here.resources()[topic.queue_names[0]].committed == 4
+
+
+async def test_what_is_settled_while_it_waits_for_a_retry_is_not_tried_again(here: Place) -> None:
+    """The pause is cut short by leaving, which returns what is behind it to the queue, and not the message."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(5))
+        it = Settling(here, topic, fail_at_2, retries=Retries(3, first_ms=600_000, last_ms=600_000))
+        async with it.member:
+            await until(lambda: it.failures)
+            it.member.ack(it.deliveries["2"])
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["3", "4"]
+
+
+async def test_on_failure_may_settle_what_has_failed(here: Place) -> None:
+    """The policy then has nothing to do."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(5))
+        it = Settling(here, topic, fail_at_2, retries=0, on_error="halt")
+        it.on_failure = it.member.ack
+        async with it.member:
+            assert await it.seen.wait(5) == ["0", "1", "2", "3", "4"]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
+@pytest.mark.parametrize("first_ms", [5, 600_000], ids=["due", "waiting"])
+async def test_a_parked_message_may_be_settled(here: Place, first_ms: int) -> None:
+    """It is neither tried again nor returned to its queue, and what waits behind it is tried."""
+    even = Retries(3, first_ms=first_ms, last_ms=600_000, mode="park", key=lambda it: int(it.body) % 2)
+
+    def settle_2_at_3(it: Settling, delivery: Delivery) -> None:
+        if delivery.body == b"3":
+            it.member.ack(it.deliveries["2"])
+        fail_at_2(it, delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(5))
+        it = Settling(here, topic, settle_2_at_3, retries=even)
+        async with it.member:
+            await it.seen.wait(4 if first_ms > 5 else 5)
+        assert it.seen.bodies.count("2") == 1
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == (["4"] if first_ms > 5 else [])
+
+
+class Batches:
+    """A manual member with batches, whose handler settles some messages of each and fails over message 2."""
+
+    def __init__(self, here: Place, topic: Topic, **options: Any) -> None:
+        self.calls = list[list[str]]()
+        self.called = anyio.Event()
+        self.member: ConsumerGroup = here.member(
+            topic, self._handle, ack="manual", batch=Batch(6, within_ms=60_000), **options
+        )
+
+    async def _handle(self, deliveries: list[Delivery]) -> None:
+        first = not self.calls
+        self.calls.append([it.body.decode() for it in deliveries])
+        for it in deliveries:
+            if it.body in {b"0", b"1", b"4"} or not first:
+                if it.body == b"2":
+                    raise RuntimeError("after all")
+                self.member.ack(it)
+        if first:
+            raise RuntimeError("after all")
+
+
+async def test_a_batch_is_tried_again_without_what_is_settled(here: Place) -> None:
+    """Then its messages are tried one by one, and the one that fails is given up."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(6))
+        it = Batches(here, topic, retries=Retries(1, first_ms=5), on_error="dead_letter")
+        async with it.member:
+            await until(lambda: len(it.calls) == 5)
+        assert it.calls == [["0", "1", "2", "3", "4", "5"], ["2", "3", "5"], ["2"], ["3"], ["5"]]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+
+
+async def test_a_batch_that_is_given_up_leaves_what_is_not_settled(here: Place) -> None:
+    """The next holder gets exactly that, in order."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(6))
+        it = Batches(here, topic, retries=0, on_error="halt")
+        async with it.member:
+            await until(lambda: here.journal("abandoned"))
+        assert it.calls == [["0", "1", "2", "3", "4", "5"], ["2"]]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2", "3", "5"]
+
+
+async def test_what_a_handler_has_settled_before_it_returned_something_is_not_given_up(here: Place) -> None:
+    """Of a batch whose handler returns something, only the other messages are dead letters."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(3))
+
+        async def handle(deliveries: list[Delivery]) -> Any:
+            member.ack(deliveries[1])
+            return len(deliveries)
+
+        member = here.member(
+            topic, handle, ack="manual", batch=Batch(3, within_ms=60_000), retries=0, on_error="dead_letter"
+        )
+        async with member:
+            await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"] == 2)
+        assert member.failed is None
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["0", "2"]

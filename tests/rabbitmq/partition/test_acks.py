@@ -69,16 +69,69 @@ def test_rejects_go_at_once_and_never_name_an_ack() -> None:
 
 
 def test_what_was_not_begun_can_be_given_back() -> None:
-    """It counts as never handed out; settled messages cannot be given back."""
+    """It counts as never handed out."""
     tracker = delivered(5)
     tracker.done(1)
     tracker.done(3)
     tracker.give_back(2)
     assert tracker.progress.delivered == 3
-    with pytest.raises(ValueError, match="given back"):
-        tracker.give_back(1)
     tracker.done(2)
     assert tracker.idle
+
+
+def test_what_was_settled_of_what_is_given_back_stays_settled() -> None:
+    """The messages between are redelivered, and those behind the last one that was settled count as not handed out."""
+    tracker = delivered(9)
+    tracker.done(1)
+    tracker.done(4)
+    tracker.leave(6)
+    tracker.leave(8)
+    tracker.keep(8)
+    tracker.give_back(7)
+    assert tracker.progress.delivered == 6 - 2  # 3 and 5 come again
+    tracker.gone(6)
+    tracker.done(2)
+    assert tracker.idle
+    tracker.ahead = True
+    assert tracker.flush() == Flush((), 2, (4, 6))
+    for tag in (3, 5, 7):
+        with pytest.raises(ValueError, match="settled before, or never handed out"):
+            tracker.done(tag)
+
+
+def test_what_could_not_be_sent_to_the_dead_letters_is_open_again() -> None:
+    tracker = delivered(2)
+    tracker.leave(1)
+    tracker.stay(1)
+    tracker.done(1)
+    tracker.done(2)
+    assert tracker.flush() == Flush((), 2)
+
+
+@given(st.lists(st.sampled_from(["open", "done", "leave", "keep"]), min_size=1, max_size=9), st.integers(1, 9))
+def test_giving_back_agrees_with_a_broker(states: list[str], count: int) -> None:
+    """Once nothing is under way, exactly what was not settled comes again, whatever else happened."""
+    tracker = delivered(len(states))
+    for tag, state in enumerate(states, start=1):
+        if state != "open":
+            tracker.done(tag) if state == "done" else tracker.leave(tag)
+            if state == "keep":
+                tracker.keep(tag)
+    count = min(count, len(states))
+    tracker.give_back(count)
+    settled = {tag for tag, state in enumerate(states, start=1) if state == "done"}
+    for tag, state in enumerate(states, start=1):
+        if state == "leave":
+            tracker.gone(tag)
+            settled.add(tag)
+        if state == "open" and tag <= len(states) - count:
+            tracker.done(tag)
+            settled.add(tag)
+    assert tracker.idle
+    held, tracker.ahead = set(range(1, len(states) + 1)), True
+    flush = tracker.flush()
+    held -= {tag for tag in held if tag <= (flush.ack or 0)} | set(flush.singles)
+    assert held == set(range(1, len(states) + 1)) - settled
 
 
 def test_what_was_committed_ahead_is_not_given_back() -> None:

@@ -79,7 +79,8 @@ class ConsumerGroup(Streaming):
     An ``async def`` runs on the event loop; a plain function runs in a thread of its own per partition, and if its
     result is awaitable, it is awaited. When the handler has ended and returned None, the message is acknowledged (in
     batches). Any other result is an :class:`UnexpectedResult`, a failure of that message that is not retried in place.
-    With ``ack="manual"``, the handler, or whatever it passes the delivery to, calls :meth:`ack` or :meth:`reject`.
+    With ``ack="manual"``, the handler, or whatever it passes the delivery to, calls :meth:`ack` or :meth:`reject`. What
+    is settled stays so, even if the handler then fails: that is logged, and only what is not settled is tried again.
 
     A message fails if its handler raises, or runs for longer than ``max_processing_ms``. It is retried in place, so
     that order holds. After ``retries`` more failures, ``on_error`` decides:
@@ -202,6 +203,7 @@ class ConsumerGroup(Streaming):
             raise UsageError("batches are tried again in place: leave out batch, or mode='park'")
         self._policy = FailurePolicy(
             self.name,
+            manual=self._manual,
             retries=self._retries,
             on_error=on_error,
             on_failure=on_failure,

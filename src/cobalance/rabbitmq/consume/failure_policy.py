@@ -45,6 +45,7 @@ class FailurePolicy:
         self,
         group: str,
         *,
+        manual: bool,
         retries: Retries,
         on_error: OnError,
         on_failure: OnFailure | None,
@@ -52,7 +53,7 @@ class FailurePolicy:
         most_ms: int,
         send: SendDeadLetter,
     ) -> None:
-        self._group, self._retries, self._on_error = group, retries, on_error
+        self._group, self._manual, self._retries, self._on_error = group, manual, retries, on_error
         self.key_of = retries.key_of
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
@@ -78,9 +79,15 @@ class FailurePolicy:
             return worker.goes_on
         parcel.failures += 1
         worker.watch.idle()
+        if self._manual:
+            parcel.drop(worker.is_settled)
         for delivery in parcel.deliveries:
             delivery.forget_reply()
         await self._call_on_failure(parcel, error, worker)
+        if self._manual and not parcel.drop(worker.is_settled):
+            parcels.popleft()
+            self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
+            return worker.goes_on
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
             worker.put_down(len(parcel.deliveries))
             return await self._try_again(parcels, error, worker)
@@ -153,10 +160,15 @@ class FailurePolicy:
             return None
         delivery, reason = parcel.deliveries[0], Reason(self._group, words_of(error), parcel.failures)
         try:
+            worker.leave(delivery)
+        except ValueError:  # the program has settled it in another thread
+            return None
+        try:
             await result_of(self._send(worker.queue, delivery, reason))
         except CobalanceError as failure:
+            worker.stay(delivery)
             return failure
-        worker.done(delivery)
+        worker.left(delivery)
         return None
 
     def _say_kept(self, parcel: Parcel, hindrance: CobalanceError) -> None:

@@ -74,13 +74,16 @@ class Handling:
             else:
                 goes_on = await self._work_first(parcels, worker, in_thread, error)
             goes_on = goes_on and await self._retry_parked(worker, in_thread)
-        return len(deliveries) - sum(len(parcel.deliveries) for parcel in parcels)
+        return parcels[0].deliveries[0].delivery_tag - deliveries[0].delivery_tag if parcels else len(deliveries)
 
     async def _work_first(
         self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread, error: Exception | None = None
     ) -> bool:
         """Works the first parcel, unless it has an error, and those behind it. Returns whether to go on."""
         front = parcels[0]
+        if self._manual and not front.drop(worker.is_settled):  # since it failed, or was put off
+            parcels.popleft()
+            return worker.goes_on
         if not await worker.enter(len(front.deliveries)):
             return False
         error = error or await self._attempt(parcels, worker, in_thread)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from cobalance.rabbitmq.partition.delivery import Delivery
 
@@ -34,6 +34,15 @@ class Parcel:
         except IndexError:
             return False
         return True
+
+    def drop(self, is_settled: Callable[[Delivery], bool]) -> bool:
+        """Drops the messages that the program has settled; False if none is left, which settles the parcel."""
+        open_ = tuple(it for it in self.deliveries if not is_settled(it))
+        if open_:
+            self.deliveries = open_
+        else:
+            self.settle()
+        return bool(open_)
 
     def __str__(self) -> str:
         first = self.deliveries[0]

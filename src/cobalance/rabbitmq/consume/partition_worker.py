@@ -430,6 +430,17 @@ class PartitionWorker:
         consumer.leave(delivery)
         return True
 
+    def stay(self, delivery: Delivery) -> None:
+        """The message could not be sent to the dead letters, and is open again."""
+        consumer = self._consumer
+        if consumer is not None and consumer.tenure is delivery.tenure:
+            consumer.stay(delivery)
+
+    def is_settled(self, delivery: Delivery) -> bool:
+        """Whether the message was settled, or is on its way to the dead letters. Not if its channel is gone."""
+        consumer = self._consumer
+        return consumer is not None and consumer.tenure is delivery.tenure and not consumer.is_open(delivery)
+
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
         """The dead letters have the message, or not: then it is kept, and the partition given up for that reason.
 

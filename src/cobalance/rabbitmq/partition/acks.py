@@ -57,12 +57,15 @@ class AckTracker:
         self.delivered += count
 
     def give_back(self, count: int) -> None:
-        """The last `count` messages were not begun: they count as not delivered, unless `done_up_to` covered them."""
-        least = max(self._ahead, default=self.settled)
-        if self.delivered - count < least and least > self._covered:
-            raise ValueError("only what was handed out last, and not settled, can be given back")
-        self.delivered = max(self.delivered - count, least)
+        """The last `count` messages will not be worked: those that are still open are redelivered.
+
+        They count as not delivered, down to the last one that was settled, or is on its way to the dead letters.
+        """
+        before = max(self.delivered - count, self.settled)
+        self.delivered = max(self._ahead | (self._given_up - self._kept) | {before})
         self._kept = {tag for tag in self._kept if tag <= self.delivered}
+        for tag in range(before + 1, self.delivered + 1):
+            self.put_back(tag)
 
     def done(self, tag: int) -> bool:
         """The message was processed. Returns whether a flush is due by count."""
@@ -104,6 +107,16 @@ class AckTracker:
         """The dead letters have the message. Returns whether a flush is due by count."""
         self._given_up.discard(tag)
         return self.done(tag)
+
+    def stay(self, tag: int) -> None:
+        """It could not be sent to the dead letters, and is open again."""
+        self._given_up.discard(tag)
+
+    def put_back(self, tag: int) -> None:
+        """Has the message redelivered, unless it was settled or given up."""
+        if self.is_open(tag):
+            self.leave(tag)
+            self.keep(tag)
 
     def keep(self, tag: int) -> None:
         """The dead letters do not have it: it is redelivered with all behind it, as nothing from here on is acked."""

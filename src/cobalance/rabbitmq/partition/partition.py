@@ -165,7 +165,7 @@ class PartitionConsumer:
         return taken
 
     def give_back(self, count: int) -> None:
-        """The last `count` messages taken were not begun and will not be: the close returns them to the queue."""
+        """The last `count` messages taken will not be worked: the close returns those that are open to the queue."""
         with self._lock:
             self._draining = True
             self._buffer.clear()
@@ -206,10 +206,17 @@ class PartitionConsumer:
         """The dead letters do not have it: it is redelivered after the close, with everything behind it."""
         self._settle(delivery, self._acks.keep)
 
+    def stay(self, delivery: Delivery) -> None:
+        """The dead letters do not have it: it is open again."""
+        self._settle(delivery, self._acks.stay)
+
     def put_back(self, delivery: Delivery) -> None:
-        """Has the message redelivered after the close, for the next holder to retry."""
-        self.leave(delivery)
-        self.keep(delivery)
+        """Has the message redelivered after the close, for the next holder to retry, unless it was settled."""
+        self._settle(delivery, self._acks.put_back)
+
+    def is_open(self, delivery: Delivery) -> bool:
+        """Whether the message was neither settled nor given up."""
+        return self._acks.is_open(delivery.delivery_tag)
 
     def flush(self) -> None:
         """Sends the acks that are due, without waiting for more."""
