@@ -13,6 +13,7 @@ from cobalance.group.group import Group
 from cobalance.group.own_code import ContainedExit, as_raised
 from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
+from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.portal import EventLoopThread, call_in, within
 
 if TYPE_CHECKING:
@@ -243,10 +244,12 @@ class BlockingMembership:
 
 @contextmanager
 def exits_contained() -> Iterator[None]:
-    """Wraps SystemExit and KeyboardInterrupt, raised in one of the program's threads, in a ContainedExit."""
+    """Wraps what the program has raised in one of its threads in a ContainedExit, unless it is an ``Exception``."""
     try:
         yield
-    except (SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
+        if isinstance(error, Exception) or is_cancellation(error):
+            raise
         raise ContainedExit(error) from error
 
 

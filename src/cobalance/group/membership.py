@@ -27,6 +27,7 @@ from cobalance.group.tenure import Tenure
 from cobalance.group.tickets import Tickets
 from cobalance.group.worker import FunctionWorker, Worker, is_async, outcome
 from cobalance.member.events import Abandoned, CommitAsked, Drained, Sample
+from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.forks import Forkable
 from cobalance.threads.worker_threads import WorkerThreads
 
@@ -344,7 +345,8 @@ class Membership(Forkable, ABC):
         """The exception that ended, or is ending, the membership: the program's own, or a :class:`GroupFailed`. None
         while all is well, and after a normal leave. Any thread.
         """
-        return self._first_error if isinstance(self._first_error, Exception | SystemExit | KeyboardInterrupt) else None
+        error = self._first_error
+        return None if error is None or is_cancellation(error) else error
 
     def _note_error(self, error: BaseException) -> None:
         if self._first_error is None and not isinstance(error, GroupFailed):  # it has been logged already
@@ -353,7 +355,7 @@ class Membership(Forkable, ABC):
 
     def _log_end(self, error: BaseException) -> None:
         """Logs the exception's message only if allowed: it may quote anything."""
-        if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
+        if not is_cancellation(error):
             raised = as_raised(error)
             kind, trace = type(raised).__name__, raised if self.log_exceptions else None
             log.error("group %s: a %s in the program's code ends the membership", self.name, kind, exc_info=trace)

@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class ContainedExit(Exception):
-    """``sys.exit()`` in one of the program's threads. Raised as is, it would end the event loop before anything is
-    given back.
+    """What one of the program's threads has raised that is no ``Exception``, such as ``sys.exit()``. Raised as is, it
+    would end the event loop before anything is given back.
     """
 
-    def __init__(self, raised: SystemExit | KeyboardInterrupt) -> None:
+    def __init__(self, raised: BaseException) -> None:
         super().__init__(type(raised).__name__)
         self.raised = raised
 

@@ -13,6 +13,7 @@ import anyio
 from cobalance.errors import DrainTimedOut, UsageError
 from cobalance.group.blocking import BlockingMembership
 from cobalance.group.group import Group
+from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.event_loop import running_event_loop
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ async def _serve(group: Group) -> None:
             try:
                 async with group:
                     await anyio.sleep_forever()
-            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 -- raised below
-                failure = error
+            except BaseException as error:
+                if is_cancellation(error):
+                    raise
+                failure = error  # raised below, without an exception group around it
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

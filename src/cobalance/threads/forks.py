@@ -6,6 +6,7 @@ import os
 import sys
 
 from cobalance.errors import UsageError
+from cobalance.threads.cancellation import is_cancellation
 
 
 class Forkable:
@@ -38,7 +39,7 @@ def end_fork(error: BaseException | None) -> None:
         "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "
         "in the block, or fork before the event loop begins"
     )
-    if not isinstance(error, Exception | SystemExit | KeyboardInterrupt):
+    if is_cancellation(error):
         return
     code = error.code if isinstance(error, SystemExit) else error
     if isinstance(code, BaseException):

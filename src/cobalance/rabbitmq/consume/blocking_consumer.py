@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from cobalance.errors import UsageError
 from cobalance.group.blocking import BlockingMembership, Threaded, exits_contained
@@ -12,7 +12,7 @@ from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.threads.portal import call_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from cobalance.group.blocking import BlockingListener
     from cobalance.rabbitmq.consume.consumer_options import ConsumerSource, PlainConsumerOptions
@@ -31,6 +31,10 @@ class _Consumers(ConsumerGroup, Threaded):
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         with exits_contained():
             return await super().handle(deliveries, worker)
+
+    async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with exits_contained():
+            await super()._call_own(call)
 
 
 class BlockingConsumerGroup(BlockingMembership):

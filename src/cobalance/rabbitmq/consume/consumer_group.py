@@ -39,6 +39,7 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import unguarded
 from cobalance.rabbitmq.wire.parameters import virtual_host
 from cobalance.rabbitmq.wire.reconnection import Reconnection
+from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.room import Room
 from cobalance.threads.worker_threads import in_thread
 
@@ -459,13 +460,21 @@ class ConsumerGroup(Streaming):
         self._wakeup.notify()
 
     def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Starts a task on the event loop. Any thread."""
+        """Starts a task of the program's code on the event loop. Any thread."""
 
         def start() -> None:
-            self._tasks.start_soon(call)
+            self._tasks.start_soon(self._call_own, call)
 
         self._commands.append(start)
         self._wakeup.notify()
+
+    async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await call()
+        except BaseException as error:
+            if not is_cancellation(error):
+                self._note_error(error)
+            raise
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""

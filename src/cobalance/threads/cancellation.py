@@ -1,0 +1,15 @@
+"""Tells the end of a task, as its event loop wanted it, from a failure of the code in it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether it is a cancellation of asyncio's or trio's, the closing of a coroutine, or a group of only these."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_cancellation(it) for it in error.exceptions)
+    trio = sys.modules.get("trio")
+    ends = (asyncio.CancelledError, GeneratorExit, *(() if trio is None else (trio.Cancelled,)))
+    return isinstance(error, ends)
