@@ -46,6 +46,10 @@ class Broker:
         self.queues += names
         return names
 
+    def declare_anew(self, name: str, **arguments: Any) -> None:
+        self._channel.queue_delete(name)
+        self._channel.queue_declare(name, durable=True, arguments=arguments)
+
     def publish(self, name: str, *bodies: object) -> None:
         for body in bodies:
             self._channel.basic_publish("", name, str(body).encode())
@@ -1073,6 +1077,19 @@ def test_an_unguarded_queue(broker: Broker, group: str) -> None:
         channel = consume(connection, [name], lambda *_: None)
         connection.add_callback_threadsafe(channel.stop_consuming)
         channel.start_consuming()
+
+
+def test_a_queue_that_was_declared_anew(broker: Broker, group: str) -> None:
+    """It is consumed as it is now."""
+    (name,) = broker.declare(1)
+    handled: Handled = queue.SimpleQueue()
+    program = Program(broker, group, [name], handled)
+    broker.publish(name, "a")
+    assert handled.get(timeout=DEADLINE_S)[2] == "a"
+    broker.declare_anew(name, **{"x-message-ttl": 600_000})
+    broker.publish(name, "b")
+    assert handled.get(timeout=DEADLINE_S)[2] == "b"
+    program.stop()
 
 
 def test_unreachable_servers(broker: Broker, group: str) -> None:

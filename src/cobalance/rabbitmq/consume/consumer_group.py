@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
 from cobalance.coordinator.in_flight import written
-from cobalance.errors import UsageError
+from cobalance.errors import CobalanceError, UsageError
 from cobalance.faces import hides
 from cobalance.group.engine import monotonic_ms
 from cobalance.group.group import GroupOptions
@@ -67,6 +67,7 @@ log = logging.getLogger("cobalance.rabbitmq")
     "offsets_known",
     "post",
     "prefetch_of",
+    "read_again",
     "reply",
     "share",
     "start_soon",
@@ -224,6 +225,8 @@ class ConsumerGroup(Streaming):
         self._per_partition = max_in_flight_per_partition
         self._room = None if max_in_flight is None else Room(max_in_flight)
         self._queues: dict[str, Queue] = {}
+        self._outdated: set[str] = set()
+        """Of these, the ones to be read again before they are worked."""
         self._workers: dict[str, PartitionWorker] = {}
         self.connection: BrokerConnection
 
@@ -388,9 +391,9 @@ class ConsumerGroup(Streaming):
         if self._fencing is not None:
             self._fencing.look()
         queue = self._queues.get(tenure.resource)
-        if queue is not None:
+        if queue is not None and queue.name not in self._outdated:
             return self._worker_for(tenure, queue)
-        if self._resources is not None and self._subscribed.changes:
+        if queue is None and self._resources is not None and self._subscribed.changes:
             self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
         return UnknownQueueWorker(tenure, self.name, lambda: self._learn(tenure))
 
@@ -398,7 +401,28 @@ class ConsumerGroup(Streaming):
         queue = learn_queue(self._amqp_url, tenure.resource)
         self._check_queue(queue)
         self._queues[queue.name] = queue
+        self._outdated.discard(queue.name)
         return lambda: self._worker_for(tenure, queue)
+
+    async def read_again(self, queue: Queue) -> Queue | None:
+        """The queue as it is declared now; None if the program describes it itself, or it cannot be worked like that.
+
+        In the latter case it is read once more for its next tenure, when an operator has resumed it.
+        """
+        if self._subscribed.describes(queue.name):
+            return None
+        self._outdated.add(queue.name)
+        found = await in_thread(lambda: learn_queue(self._amqp_url, queue.name))
+        try:
+            self._check_queue(found)
+        except CobalanceError:
+            return None
+        if found == queue or self._reads_as_stream(found) != self._reads_as_stream(queue):
+            return None
+        log.warning("group %s: queue %s was declared anew, and is consumed as it is now", self.name, queue.name)
+        self._queues[queue.name] = found
+        self._outdated.discard(queue.name)
+        return found
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
         worker = (

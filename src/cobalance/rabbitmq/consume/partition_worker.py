@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError
 from cobalance.group.engine import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
@@ -23,6 +23,7 @@ from cobalance.rabbitmq.consume.parked import Parked
 from cobalance.rabbitmq.consume.watch import Watch
 from cobalance.rabbitmq.partition.partition import State
 from cobalance.rabbitmq.wire.channel_loss import ChannelLosses
+from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
@@ -242,6 +243,17 @@ class PartitionWorker:
                     await self._wakeup.wait()
 
     async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
+        if isinstance(error, QueueMismatch):
+            try:
+                queue = await self.partitions.read_again(self.queue)
+            except QueueMissing as missing:
+                error = missing
+            except ServerError as unread:
+                error = channel_lost(self.queue.name, str(unread))
+            else:
+                if queue is not None:
+                    self.queue = queue
+                    return
         verdict = self._losses.judge(
             error,
             consumed=self._subscribed,

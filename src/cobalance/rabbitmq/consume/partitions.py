@@ -49,6 +49,13 @@ class Partitions(Protocol):
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
 
+    async def read_again(self, queue: Queue) -> Queue | None:
+        """The queue as it is declared now; None if the program describes it itself, or it cannot be worked like that.
+
+        Raises:
+            CobalanceError: it is not there, or cannot be read.
+        """
+
     def reply(self, reply: Reply) -> Future[bool]:
         """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.member.declaration import digest
 from cobalance.rabbitmq.model.queues import Queue
-from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.topics.broker import learn_queue, read_topic, verify_topic
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.sources import BoundQueues, ManagedSource, MatchingQueues
@@ -79,6 +79,14 @@ class Subscription:
             self._layouts.append(LayoutSource(topic, self._amqp_url))
             self._words.append(f"topic {topic.name}")
         return topic.queues
+
+    def describes(self, queue: str) -> bool:
+        """Whether the program itself says how the queue is declared, and not only which it is."""
+        if isinstance(self._parts, str):
+            return False
+        topic = (partition_named(queue) or ("",))[0]
+        described = (it for it in self._parts if isinstance(it, Queue | Topic))
+        return any(it.name == (queue if isinstance(it, Queue) else topic) for it in described)
 
     @property
     def changes(self) -> bool:

@@ -46,8 +46,7 @@ class LaneGroup(ConsumerGroup):
         super().left()
         self._on_left()
 
-    def _make_worker(self, tenure: Tenure) -> PartitionWorker:
-        queue = self._queues[tenure.resource]
+    def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
         worker = self._workers[tenure.resource] = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
         return worker
 

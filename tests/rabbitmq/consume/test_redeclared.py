@@ -1,0 +1,106 @@
+"""Queues that are deleted and declared with other arguments while they are consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.consumers import Place, Seen, channel, until
+from tests.names import unique
+
+from cobalance.rabbitmq import Delivery, MatchingQueues, Queue
+from cobalance.rabbitmq.consume.subscription import Subscription
+from cobalance.rabbitmq.model.topic import Topic
+
+pytestmark = pytest.mark.anyio
+
+
+def declare(here: Place, name: str, **arguments: Any) -> None:
+    with channel(here.amqp_url) as it:
+        it.queue_delete(name)
+        it.queue_declare(name, durable=True, arguments=arguments or None)
+
+
+@pytest.fixture
+def queue(here: Place) -> Iterator[str]:
+    name = unique("queue")
+    declare(here, name)
+    yield name
+    with channel(here.amqp_url) as it:
+        it.queue_delete(name)
+
+
+class Team:
+    """Members of one group that note what they handle."""
+
+    def __init__(self, here: Place, source: Any) -> None:
+        self.here, self.source, self.seen = here, source, Seen()
+
+    def member(self) -> Any:
+        return self.here.member(self.source, self._handle)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        self.seen.note(delivery)
+
+    async def begin(self, name: str) -> None:
+        """Consumes the queue, which is then declared with another argument."""
+        self.here.publish(name, 1)
+        assert await self.seen.wait(1) == ["1"]
+        declare(self.here, name, **{"x-message-ttl": 600_000})
+        self.here.publish(name, 2)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+async def test_a_queue_given_by_name_is_consumed_as_it_is_now(here: Place, queue: str, members: int) -> None:
+    """Also by the others, which knew it as it was when they get it."""
+    team = Team(here, [queue])
+    async with AsyncExitStack() as stack:
+        joined = [await stack.enter_async_context(team.member()) for _ in range(members)]
+        await team.begin(queue)
+        assert await team.seen.wait(2) == ["1", "2"]
+        for number in range(3, members + 2):
+            holder = next(it for it in joined if it.tenures)
+            await holder.leave()
+            here.publish(queue, number)
+            await team.seen.wait(number)
+            joined = [it for it in joined if it is not holder]
+        assert here.resources()[queue].halted is None
+
+
+async def test_a_queue_that_the_program_describes_stays_halted(here: Place, queue: str) -> None:
+    """What the program says of it does not hold, until the queue is again as described."""
+    team = Team(here, [Queue(queue)])
+    async with team.member():
+        await team.begin(queue)
+        await until(lambda: here.resources()[queue].halted == "QueueMismatch")
+        declare(here, queue)
+        here.publish(queue, 3)
+        assert here.coordinator.resume(queue) == {queue: "OK"}
+        assert await team.seen.wait(2) == ["1", "3"]
+
+
+async def test_a_queue_that_became_unguarded_is_halted_and_read_again_when_it_is_resumed(
+    here: Place, queue: str
+) -> None:
+    """Two members might consume it at a time."""
+    team = Team(here, [queue])
+    async with team.member():
+        here.publish(queue, 1)
+        await team.seen.wait(1)
+        declare(here, queue, **{"x-queue-type": "quorum"})
+        await until(lambda: here.resources()[queue].halted)
+        declare(here, queue, **{"x-queue-type": "quorum", "x-single-active-consumer": True})
+        here.publish(queue, 2)
+        assert here.coordinator.resume(queue) == {queue: "OK"}
+        assert await team.seen.wait(2) == ["1", "2"]
+
+
+def test_what_the_program_describes() -> None:
+    """A name, or a way to find queues, says nothing about their arguments."""
+    parts: list[Any] = [Topic("orders", 2), Queue("refunds"), "legacy", MatchingQueues("o.*")]
+    described = Subscription(parts, "amqp://", None)
+    names = ["orders-0", "orders-7", "orders.v2-3", "refunds", "legacy", "other"]
+    assert [it for it in names if described.describes(it)] == ["orders-0", "orders-7", "orders.v2-3", "refunds"]
+    assert not Subscription("orders", "amqp://", None).describes("orders-0")
