@@ -54,6 +54,29 @@ async def test_a_work_function_sees_that_it_is_paused() -> None:
     assert ended.is_set()
 
 
+async def test_without_names_all_that_is_held_is_meant() -> None:
+    """While nothing is held, that is nothing."""
+    async with Group("g", ["a", "b"], redis_url=f"memory://{unique('pausing')}") as group:
+        await group.wait_held("a", "b")
+        group.pause()
+        assert group.paused == {"a", "b"}
+        group.resume("a")
+        assert group.paused == {"b"}
+        group.resume()
+        assert group.paused == frozenset()
+    group.pause()
+    assert group.paused == frozenset()
+
+
+def test_threads_may_leave_out_the_names() -> None:
+    with BlockingGroup("g", ["a", "b"], redis_url=f"memory://{unique('pausing')}") as group:
+        group.wait_held("a", "b")
+        group.pause()
+        assert all(it.paused for it in group.tenures.values())
+        group.resume()
+        assert not any(it.paused for it in group.tenures.values())
+
+
 async def test_being_asked_back_ends_the_wait() -> None:
     """A paused tenure does not delay its handover."""
 

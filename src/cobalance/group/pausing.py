@@ -8,8 +8,6 @@ from cobalance.errors import NotHeld
 from cobalance.group.membership import Membership
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cobalance.group.tenure import Tenure
 
 
@@ -22,9 +20,9 @@ class Pausing(Membership):
         return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
 
     def pause(self, *resources: str) -> None:
-        """Lets no new work begin on these resources until :meth:`resume`; running work is finished. They stay held,
-        also through rebalances that leave them here. A resource that is handed over or lost is not paused when it comes
-        back.
+        """Lets no new work begin on these resources (without any: on all that is held now) until :meth:`resume`;
+        running work is finished. They stay held, also through rebalances that leave them here. A resource that is
+        handed over or lost is not paused when it comes back.
 
         A consumer group pauses by itself; a ``work`` function has to check ``tenure.paused``.
 
@@ -35,7 +33,7 @@ class Pausing(Membership):
             tenure.pause(on=True)
 
     def resume(self, *resources: str) -> None:
-        """Undoes :meth:`pause`.
+        """Undoes :meth:`pause`, without names for all that is held.
 
         Raises:
             NotHeld: this member does not hold one of them; nothing was changed.
@@ -48,9 +46,9 @@ class Pausing(Membership):
         """The resources that are held and paused."""
         return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
 
-    def _held(self, resources: Iterable[str]) -> list[Tenure]:
+    def _held(self, resources: tuple[str, ...]) -> list[Tenure]:
         held = self.tenures
         missing = [name for name in resources if name not in held]
         if missing:
             raise NotHeld(f"this member does not hold {', '.join(map(repr, missing))}: pause only what you hold")
-        return [held[name] for name in resources]
+        return [held[name] for name in resources or held]
