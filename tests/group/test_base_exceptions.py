@@ -16,6 +16,7 @@ from tests.consumers import SETTINGS, WITHIN_S
 from tests.names import unique
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, ConsumerGroup, Group, MemberSettings
+from cobalance.group.blocking import Threaded
 from cobalance.rabbitmq import Topic, create_topic
 from cobalance.testing import Broker, Churn
 from cobalance.threads.cancellation import is_cancellation
@@ -92,16 +93,20 @@ async def test_it_is_logged_kept_and_raised(kind: str, where: str, caplog: pytes
     """By a program that goes on beside the group, which learns of it by ``failed``."""
     fail, error = FAILURES[kind]
     group = failing(where, fail)
-    await group.start()
-    with anyio.fail_after(WITHIN_S):
-        await group.wait_left()
+    with pytest.raises(error) as raised:
+        await stay(group)
     failed = group.failed
     assert isinstance(failed, error)
     assert f"group g: a {type(failed).__name__} in the program's code ends the membership" in said(caplog)
-    with pytest.raises(error) as raised:
-        await group.stop()
     # Of a group, trio makes another one of the same exceptions.
     assert getattr(raised.value, "exceptions", raised.value) == getattr(failed, "exceptions", failed)
+
+
+async def stay(group: Group) -> None:
+    await group.start()
+    with anyio.fail_after(WITHIN_S):
+        await group.wait_left()
+    await group.stop()
 
 
 def failing_in_threads(where: str, fail: Callable[..., None]) -> BlockingGroup | BlockingConsumerGroup:
@@ -121,14 +126,33 @@ def test_threads_raise_it_too(kind: str, where: str, caplog: pytest.LogCaptureFi
     """And not that their event loop is gone."""
     fail, error = FAILURES[kind]
     group = failing_in_threads(where, fail)
+    with pytest.raises(error) as raised:
+        stay_in_threads(group)
+    assert raised.value is group.failed
+    assert f"group g: a {type(raised.value).__name__} in the program's code ends the membership" in said(caplog)
+
+
+def stay_in_threads(group: BlockingGroup | BlockingConsumerGroup) -> None:
     group.start()
     group.wait_left(WITHIN_S)
-    failed = group.failed
-    assert isinstance(failed, error)
-    assert f"group g: a {type(failed).__name__} in the program's code ends the membership" in said(caplog)
+    group.stop()
+
+
+@pytest.mark.parametrize("kind", [*FAILURES, "exit"])
+def test_entering_raises_it_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the code fails before the program goes on."""
+    enter = Threaded._enter_group
+
+    async def enter_slowly(group: Threaded) -> None:
+        await enter(group)
+        await anyio.sleep_forever()  # cancelled by the failure
+
+    monkeypatch.setattr(Threaded, "_enter_group", enter_slowly)
+    fail, error = (sys.exit, SystemExit) if kind == "exit" else FAILURES[kind]
+    group = BlockingGroup("g", ["r"], on_assigned=fail, **options())
     with pytest.raises(error) as raised:
-        group.stop()
-    assert raised.value is failed
+        group.start()
+    assert raised.value is group.failed
 
 
 @pytest.mark.parametrize("face", [ConsumerGroup, BlockingConsumerGroup])

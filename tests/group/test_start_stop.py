@@ -364,8 +364,10 @@ def test_a_plain_handler_that_fails_is_raised_by_stop(amqp_url: str, topic: Topi
     ends: dict[str, BaseException] = {"failed": LookupError("m"), "exit": SystemExit(3)}
     with place(amqp_url) as it:
         for body, error in ends.items():
+            started = threading.Event()
 
-            def fail(_: Delivery, error: BaseException = error) -> None:
+            def fail(_: Delivery, error: BaseException = error, started: threading.Event = started) -> None:
+                started.wait()
                 raise error
 
             it.publish(topic, body)
@@ -380,6 +382,7 @@ def test_a_plain_handler_that_fails_is_raised_by_stop(amqp_url: str, topic: Topi
                 on_error="raise",
             )
             group.start()
+            started.set()
             group.wait_left(WITHIN_S)
             assert group.failed is error
             with pytest.raises(type(error)):

@@ -120,7 +120,7 @@ class BlockingMembership:
         if self._entered:
             raise UsageError(ONCE)
         self._entered = True
-        with ExitStack() as stack:
+        with exits_as_raised(), ExitStack() as stack:
             self._way_in = stack.enter_context(self._event_loop)
             self._stay = self._way_in.wrap_async_context_manager(self._group)
             self._stay.__enter__()
@@ -133,11 +133,8 @@ class BlockingMembership:
         if self._group.is_copy:
             return None
         self._group.refuse_in_own_thread()
-        try:
-            with self._event_loop.ending(cancel=kind is not None):
-                return self._stay.__exit__(kind, error, trace)
-        except ContainedExit as exit_:
-            raise exit_.raised from None
+        with exits_as_raised(), self._event_loop.ending(cancel=kind is not None):
+            return self._stay.__exit__(kind, error, trace)
 
     @property
     def _portal(self) -> BlockingPortal:
@@ -251,6 +248,15 @@ def exits_contained() -> Iterator[None]:
         if isinstance(error, Exception) or is_cancellation(error):
             raise
         raise ContainedExit(error) from error
+
+
+@contextmanager
+def exits_as_raised() -> Iterator[None]:
+    """Undoes :func:`exits_contained`, in the thread that the program enters or leaves the group in."""
+    try:
+        yield
+    except ContainedExit as exit_:
+        raise exit_.raised from None
 
 
 class Threaded(Group):
