@@ -149,6 +149,33 @@ def test_what_the_readme_uses_can_be_imported(block: str) -> None:
     assert classes <= {*cobalance.__all__}
 
 
+@pytest.mark.parametrize(
+    ("statement", "unused"),
+    [
+        ("import cobalance", ["anyio", "attrs", "cyclopts", "pika", "redis"]),
+        ("from cobalance import Group", ["cyclopts", "pika", "redis"]),
+        ("import cobalance.cli.app", ["anyio", "pika", "redis"]),
+        ("import cobalance.cli.group", ["anyio", "pika", "redis"]),
+    ],
+)
+def test_only_what_is_used_is_loaded(statement: str, unused: list[str]) -> None:
+    """A command starts in half the time without the rest of the library."""
+    left = f"{statement}; import sys; print(*sys.modules.keys() & {unused})"
+    ended = subprocess.run([sys.executable, "-c", left], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
+def test_a_package_has_its_folders_and_nothing_that_is_misspelt() -> None:
+    """What is loaded on use looks like what has been loaded."""
+    used = (
+        "import cobalance; print(cobalance.rabbitmq.create_topic is cobalance.create_topic, 'Group' in dir(cobalance))"
+    )
+    ended = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["True", "True"]
+    with pytest.raises(AttributeError, match="module 'cobalance' has no attribute 'Gruop'"):
+        getattr(cobalance, "Gruop")  # noqa: B009
+
+
 @pytest.mark.parametrize("module", ["cobalance", "cobalance.cli"])
 def test_the_command_is_a_module_too(module: str) -> None:
     """For machines where scripts are not on the path."""

@@ -28,7 +28,7 @@ from cobalance.rabbitmq import (
     verify_topic,
 )
 from cobalance.rabbitmq.dropin.connection import GroupConnection
-from cobalance.rabbitmq.wire.parameters import single_urls
+from cobalance.rabbitmq.wire.address import single_urls
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.testing import Churn
 from cobalance.testing.broker import Broker

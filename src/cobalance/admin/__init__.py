@@ -1,17 +1,40 @@
 """Group administration from Python: the API behind ``cobalance group``."""
 
-from cobalance.admin.backlog import Backlog
-from cobalance.admin.group_admin import GroupAdmin, Resumed
-from cobalance.admin.offset_plan import Shift, StreamReset, Target
-from cobalance.coordinator.client import Repaired
-from cobalance.description import (
-    GroupDescription,
-    GroupState,
-    LetGo,
-    MemberDescription,
-    ResourceDescription,
-    SubscriptionDescription,
-)
+from typing import TYPE_CHECKING
+
+from cobalance import lazy
+
+if TYPE_CHECKING:
+    from cobalance.admin.backlog import Backlog
+    from cobalance.admin.group_admin import GroupAdmin, Resumed
+    from cobalance.admin.offset_plan import Shift, StreamReset, Target
+    from cobalance.coordinator.client import Repaired
+    from cobalance.description import (
+        GroupDescription,
+        GroupState,
+        LetGo,
+        MemberDescription,
+        ResourceDescription,
+        SubscriptionDescription,
+    )
+else:
+    __getattr__, __dir__ = lazy.exports(
+        __name__,
+        {
+            "cobalance.admin.backlog": ["Backlog"],
+            "cobalance.admin.group_admin": ["GroupAdmin", "Resumed"],
+            "cobalance.admin.offset_plan": ["Shift", "StreamReset", "Target"],
+            "cobalance.coordinator.client": ["Repaired"],
+            "cobalance.description": [
+                "GroupDescription",
+                "GroupState",
+                "LetGo",
+                "MemberDescription",
+                "ResourceDescription",
+                "SubscriptionDescription",
+            ],
+        },
+    )
 
 __all__ = [
     "Backlog",

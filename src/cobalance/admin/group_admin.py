@@ -1,4 +1,4 @@
-"""Administration of the groups in one Redis."""
+"""Administration of the groups in one Redis. Methods that ask RabbitMQ, too, import that half of the library on use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
-from cobalance.admin.backlog import Backlog, read_backlogs
-from cobalance.admin.offset_plan import StreamReset, Target, plan
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
@@ -19,13 +17,14 @@ from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageErr
 from cobalance.journal import Journal
 from cobalance.limits import check_kind, check_names
 from cobalance.names import validate_name
-from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.streams.reading_mark import forget
-from cobalance.rabbitmq.topics.options import check_options
+from cobalance.rabbitmq.wire.address import check_amqp_url, check_management_url
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from cobalance.admin.backlog import Backlog
+    from cobalance.admin.offset_plan import StreamReset, Target
 
 log = logging.getLogger("cobalance")
 
@@ -66,7 +65,8 @@ class GroupAdmin:
         transport: Transport | None = None,
     ) -> None:
         check_redis_url("redis_url", redis_url)
-        check_options({"amqp_url": amqp_url, "management_url": management_url})
+        check_amqp_url("amqp_url", amqp_url)
+        check_management_url("management_url", management_url)
         check_transport("transport", transport)
         self._amqp_url, self._management_url = amqp_url, management_url
         self._prefix = validate_name("key prefix", key_prefix)
@@ -114,6 +114,8 @@ class GroupAdmin:
         Raises:
             GroupActive: the group has members, or may have.
         """
+        from cobalance.rabbitmq.streams.reading_mark import forget
+
         coordinator = self._of(group)
         if force:
             coordinator.delete(force=True)
@@ -159,6 +161,8 @@ class GroupAdmin:
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
         """
+        from cobalance.admin.backlog import read_backlogs
+
         coordinator = self._of(description.name)
         return read_backlogs(description, coordinator, self._amqp_url, self._management_url, on_unknown)
 
@@ -218,6 +222,8 @@ class GroupAdmin:
             QueueMissing: there is no such stream.
             UsageError: it is a queue, which keeps no offsets; it has no committed offset to shift; or the target is invalid.
         """
+        from cobalance.admin.offset_plan import plan
+
         committed = {row.name: row.committed for row in self._of(group).resources()}
         if streams is None and isinstance(target, Mapping):
             streams = tuple(target)
@@ -268,19 +274,26 @@ class GroupAdmin:
         return Coordinator(self._transport, group, key_prefix=self._prefix)
 
     def _streams_of(self, names: Iterable[str]) -> Sequence[str]:
-        kinds = streams_among(self._amqp_url, names)
+        kinds = self._streams_among(names)
         return [name for name in names if kinds.get(name)]
 
     def _check_streams(self, names: Sequence[str]) -> None:
-        kinds = streams_among(self._amqp_url, names)
+        kinds = self._streams_among(names)
         for name in names:
             if name not in kinds:
                 raise QueueMissing(f"There is no stream {name!r}.")
             if not kinds[name]:
                 raise UsageError(f"{name!r} is a queue, which keeps no offsets: what was acknowledged is gone from it.")
 
+    def _streams_among(self, names: Iterable[str]) -> Mapping[str, bool]:
+        from cobalance.rabbitmq.streams.extent import streams_among
+
+        return streams_among(self._amqp_url, names)
+
 
 def _offsets_of(steps: object) -> dict[str, int]:
+    from cobalance.admin.offset_plan import StreamReset
+
     given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
     found = [it for it in given if isinstance(it, StreamReset)]
     if len(found) < len(given):

@@ -35,9 +35,9 @@ from cobalance.rabbitmq.partition.replies import Replies, Reply
 from cobalance.rabbitmq.topics.broker import learn_queue
 from cobalance.rabbitmq.topics.options import check_options, checked_source
 from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
+from cobalance.rabbitmq.wire.address import virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import unguarded
-from cobalance.rabbitmq.wire.parameters import virtual_host
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.room import Room

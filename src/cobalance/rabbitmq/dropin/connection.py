@@ -53,9 +53,10 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.dropin.channel import Consumer, GroupChannel
 from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
 from cobalance.rabbitmq.dropin.lanes import Lanes, Message
-from cobalance.rabbitmq.topics.options import check_amqp_url, check_options
+from cobalance.rabbitmq.topics.options import check_options
+from cobalance.rabbitmq.wire.address import check_amqp_url, single_urls
 from cobalance.rabbitmq.wire.failures import connect_failure
-from cobalance.rabbitmq.wire.parameters import connection_parameters, single_urls
+from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import calling_back
 
 if TYPE_CHECKING:

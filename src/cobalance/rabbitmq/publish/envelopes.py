@@ -16,7 +16,7 @@ from cobalance.limits import check_integer, check_kind
 from cobalance.rabbitmq.model.encoding import MAX_NAME_BYTES, Body, encode_body, encode_properties, encode_text
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
 from cobalance.rabbitmq.publish.confirms import Message
-from cobalance.rabbitmq.wire.parameters import user_name
+from cobalance.rabbitmq.wire.address import user_name
 
 Headers = Mapping[str, Any]
 Key = bytes | str | None

@@ -17,6 +17,7 @@ from pika.exchange_type import ExchangeType
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
+from cobalance.rabbitmq.wire.address import place
 from cobalance.rabbitmq.wire.failures import (
     channel_failure,
     connect_failure,
@@ -26,7 +27,7 @@ from cobalance.rabbitmq.wire.failures import (
     loss_reason,
 )
 from cobalance.rabbitmq.wire.hosts import first_that_works
-from cobalance.rabbitmq.wire.parameters import connection_parameters, place
+from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import PatientConnection
 from cobalance.rabbitmq.wire.pika_log import our_connection
 

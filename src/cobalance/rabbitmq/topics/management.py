@@ -14,8 +14,8 @@ import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
+from cobalance.rabbitmq.wire.address import is_memory, single_urls, virtual_host
 from cobalance.rabbitmq.wire.hosts import first_that_works
-from cobalance.rabbitmq.wire.parameters import is_memory, single_urls, virtual_host
 
 DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
 

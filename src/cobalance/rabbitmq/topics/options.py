@@ -16,7 +16,7 @@ from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.sources import BoundQueues, MatchingQueues
-from cobalance.rabbitmq.wire.parameters import place
+from cobalance.rabbitmq.wire.address import check_amqp_url, check_management_url
 from cobalance.settings import GroupSettings, MemberSettings
 
 Check = Callable[[str, object], None]
@@ -74,23 +74,9 @@ def _flag(name: str, value: object) -> None:
         raise UsageError(f"{name} is {value!r}: give True or False")
 
 
-def check_amqp_url(name: str, value: object) -> None:
-    """Raises UsageError unless the value is the URL of one cluster."""
-    check_kind(name, value, str)
-    place(str(value))
-
-
 def _prefix(name: str, value: object) -> None:
     check_kind(name, value, str)
     validate_name("key prefix", str(value))
-
-
-def _management_url(name: str, value: object) -> None:
-    check_kind(name, value, str, optional=True)
-    if not str(value).startswith(("http://", "https://")):
-        raise UsageError(
-            f"{name} is no URL of a web server: give http://host:15672, with user:password@ before the host, or None"
-        )
 
 
 CHECKS: dict[str, Check] = {
@@ -116,7 +102,7 @@ CHECKS: dict[str, Check] = {
     "transport": check_transport,
     "key_prefix": _prefix,
     "amqp_url": check_amqp_url,
-    "management_url": _optional(_management_url),
+    "management_url": check_management_url,
     "url": check_amqp_url,
     "name": partial(check_kind, kind=str),
     "window": _count(1, 1_000_000_000),

@@ -18,10 +18,11 @@ from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
+from cobalance.rabbitmq.wire.address import place
 from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
 from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason
 from cobalance.rabbitmq.wire.hosts import first_that_works
-from cobalance.rabbitmq.wire.parameters import connection_parameters, place
+from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, drop
 from cobalance.rabbitmq.wire.pika_log import our_connection
 from cobalance.rabbitmq.wire.proof import Proof

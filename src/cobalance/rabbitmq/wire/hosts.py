@@ -5,7 +5,7 @@ from random import SystemRandom
 from typing import TypeVar
 
 from cobalance.errors import CobalanceError, Unreachable
-from cobalance.rabbitmq.wire.parameters import single_urls
+from cobalance.rabbitmq.wire.address import single_urls
 
 _random = SystemRandom()
 
