@@ -9,6 +9,9 @@ ARGS =
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,3)
 
+# The tests start the library in hundreds of processes, which would all compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo unit test thorough campaigns long-campaigns fmt lint bench defaults explore fidelity mutants spec stories chaos lock fresh test-servers
 
 help: ## this list
