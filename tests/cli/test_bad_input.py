@@ -2,24 +2,19 @@
 secret.
 """
 
-import contextlib
-import io
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import attrs
 import pika
 import pytest
 import redis
-from tests.cli_process import SECRET, Outcome, cobalance, running
+from tests.cli_process import SECRET, Outcome, cobalance, cobalance_process, running
 from tests.names import unique
 
 from cobalance import servers
-from cobalance.cli.app import run
 from cobalance.rabbitmq import Topic, create_topic, delete_topic
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
@@ -154,6 +149,19 @@ def test_servers_that_cannot_be_used(
     check(outcome, code, *map(places.fill, words))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("group", "list", "--redis-url", "redis://:{secret}@{closed}/0"), UNREACHABLE, ("cannot be reached",)),
+        (("publish", "t", "x", "--amqp-url", "amqp://guest:{secret}@{amqp}"), FAILED, ("user name or password",)),
+        (("group", "list", "--redis-url", "http://:{secret}@{redis}"), USAGE, ("coordinator URL",)),
+    ],
+)
+def test_a_process_ends_so(places: Places, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
+    """As users run it: the code is the process's, and the line is all that it writes."""
+    check(cobalance_process(*map(places.fill, arguments), environment=places.environment), code, *words)
+
+
 @pytest.mark.parametrize("server", ["redis", "rabbitmq"])
 def test_a_consumer_whose_server_is_gone(places: Places, topic: Topic, folder: Path, server: str) -> None:
     """It says so and ends, rather than hanging."""
@@ -182,15 +190,12 @@ def test_names_that_cannot_be(places: Places, command: tuple[str, ...], name: st
     """Braces, blanks, glob characters, control characters; empty or too long."""
     arguments = [name if word == "NAME" else word for word in command]
 
-    check(run_here(arguments, places), USAGE, "name", command[0] if command[0] != "publish" else "topic")
-
-
-def run_here(arguments: list[str], places: Places) -> Outcome:
-    """Runs a command in this process, which is faster."""
-    out, err = io.StringIO(), io.StringIO()
-    with patch.dict(os.environ, places.environment), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(arguments)
-    return Outcome(code, out.getvalue(), err.getvalue())
+    check(
+        cobalance(*arguments, environment=places.environment),
+        USAGE,
+        "name",
+        command[0] if command[0] != "publish" else "topic",
+    )
 
 
 def test_names_that_cannot_be_of_a_consumer(places: Places, topic: Topic, folder: Path) -> None:
@@ -346,4 +351,4 @@ def test_a_command_that_is_not_permitted(private_redis: servers.OwnRedis, comman
 )
 def test_wrong_usage(places: Places, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     """The wrong argument is named."""
-    check(run_here(list(arguments), places), USAGE, *words)
+    check(cobalance(*arguments, environment=places.environment), USAGE, *words)

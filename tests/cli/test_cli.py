@@ -1,4 +1,4 @@
-"""The commands, run as users run them, on real servers."""
+"""The commands on real servers, those that go on for a while as users run them: in a process of their own."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli_process import Outcome, cobalance, running
+from tests.cli_process import Outcome, cobalance, cobalance_process, running
 from tests.names import unique
 
 from cobalance import servers
@@ -70,7 +70,7 @@ def test_topics_are_created_listed_and_deleted(urls: dict[str, str]) -> None:
     """Creating one again is harmless; a deleted one is gone."""
     name = unique("cli")
     create = ("topic", "create", name, "--partitions", "2", "--type", "quorum")
-    assert cobalance(*create, environment=urls).code == 0
+    assert cobalance_process(*create, environment=urls).code == 0
     assert cobalance(*create, environment=urls).code == 0
 
     listed = cobalance("topic", "list", "--json", environment=urls)
@@ -97,7 +97,7 @@ def test_what_is_published_is_consumed_until_a_signal_ends_it(
 ) -> None:
     """Messages from the command line and from standard input reach the handler; SIGTERM is a graceful end."""
     assert cobalance("publish", topic, "one", "--key", "a", environment=urls).code == 0
-    assert cobalance("publish", topic, stdin="a\ttwo\nb\tthree\n", environment=urls).err == "published 2\n"
+    assert cobalance_process("publish", topic, stdin="a\ttwo\nb\tthree\n", environment=urls).err == "published 2\n"
     assert cobalance("publish", topic, "--key", "c", stdin="four\n", environment=urls).code == 0
 
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
@@ -355,8 +355,8 @@ def test_without_an_extra_the_simulators_commands_say_what_to_install(
 
 def test_help_and_version() -> None:
     """Both are on stdout, with exit code 0."""
-    help_ = cobalance("--help")
+    help_ = cobalance_process("--help")
     assert (help_.code, help_.err) == (0, "")
     for command in ("demo", "topic", "publish", "consume", "group", "sims"):
         assert command in help_.out
-    assert cobalance("--version").out.strip()[0].isdigit()
+    assert cobalance_process("--version").out.strip()[0].isdigit()

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.cli_process import cobalance, running
+from tests.cli_process import cobalance_process, running
 
 from cobalance.coordinator.open import open_transport
 from cobalance.demo.evidence import Evidence, LogReader, ObservedChange, ProcessedMessage
@@ -280,7 +280,7 @@ def urls(redis_admin_url: str, amqp_url: str, tmp_path: Path) -> Iterator[dict[s
 def play(urls: dict[str, str], tmp_path: Path, *options: str) -> dict[str, Any]:
     """Plays a small demo and returns its verdict, which must be good."""
     file = tmp_path / "verdict.json"
-    outcome = cobalance("demo", *SMALL, "--json", str(file), *options, environment=urls)
+    outcome = cobalance_process("demo", *SMALL, "--json", str(file), *options, environment=urls)
     verdict: dict[str, Any] = json.loads(file.read_text())
     assert (outcome.code, outcome.err, verdict["failures"]) == (0, "", []), outcome.out
     return verdict

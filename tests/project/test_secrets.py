@@ -11,7 +11,7 @@ from contextlib import closing
 from urllib.parse import quote, urlsplit
 
 import pytest
-from tests.cli_process import cobalance
+from tests.cli_process import cobalance_process
 from tests.redis_user import PASSWORD, as_published_user, published_user
 
 from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettings, Publisher, Topic, servers
@@ -166,7 +166,7 @@ def test_one_redactor_knows_all_forms(url: str, port: int) -> None:
 )
 def test_commands_do_not_print_it(option: str, url: str, command: tuple[str, ...], port: int) -> None:
     """Nor does a traceback, when one is asked for."""
-    outcome = cobalance(
+    outcome = cobalance_process(
         *command, option, url.format(secret=SECRET, port=port), environment={"COBALANCE_TRACEBACK": "1"}
     )
     assert outcome.code != 0
