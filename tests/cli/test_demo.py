@@ -286,7 +286,7 @@ def play(urls: dict[str, str], tmp_path: Path, *options: str) -> dict[str, Any]:
     return verdict
 
 
-@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize("queue_type", ["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
 def test_the_demo_holds_its_promises(urls: dict[str, str], tmp_path: Path, queue_type: str) -> None:
     """Nothing lost or reordered, the fewest moves, duplicates from the kill alone."""
     verdict = play(urls, tmp_path, "--type", queue_type)

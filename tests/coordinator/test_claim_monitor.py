@@ -140,7 +140,7 @@ class Churn:
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_no_two_real_members_ever_work_on_one_resource(request: pytest.FixtureRequest, kind: str, seed: int) -> None:
     """After most changes it waits until everything is shared evenly; others follow each other as fast as possible."""
     url = f"memory://monitor-{next(_count)}" if kind == "memory" else str(request.getfixturevalue("redis_url"))

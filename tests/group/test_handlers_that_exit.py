@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.consumers import bodies_in, channel, new_topic
@@ -132,7 +133,13 @@ asyncio.run(be_member(*sys.argv[1:]))
 """
 
 EXITS = {"sys.exit(7)": 7, "raise KeyboardInterrupt": 130}
-CASES = list(product(["asyncio", "trio"], ["run", "embedded"], ["async", "plain"], EXITS))
+WAYS = ("run", "embedded")
+
+
+def cases(*choices: Iterable[str]) -> list[Any]:
+    """All combinations on both backends, those on trio for `make thorough`."""
+    usual, thorough = product(["asyncio"], *choices), product(["trio"], *choices)
+    return [*map(pytest.param, usual), *(pytest.param(it, marks=pytest.mark.thorough) for it in thorough)]
 
 
 @pytest.fixture
@@ -148,7 +155,7 @@ def end_of(folder: Path, program: str, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@pytest.mark.parametrize("case", cases(WAYS, ["async", "plain"], EXITS), ids="-".join)
 def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
     """With its own exit code, after the message has returned to its queue."""
     backend, way, kind, statement = case
@@ -161,7 +168,7 @@ def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp
     assert bodies_in(amqp_url, topic.queue_names[0]) == ["1"]
 
 
-@pytest.mark.parametrize("case", list(product(["asyncio", "trio"], ["run", "embedded"], EXITS)), ids="-".join)
+@pytest.mark.parametrize("case", cases(WAYS, EXITS), ids="-".join)
 def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
     case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path
 ) -> None:
@@ -174,7 +181,7 @@ def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
 
 
-@pytest.mark.parametrize("case", list(product(["asyncio", "trio"], EXITS)), ids="-".join)
+@pytest.mark.parametrize("case", cases(EXITS), ids="-".join)
 def test_so_may_a_task_that_has_published(case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path) -> None:
     """Even if its publisher was never closed."""
     backend, statement = case

@@ -76,7 +76,10 @@ def test_a_script_may_die_at_any_of_its_writes() -> None:
     assert result.reached["journal repaired"] > 1_000
 
 
-@pytest.mark.parametrize("scope", ["2x2-deploy", "2x2-deploy-leave", "2x3-deploy"])
+@pytest.mark.parametrize(
+    "scope",
+    ["2x3-deploy", *(pytest.param(it, marks=pytest.mark.thorough) for it in ("2x2-deploy", "2x2-deploy-leave"))],
+)
 def test_nobody_is_given_what_its_code_does_not_name(scope: str) -> None:
     """Promise S8, in every interleaving of two processes that share only one resource, with faults besides."""
     result = Search(World(SCOPES[scope])).run()

@@ -19,6 +19,11 @@ MOST = 10
 """One channel is for probing the connection, and one is spare."""
 
 
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=["channel_max", "max-channels"])
 def limited(request: pytest.FixtureRequest) -> Iterator[str]:
     """A RabbitMQ that allows ten channels per connection; or per user, which it does not announce."""
