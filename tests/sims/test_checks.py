@@ -44,6 +44,11 @@ def _s1_starts_again(stage: Stage) -> None:
     stage.start(stage.first, 5)
 
 
+def _s1_starts_below(stage: Stage) -> None:
+    stage.start(stage.first, 5)
+    stage.start(stage.second, 4)
+
+
 def _s2_has_two_at_work(stage: Stage) -> None:
     stage.world.became_active(stage.first, Tenure("r", 1))
     stage.world.became_active(stage.second, Tenure("r", 2))
@@ -266,6 +271,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S1, _s1_takes_a_lower_claim),
     (S1, _s1_has_two_holders),
     (S1, _s1_starts_again),
+    (S1, _s1_starts_below),
     (S2, _s2_has_two_at_work),
     (S2, _s2_releases_what_is_still_worked),
     (S3, _s3_frees_for_a_stranger),

@@ -22,7 +22,7 @@ class S1(Check):
     """A (resource, token) has at most one holder; tokens only rise, even across data loss.
 
     The token of every grant is above every token ever granted or started for that resource, whatever Redis has
-    forgotten since; and no (resource, token) is ever started twice, by two processes or by one. No exemptions.
+    forgotten since; and so is that of every start above those of all starts before. No exemptions.
     """
 
     promise = "S1"
@@ -30,7 +30,8 @@ class S1(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._highest: dict[str, int] = {}
-        self._holders: dict[tuple[str, int], str] = {}
+        self._started: dict[str, tuple[int, str]] = {}
+        """Resource → token and holder of its last start."""
 
     def journal(self, entry: JournalEntry) -> None:
         """Grants rise; no claim lowers the recorded token."""
@@ -49,11 +50,11 @@ class S1(Check):
         self._highest[name] = token
 
     def started(self, process: Process, action: act.Start) -> None:
-        """Each token has one holder."""
-        holder = self._holders.get((action.resource, action.token))
-        if holder is not None:
-            self.broken(f"{process.name} starts {action.resource} under token {action.token}, which {holder} has had")
-        self._holders[action.resource, action.token] = process.name
+        """Each token has one holder, and none after a higher one."""
+        last, holder = self._started.get(action.resource, (0, ""))
+        if action.token <= last:
+            self.broken(f"{process.name} starts {action.resource} under token {action.token}; {holder} has had {last}")
+        self._started[action.resource] = action.token, process.name
         self._highest[action.resource] = max(action.token, self._highest.get(action.resource, 0))
 
 
