@@ -10,7 +10,7 @@ from typing import Literal
 
 import attrs
 import pytest
-from tests.harness import SETTINGS, Process, World, names
+from tests.harness import SETTINGS, World, names
 
 Mode = Literal["cooperative", "eager"]
 MODES: tuple[Mode, ...] = ("cooperative", "eager")
@@ -47,12 +47,13 @@ class Story:
     def told(self) -> dict[str, list[tuple[str, str]]]:
         """Member → what it began, was asked to finish, finished and gave up, in order."""
         told: dict[str, list[tuple[str, str]]] = {}
-        for line in self.world.trace[self._read :]:
+        lines = list(self.world.trace.lines)
+        for line in lines[self._read :]:
             _, name, *words = line.split()
             verb = " ".join(words[:2]) if words[0] == "has" else words[0]
             if verb in ("starts", "drains", "keeps", "aborts", "has drained"):
                 told.setdefault(name, []).append((verb, words[len(verb.split())]))
-        self._read = len(self.world.trace)
+        self._read = len(lines)
         return told
 
     def loads(self) -> list[int]:
@@ -61,10 +62,7 @@ class Story:
 
     def works(self, id_: str) -> set[str]:
         """The resources of one member."""
-        return set(self._process(id_).works())
-
-    def _process(self, id_: str) -> Process:
-        return self.world.processes[id_]
+        return next(set(process.works()) for process in self.world.alive() if process.name == id_)
 
 
 def only(verb: str, told: list[tuple[str, str]]) -> set[str]:
@@ -89,7 +87,7 @@ def test_a_single_member_is_given_all_five_at_once(mode: Mode) -> None:
     story = Story(mode, 5)
     story.start("A")
     assert only("starts", story.told()["A"]) == set(names(5))
-    at = {line.split()[0] for line in story.world.trace if " starts " in line}
+    at = {line.split()[0] for line in story.world.trace.lines if " starts " in line}
     assert len(at) == 1
     story.world.run(60_000)
     assert story.told() == {}

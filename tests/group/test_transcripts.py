@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from tests.harness import SETTINGS, Habits, World, names
+from tests.harness import SETTINGS, World, names, steady
 
 from cobalance.settings import MemberSettings
 
@@ -41,7 +41,7 @@ def cancelled() -> World:
     """The joiner leaves while its share is still being drained: the drain is called off, and the tenures go on."""
     world = World(QUIET)
     a = world.start("A", names(2))
-    a.habits = Habits(drain_ms=2_000)
+    a.habits = steady(drain_ms=2_000)
     world.settle()
     b = world.start("B", names(2))
     world.run(500)
@@ -55,7 +55,7 @@ def forced() -> World:
     """A handler neither finishes nor stops: the resource is moved at the deadline, its holder hears that it is lost."""
     world = World(QUIET)
     a = world.start("A", names(2))
-    a.habits = Habits(drain_ms=None, stop_ms=None)
+    a.habits = steady(drain_ms=None, stop_ms=None)
     world.settle()
     world.start("B", names(2))
     world.run(7_000)
@@ -129,11 +129,11 @@ def cut_off() -> World:
     world = World(QUIET)
     a = world.start("A", names(3))
     world.settle()
-    a.guard("r0")
-    world.redis_up = False
+    a.work.guard("r0")
+    world.redis.up = False
     world.log(None, "Redis cannot be reached; r0 is guarded by its broker")
     world.run(6_000)
-    world.redis_up = True
+    world.redis.up = True
     world.log(None, "Redis is back")
     world.run(100)
     world.settle()
@@ -147,7 +147,7 @@ STORIES = (handover, cancelled, forced, crash, data_loss, static_restart, lost_r
 def test_the_story_is_as_it_was_written_down(tell: Callable[[], World]) -> None:
     """The same story, line by line."""
     assert tell.__doc__ is not None
-    text = "\n".join([f"# {tell.__doc__}", "", *tell().trace, ""])
+    text = "\n".join([f"# {tell.__doc__}", "", *tell().trace.lines, ""])
     path = FOLDER / f"{tell.__name__}.txt"
     if os.environ.get("COBALANCE_REWRITE"):
         path.write_text(text, encoding="utf-8")

@@ -112,8 +112,8 @@ def test_finishing_once_more_changes_nothing() -> None:
     world = World()
     a = world.start("A", names(1))
     world.settle()
-    world.redis_up = False
-    token = a.tenures["r0"].token
+    world.redis.up = False
+    token = a.work.tenures["r0"].token
     a.deliver(ev.Drained("r0", token))
     before = repr(a.session.holdings._by_name)
     for event in (ev.DrainBegun("r0", token), ev.Drained("r0", token, 2, 2, 9), ev.Abandoned("r0", token, "failed")):
@@ -134,7 +134,7 @@ def test_nothing_stirs_a_session_that_has_left() -> None:
     world = World()
     a = world.start("A", names(2))
     world.settle()
-    token = a.tenures["r0"].token
+    token = a.work.tenures["r0"].token
     a.stop()
     world.run_until(lambda: a.left)
     for event in (

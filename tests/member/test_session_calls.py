@@ -1,12 +1,13 @@
 """One request at a time: repeats, hints, commits and the resource list."""
 
 import attrs
-from tests.harness import SETTINGS, Habits, Process, World, names
+from tests.harness import DEAF, SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Commit, CommitItem, Heartbeat, Release, Request, SetResources
 from cobalance.member import events as ev
 from cobalance.member.actions import CommitDone
 from cobalance.settings import MemberSettings
+from cobalance_sims.simulate.network import Network
 
 
 def settled(count: int = 2) -> tuple[World, Process]:
@@ -69,7 +70,7 @@ def test_a_late_answer_to_a_question_that_was_given_up_is_no_news() -> None:
     world, a = settled()
     old = a.session.line.send(Heartbeat())
     a.session.line.outstanding = None
-    reply = world.coordinator.execute(old)
+    reply = world.redis.coordinator.execute(old)
     holdings = a.session.holdings.snapshot()
     a.deliver(ev.Replied(old, reply, a.now))
     assert a.session.holdings.snapshot() == holdings
@@ -92,7 +93,7 @@ def test_a_hint_makes_a_handover_a_matter_of_milliseconds() -> None:
 def test_a_lost_hint_costs_one_heartbeat() -> None:
     """The version in the next reply is authoritative."""
     world, a = settled()
-    a.hears_hints = False
+    a.network = DEAF
     world.start("B", names(2))
     asked = world.now
     world.settle()
@@ -169,7 +170,7 @@ def test_an_offset_never_falls() -> None:
 def test_a_commit_after_the_loss_is_refused_without_asking() -> None:
     """The session knows already."""
     world, a = settled()
-    token = a.tenures["r0"].token
+    token = a.work.tenures["r0"].token
     a.stop()
     world.run_until(lambda: a.left)
     assert a.session.handle(ev.CommitAsked(7, "r0", token, 5), a.now) == [CommitDone(7, "FENCED")]
@@ -178,7 +179,7 @@ def test_a_commit_after_the_loss_is_refused_without_asking() -> None:
 def test_a_commit_whose_session_ended_has_an_unknown_outcome_if_it_was_sent() -> None:
     """It may have been stored; those that still waited certainly were not."""
     world = World()
-    a, b = world.start("A", names(1)), world.start("B")
+    a, b = world.start("A", names(1)), world.start("B", names(1))
     world.settle()
     world.run(500)
     a.fates.append("late")
@@ -193,15 +194,15 @@ def test_a_commit_whose_session_ended_has_an_unknown_outcome_if_it_was_sent() ->
 def test_a_late_commit_of_the_old_holder_is_fenced() -> None:
     """S3: only the current token of the current member may commit."""
     world, a = settled(1)
-    b = world.start("B")
-    a.habits = Habits(close_ms=1)
-    token = a.tenures["r0"].token
+    b = world.start("B", names(1))
+    a.habits = steady(close_ms=1)
+    token = a.work.tenures["r0"].token
     a.stop()
     world.run_until(lambda: len(b.works()) == 1)
     late = Request(attrs.evolve(a.sent[-1].header, number=99), Commit((CommitItem("r0", token, 5),)))
-    assert world.coordinator.execute(late).status == "ENDED"
+    assert world.redis.coordinator.execute(late).status == "ENDED"
     wrong = Request(attrs.evolve(b.sent[-1].header, number=99), Commit((CommitItem("r0", token, 5),)))
-    assert world.coordinator.execute(wrong).results == ("FENCED",)
+    assert world.redis.coordinator.execute(wrong).results == ("FENCED",)
 
 
 # -- the resource list -----------------------------------------------------------------------------------------------------
@@ -264,13 +265,13 @@ def test_the_same_list_under_a_higher_version_is_declared() -> None:
 def test_removing_a_held_resource_revokes_it_first() -> None:
     """Its holder finishes. If it is added again meanwhile, holder and token stay."""
     world, a = settled(3)
-    token = a.tenures["r2"].token
-    a.habits = Habits(drain_ms=2_000)
+    token = a.work.tenures["r2"].token
+    a.habits = steady(drain_ms=2_000)
     a.deliver(ev.ResourcesDeclared(2, names(2)))
-    world.run_until(lambda: a.tenures["r2"].state == "draining")
+    world.run_until(lambda: a.work.tenures["r2"].state == "draining")
     a.deliver(ev.ResourcesDeclared(3, names(3)))
     world.settle()
-    assert a.tenures["r2"].token == token
+    assert a.work.tenures["r2"].token == token
 
 
 def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
@@ -297,12 +298,12 @@ def test_the_elected_coordinator_ticks_at_the_next_deadline() -> None:
 def committing(world: World, process: Process, ms: int, every_ms: int = 3) -> None:
     """Commits more often than calls are answered, for this long."""
 
-    def commit() -> None:
-        process.commit("r0", process.tenures["r0"].done + 1)
+    def commit(_: object) -> None:
+        process.commit("r0", process.work.tenures["r0"].done + 1)
 
-    world.latency_ms = lambda: 5
+    process.network = Network(latency_ms=(5, 5), slow=0.0)
     for at in range(0, ms, every_ms):
-        world.at(at, commit)
+        world.clock.after(at, commit)
 
 
 def test_commits_do_not_keep_a_resource_list_waiting() -> None:
@@ -322,10 +323,10 @@ def test_commits_do_not_keep_what_changed_from_being_heard() -> None:
     end.
     """
     world, a = settled(300)
-    a.habits = Habits(drain_ms=100_000)
+    a.habits = steady(drain_ms=100_000)
     committing(world, a, 3_000)
     world.start("B", names(300))
-    world.run_until(lambda: sum(it.state == "draining" for it in a.tenures.values()) == 150, 1_000)
+    world.run_until(lambda: sum(it.state == "draining" for it in a.work.tenures.values()) == 150, 1_000)
 
 
 def test_commits_do_not_keep_back_who_is_busy() -> None:
@@ -343,8 +344,8 @@ def test_releases_go_before_anything_of_ours() -> None:
     world, a = settled(4)
     committing(world, a, 500)
     a.deliver(ev.ResourcesDeclared(2, names(3)))
-    world.run_until(lambda: any(it.state == "closing" for it in a.tenures.values()))
-    world.run_until(lambda: "r3" not in a.tenures)
+    world.run_until(lambda: any(it.state == "closing" for it in a.work.tenures.values()))
+    world.run_until(lambda: "r3" not in a.work.tenures)
     sent = len(a.sent)
     world.run_until(lambda: len(a.sent) > sent)
     assert isinstance(a.sent[sent].payload, Release)

@@ -10,14 +10,16 @@ import os
 from collections.abc import Callable
 from random import Random
 
+import attrs
 import pytest
 from tests.coordinator.consistency import check
-from tests.harness import Fate, Habits, Process, World, names
+from tests.harness import Process, World, names, steady
 
 from cobalance.coordinator.requests import Request
 from cobalance.member.holding_index import HoldingIndex
 from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance_sims.simulate.network import Fate, Network
 
 SEEDS = (
     [int(os.environ["COBALANCE_SEED"])]
@@ -27,6 +29,8 @@ SEEDS = (
 
 USUAL = 15 if os.environ.keys().isdisjoint({"COBALANCE_SEED", "COBALANCE_SEEDS"}) else len(SEEDS) + max(SEEDS)
 """Those below are tried by `make test`; all of them where some are asked for."""
+
+SHAKY = Network(latency_ms=(1, 4), slow=0.2)
 
 MOST_PROCESSES = 5
 STEPS = 60
@@ -40,7 +44,7 @@ class Churn:
         self.names = names(self.random.choice([1, 5, 12]))
         self.world = World(self._settings(), seed=seed, created=self.random.random() < 0.5)
         self.world.checks += [records_agree, nothing_is_overlooked]
-        self.world.latency_ms = lambda: self.random.choice([1, 1, 2, 5, 40])
+        self.world.network = SHAKY
         self.trouble = 0.0
         self.world.fate = self._fate
         self._born = 0
@@ -106,9 +110,7 @@ class Churn:
         """SIGSTOP, and SIGCONT up to two sessions later."""
         if process := self._any():
             process.pause()
-            self.world.at(
-                self.random.randrange(7_000), lambda: process.resume() if process.alive and process.paused else None
-            )
+            self.world.clock.after(self.random.randrange(7_000), lambda _: process.resume())
 
     def stop(self) -> None:
         """A graceful leave."""
@@ -117,14 +119,14 @@ class Churn:
 
     def lose_redis(self) -> None:
         """Unreachable for a while."""
-        self.world.redis_up = False
+        self.world.redis.up = False
         self._outages += 1
         outage = self._outages
-        self.world.at(self.random.choice([100, 2_000, 9_000]), lambda: self._redis_returns(outage))
+        self.world.clock.after(self.random.choice([100, 2_000, 9_000]), self._redis_returns, outage)
 
     def _redis_returns(self, outage: int) -> None:
         if outage == self._outages:
-            self.world.redis_up = True
+            self.world.redis.up = True
 
     def empty_redis(self) -> None:
         """All data lost."""
@@ -137,20 +139,20 @@ class Churn:
     def change_habits(self) -> None:
         """Handlers become slow, stuck, or fast again."""
         if process := self._any():
-            process.habits = Habits(
+            process.habits = steady(
                 drain_ms=self.random.choice([0, 10, 500, 2_500, None]), stop_ms=self.random.choice([0, 1, 50, None])
             )
 
     def commit(self) -> None:
         if found := self._any_tenure():
             process, name = found
-            process.commit(name, process.tenures[name].done + self.random.randint(0, 3))
+            process.commit(name, process.work.tenures[name].done + self.random.randint(0, 3))
 
     def guard(self) -> None:
         """A broker's guard is proven, or no longer."""
         if found := self._any_tenure():
             process, name = found
-            process.guard(name, proven=self.random.random() < 0.7)
+            process.work.guard(name, proven=self.random.random() < 0.7)
 
     def get_busy(self) -> None:
         """A handler begins, ends, or hangs."""
@@ -161,16 +163,16 @@ class Churn:
     def deafen(self) -> None:
         """Hints get lost, or arrive again."""
         if process := self._any():
-            process.hears_hints = not process.hears_hints
+            process.network = attrs.evolve(SHAKY, hint_lost=1 - process.network.hint_lost)
 
     # -- calm ----------------------------------------------------------------------------------------------------------
 
     def calm(self) -> None:
         """All trouble ends, duplicates of an instance id give up, and at least one member is present."""
         self.world.log(None, "calm")
-        self.trouble, self.world.redis_up = 0.0, True
+        self.trouble, self.world.redis.up = 0.0, True
         for process in self.world.alive():
-            process.habits, process.hears_hints = Habits(), True
+            process.habits, process.network = steady(), SHAKY
             if process.paused:
                 process.resume()
         self.world.run(5_000)

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.harness import SETTINGS, World, names
-from tests.process import Process, Tenure
+from tests.harness import SETTINGS, Process, World, names
 
 from cobalance.coordinator.requests import Release, Request
 from cobalance.group.assignment import Assignment
@@ -23,6 +22,9 @@ from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.session import NOBODY, Phase
 from cobalance.settings import MemberSettings
+from cobalance_sims.simulate import process as simulate
+from cobalance_sims.simulate.checks import S1, S3, S4
+from cobalance_sims.simulate.work import PlainWork, Tenure
 
 RESOURCES = names(4)
 MOST_PROCESSES = 3
@@ -53,79 +55,37 @@ class Job(Tenure):
     """False while the previous job goes on."""
 
 
-class Threaded(Process):
-    """A process whose work runs by itself. Its engine hears of it through one queue, together with everything else."""
+class Threads(PlainWork):
+    """The user's code, as run by an event loop: one job of a resource at a time."""
 
-    def __init__(self, world: World, name: str, member: MemberSettings) -> None:
-        self.code, self.lag_ms = Code(), 0
+    def __init__(self, process: simulate.Process) -> None:
+        super().__init__(process)
+        self.code = Code()
         self.jobs: dict[Key, Job] = {}
-        self.named: set[Key] = set()
-        """The resources reported as possibly worked twice."""
-        self.answers: Counter[int] = Counter()
-        self.wakes = False
-        """Resumed, but its clock is not checked yet."""
-        self._queue: deque[ev.Event] = deque()
-        super().__init__(world, name, member, RESOURCES, 1)
 
-    # -- the engine's queue ------------------------------------------------------------------------------------------
+    def active(self) -> list[Tenure]:
+        """Nothing: :func:`nobody_touches_what_another_works` looks at the code itself."""
+        return []
 
-    def deliver(self, event: ev.Event) -> None:
-        """Queues an event. Clocks are checked after each event, so a timer says nothing while others wait."""
-        if not self._queue or not isinstance(event, ev.TimerFired):
-            self._queue.append(event)
-            self.world.at(self.lag_ms, self._take)
-
-    def _take(self) -> None:
-        if self._queue and self.running:
-            super().deliver(self._queue.popleft())
-            self.wakes = False
-
-    def resume(self) -> None:
-        """SIGCONT: what waits in the queue comes first."""
-        self.world.log(self, "goes on")
-        self.paused, self.wakes = False, True
-        self.deliver(ev.TimerFired())
-        for _ in range(len(self._queue)):
-            self.world.at(0, self._take)
-
-    def _hear(self, action: act.Action) -> None:
-        if isinstance(action, act.CommitDone):
-            self.answers[action.ticket] += 1
-        if isinstance(action, act.Problem) and action.code == "overlap":
-            self.named |= {key for key in self.jobs if repr(key[0]) in action.message}
-        super()._hear(action)
-
-    def _call(self, request: Request) -> None:
-        for item in request.payload.items if isinstance(request.payload, Release) else ():
-            key = item.resource, item.token
-            told = key not in self.jobs or not self.jobs[key].touches or key in self.named
-            assert told, f"{self.name} releases {item.resource}, which its code still touches\n{self.world.story()}"
-        super()._call(request)
-
-    # -- the user's code, as run by an event loop: one job of a resource at a time
-    # ----------------------------------------
-
-    def _start(self, resource: str, token: int, committed: int | None) -> None:
-        super()._start(resource, token, committed)
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
         before = [it for it in self.jobs.values() if it.resource == resource]
-        job = Job(resource, token, committed or 0, assignment=Assignment(resource, token, committed, self.deliver))
-        job.touches = not before
+        assignment = Assignment(resource, token, committed, self._process.deliver)
+        job = Job(resource, token, committed or 0, assignment=assignment, touches=not before)
         self.jobs[resource, token] = self.tenures[resource] = job
 
-    def _drain(self, resource: str, token: int, abort_at: int) -> None:
-        del abort_at
+    def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
+        del within_ms
         job = self.jobs.get((resource, token))
         if job is not None and job.state == "working":
             job.state = "draining"
-            self._when(job, self.code.drain_ms, self._close)
+            self._when(job, self.code.drain_ms, self._close_job)
 
-    def _resume_work(self, resource: str, token: int) -> None:
+    def resume(self, resource: str, token: int) -> None:
         job = self.jobs.get((resource, token))
         if job is not None and job.state == "draining":
             job.state, job.turn = "working", job.turn + 1
 
-    def _abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
-        self.world.log(self, f"aborts {resource} {self.world.tag(token)}: {reason}")
+    def abort(self, resource: str, token: int, reason: act.AbortReason) -> None:
         job = self.jobs.get((resource, token))
         if job is None:
             return
@@ -138,20 +98,20 @@ class Threaded(Process):
         if ms is None:
             job.turn += 1
         else:
-            self._later(job, ms, lambda _: then(job))
+            self._later(job, ms, then)
 
-    def _close(self, job: Job) -> None:
+    def _close_job(self, job: Job) -> None:
         if not job.touches:
             return
         if not job.assignment.begin_closing():
             self._conclude(job)
             return
-        self.world.log(self, f"has on_revoked run for {job.resource} {self.world.tag(job.token)}")
+        self._log(job, "has on_revoked run for")
         job.state = "closing"
-        self._when(job, self.code.revoked_ms, self._finished)
+        self._when(job, self.code.revoked_ms, self._finish_job)
 
-    def _finished(self, job: Job) -> None:
-        self.world.log(self, f"has finished {job.resource} {self.world.tag(job.token)}")
+    def _finish_job(self, job: Job) -> None:
+        self._log(job, "has finished")
         job.assignment.report(ev.Drained(job.resource, job.token, 0, 0, job.done or None))
         self._conclude(job)
 
@@ -170,14 +130,71 @@ class Threaded(Process):
         if following is not None and not following.touches:
             following.touches = True
             if following.state == "draining":
-                self._when(following, self.code.drain_ms, self._close)
+                self._when(following, self.code.drain_ms, self._close_job)
 
     def let_go(self, job: Job) -> None:
         """What it waited for has come."""
-        steps = {"draining": self._close, "closing": self._finished, "stopping": self._conclude}
+        steps = {"draining": self._close_job, "closing": self._finish_job, "stopping": self._conclude}
         if job.state in steps and job.touches:
             job.turn += 1
             steps[job.state](job)
+
+    def _log(self, job: Job, what: str) -> None:
+        self._world.log(self._process, f"{what} {job.resource} {self._world.trace.tag(job.token)}")
+
+
+class Threaded(Process):
+    """A process whose work runs by itself. Its engine hears of it through one queue, together with everything else."""
+
+    work: Threads
+
+    def __init__(self, world: World, name: str, member: MemberSettings) -> None:
+        self.lag_ms = 0
+        self.named: set[Key] = set()
+        """The resources reported as possibly worked twice."""
+        self.answers: Counter[int] = Counter()
+        self.wakes = False
+        """Resumed, but its clock is not checked yet."""
+        self._queue: deque[ev.Event] = deque()
+        super().__init__(world, name, member, Threads)
+
+    @property
+    def jobs(self) -> dict[Key, Job]:
+        return self.work.jobs
+
+    # -- the engine's queue ------------------------------------------------------------------------------------------
+
+    def deliver(self, event: ev.Event) -> None:
+        """Queues an event. Clocks are checked after each event, so a timer says nothing while others wait."""
+        if not self._queue or not isinstance(event, ev.TimerFired):
+            self._queue.append(event)
+            self.world.clock.after(self.lag_ms, self._take)
+
+    def _take(self, _: object) -> None:
+        if self._queue and self.running:
+            super().deliver(self._queue.popleft())
+            self.wakes = False
+
+    def resume(self) -> None:
+        """SIGCONT: what waits in the queue comes first."""
+        self.wakes = True
+        super().resume()
+        for _ in range(len(self._queue)):
+            self.world.clock.after(0, self._take)
+
+    def _carry_out(self, action: act.Action) -> None:
+        if isinstance(action, act.CommitDone):
+            self.answers[action.ticket] += 1
+        if isinstance(action, act.Problem) and action.code == "overlap":
+            self.named |= {key for key in self.jobs if repr(key[0]) in action.message}
+        super()._carry_out(action)
+
+    def _call(self, request: Request) -> None:
+        for item in request.payload.items if isinstance(request.payload, Release) else ():
+            key = item.resource, item.token
+            told = key not in self.jobs or not self.jobs[key].touches or key in self.named
+            assert told, f"{self.name} releases {item.resource}, which its code still touches"
+        super()._call(request)
 
 
 def nobody_touches_what_another_works(world: World) -> None:
@@ -189,7 +206,7 @@ def nobody_touches_what_another_works(world: World) -> None:
         for job in process.jobs.values():
             if job.touches and not job.guarded and job.assignment.aborted is None:
                 other = working.setdefault(job.resource, process.name)
-                assert other == process.name, f"{other} and {process.name} work {job.resource}\n{world.story()}"
+                assert other == process.name, f"{other} and {process.name} work {job.resource}\n{world.story}"
 
 
 any_of = st.integers(0, 10**6)
@@ -201,7 +218,7 @@ class LateEvents(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(attrs.evolve(SETTINGS, gather_ms=0, rejoin_grace_ms=4_000))
+        self.world = World(attrs.evolve(SETTINGS, gather_ms=0, rejoin_grace_ms=4_000), promises=(S1, S3, S4))
         self.world.checks = [nobody_touches_what_another_works]
         self.born = 0
         self.join(None, 0)
@@ -236,8 +253,9 @@ class LateEvents(RuleBasedStateMachine):
             name = f"p{self.born}"
             outage = 4_000 if self.born % 2 else 0
             member = attrs.evolve(MEMBER, instance_id=instance, guarded_outage_ms=outage)
-            self.world.processes[name] = process = Threaded(self.world, name, member)
+            process = Threaded(self.world, name, member)
             process.lag_ms = lag_ms
+            self.world.enter(process, 1, RESOURCES)
 
     @rule(index=any_of, remain=st.booleans())
     def stop(self, index: int, remain: bool) -> None:
@@ -249,25 +267,25 @@ class LateEvents(RuleBasedStateMachine):
         self, index: int, drain_ms: int | None, revoked_ms: int | None, blocks: bool, cleanup_ms: int | None
     ) -> None:
         """Code becomes fast, slow or stuck."""
-        self.process(index).code = Code(drain_ms, revoked_ms, blocks, cleanup_ms)
+        self.process(index).work.code = Code(drain_ms, revoked_ms, blocks, cleanup_ms)
 
     @rule(index=any_of)
     def let_go(self, index: int) -> None:
         """Stuck code returns."""
         process, job = self.job(index)
-        process.let_go(job)
+        process.work.let_go(job)
 
     @rule(index=any_of, reason=st.sampled_from(["failed", "cancelled", "unconnected"]))
     def fail(self, index: int, reason: str) -> None:
         process, job = self.job(index)
         if job.touches:
-            process.fail(job, reason)
+            process.work.fail(job, reason)
 
     @rule(index=any_of)
     def resign(self, index: int) -> None:
         """A role is given back unasked, any number of times."""
         process, job = self.job(index)
-        process._drain(job.resource, job.token, 0)
+        process.work.drain(job.resource, job.token)
 
     @rule(index=any_of, behind_ms=st.sampled_from([None, 0, 2_000]))
     def sample(self, index: int, behind_ms: int | None) -> None:
@@ -290,7 +308,7 @@ class LateEvents(RuleBasedStateMachine):
         process, job = self.job(index)
         ticket = len(process.commits) + 1
         job.done += offset
-        process.commits[ticket], process._asked[ticket] = None, (job.resource, job.done)
+        process.commits[ticket], process.tickets[ticket] = None, (job.resource, job.token, job.done)
         process.deliver(ev.CommitAsked(ticket, job.resource, job.token, job.done))
 
     @rule(index=any_of)
@@ -306,7 +324,7 @@ class LateEvents(RuleBasedStateMachine):
     @rule(up=st.booleans())
     def redis(self, up: bool) -> None:
         """Redis becomes unreachable, or returns."""
-        self.world.redis_up = up
+        self.world.redis.up = up
 
     @rule()
     def lose_data(self) -> None:
@@ -324,14 +342,14 @@ class LateEvents(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Calm: stuck code returns, everything is worked, and all requests are answered."""
-        self.world.redis_up = True
+        self.world.redis.up = True
         for process in self.alive:
-            process.code, process.lag_ms = Code(), 0
+            process.work.code, process.lag_ms = Code(), 0
             if process.paused:
                 process.resume()
         for process in self.alive:
             for job in list(process.jobs.values()):
-                process.let_go(job)
+                process.work.let_go(job)
         self.world.run(15_000)
         for process in self.alive:
             if process.session.phase is Phase.JOINING:

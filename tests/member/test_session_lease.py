@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import attrs
 import pytest
-from tests.harness import SETTINGS, Process, World, names
+from tests.harness import SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Heartbeat
 from cobalance.member import events as ev
@@ -36,7 +36,7 @@ def test_a_member_that_is_cut_off_stops_before_its_session_ends() -> None:
     """It stops a tenth of the session timeout before the coordinator may reassign anything."""
     world, a = settled()
     sent_at = last_answered_send(world, a)
-    world.redis_up = False
+    world.redis.up = False
     world.run_until(lambda: bool(a.aborted))
     assert world.now == sent_at + SESSION_MS * 9 // 10
     assert a.aborted == [("r0", "fenced"), ("r1", "fenced")]
@@ -53,14 +53,14 @@ def test_the_lease_counts_from_the_first_send() -> None:
     first_sent_at = world.now
     world.run_until(lambda: len(a.sent) == sent + 4)
     world.run_until(lambda: a.session.lease.retry_at is None and a.session.line.outstanding is not a.sent[sent])
-    assert a.session.lease.until == first_sent_at + a.clock_offset_ms + SESSION_MS * 9 // 10
+    assert a.session.lease.until == first_sent_at + a.offset_ms + SESSION_MS * 9 // 10
     assert a.session.phase is Phase.ACTIVE
 
 
 def test_retries_come_within_a_third_of_the_session_timeout() -> None:
     """Time spent waiting for an answer counts too, so that no claim misses the window of a recovering group."""
     world, a = settled()
-    world.redis_up = False
+    world.redis.up = False
     sent_at: list[int] = []
     for _ in range(8):
         sent = len(a.sent)
@@ -74,9 +74,9 @@ def test_retries_come_within_a_third_of_the_session_timeout() -> None:
 def test_back_in_time_it_goes_on_as_if_nothing_had_been() -> None:
     """An outage shorter than the lease stops nothing."""
     world, a = settled()
-    world.redis_up = False
+    world.redis.up = False
     world.run(1_500)
-    world.redis_up = True
+    world.redis.up = True
     world.run(1_000)
     assert a.aborted == []
     assert a.session.member == "A.1"
@@ -85,10 +85,10 @@ def test_back_in_time_it_goes_on_as_if_nothing_had_been() -> None:
 def test_after_a_cut_the_member_is_the_same_and_what_it_aborted_is_given_back() -> None:
     """An outage for all members ends no session: the id stays; the tenures end as fenced and return."""
     world, a = settled()
-    world.redis_up = False
+    world.redis.up = False
     world.run(2 * SESSION_MS)
     assert a.works() == {}
-    world.redis_up = True
+    world.redis.up = True
     world.settle()
     assert a.session.member == "A.1"
     assert a.session.phase is Phase.ACTIVE
@@ -99,9 +99,9 @@ def test_after_a_cut_the_member_is_the_same_and_what_it_aborted_is_given_back() 
 def test_an_answer_older_than_its_own_lease_begins_nothing() -> None:
     """The first answer after a long outage brings grants, but proves nothing about now: they are requested again."""
     world, a = settled(1)
-    world.redis_up = False
+    world.redis.up = False
     world.run(2 * SESSION_MS)
-    world.redis_up = True
+    world.redis.up = True
     world.settle()
     assert [reason for _, reason in a.aborted] == ["fenced"]
     assert len(a.started) == 2
@@ -123,8 +123,8 @@ def test_others_take_over_only_after_the_cut_off_member_has_stopped() -> None:
 def test_a_guarded_resource_is_kept_while_cut_off() -> None:
     """The broker admits one consumer, so no other member can work it. What is not guarded stops."""
     world, a = settled()
-    a.guard("r0")
-    world.redis_up = False
+    a.work.guard("r0")
+    world.redis.up = False
     world.run(5 * SESSION_MS)
     assert sorted(a.works()) == ["r0"]
     assert a.session.phase is Phase.CUT
@@ -133,10 +133,10 @@ def test_a_guarded_resource_is_kept_while_cut_off() -> None:
 def test_a_guard_that_is_lost_while_cut_off_stops_the_work() -> None:
     """A guard counts only while it is proven."""
     world, a = settled()
-    a.guard("r0")
-    world.redis_up = False
+    a.work.guard("r0")
+    world.redis.up = False
     world.run(5 * SESSION_MS)
-    a.guard("r0", proven=False)
+    a.work.guard("r0", proven=False)
     assert a.works() == {}
 
 
@@ -144,9 +144,9 @@ def test_a_guard_that_is_lost_while_cut_off_stops_the_work() -> None:
 def test_guarded_resources_are_kept_for_no_longer_than_chosen(outage_ms: int) -> None:
     """``guarded_outage_ms`` limits it, by the member's own clock."""
     world, a = settled(1, member=MemberSettings(guarded_outage_ms=outage_ms))
-    a.guard("r0")
+    a.work.guard("r0")
     sent_at = last_answered_send(world, a)
-    world.redis_up = False
+    world.redis.up = False
     world.run_until(lambda: bool(a.aborted))
     assert world.now == sent_at + SESSION_MS * 9 // 10 + outage_ms
 
@@ -160,7 +160,7 @@ def test_a_guarded_holder_that_comes_back_too_late_has_lost_it() -> None:
     world.run(50)
     world.settle()
     kept = next(iter(a.works()))
-    a.guard(kept)
+    a.work.guard(kept)
     world.fate = lambda process, _: "lost" if process is a else "ok"
     world.run(3 * SESSION_MS)
     assert sorted(a.works()) == [kept]
@@ -188,9 +188,9 @@ def test_the_session_timeout_is_the_groups_and_not_the_processs() -> None:
     world = World()
     a = world.start("A", names(1))
     world.settle()
-    world.coordinator.configure(session_timeout_ms=6_000, revocation_timeout_ms=6_000)
+    world.redis.coordinator.configure(session_timeout_ms=6_000, revocation_timeout_ms=6_000)
     sent_at = last_answered_send(world, a)
-    world.redis_up = False
+    world.redis.up = False
     world.run_until(lambda: bool(a.aborted))
     assert world.now == sent_at + 5_400
 
@@ -204,7 +204,9 @@ def made_quick(count: int = 2) -> tuple[World, Process, Process]:
     a, b = world.start("A", names(count)), world.start("B", names(count))
     world.settle()
     world.run(24_000 - world.now)
-    world.coordinator.configure(session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000)
+    world.redis.coordinator.configure(
+        session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000
+    )
     b.fates.append("no_reply")
     world.fate = lambda process, _: "lost" if process is b else "ok"
     b.deliver(ev.Hinted(-1))
@@ -231,7 +233,9 @@ def test_shorter_timeouts_stop_nobody() -> None:
     world = World(LONG)
     a = world.start("A", names(2))
     world.settle()
-    world.coordinator.configure(session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000)
+    world.redis.coordinator.configure(
+        session_timeout_ms=3_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=3_000
+    )
     world.run(60_000)
     assert a.aborted == []
 
@@ -243,12 +247,12 @@ def test_a_barrier_that_is_old_is_not_forced_on_a_lease_that_runs() -> None:
     world.settle()
     world.run(2_000)
     for process in (a, b):
-        process.habits.drain_ms = None
+        process.habits = steady(drain_ms=None)
     world.start("C", names(4))
     world.run(3_900)
-    world.store.identity = "redis-2"
+    world.redis.replace()
     world.run_until(lambda: world.records().number("recovering") > 0)
-    a.habits.drain_ms = 10
+    a.habits = steady()
     world.run_until(lambda: world.records().number("recovering") == 0)
     b.fates.append("no_reply")
     world.fate = lambda process, _: "lost" if process is b else "ok"

@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from tests.harness import SETTINGS, Habits, Process, World, names
+from tests.harness import DEAF, SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Commit, Header, Join, Leave, Request
 from cobalance.member import events as ev
@@ -78,7 +78,7 @@ def test_lost_replies_do_not_keep_it_from_leaving(fate: str) -> None:
 def test_a_slow_drain_is_aborted_at_the_drain_timeout() -> None:
     """Unfinished work is given up then, and the leave goes on."""
     world, _, b = pair()
-    b.habits = Habits(drain_ms=None)
+    b.habits = steady(drain_ms=None)
     b.stop()
     asked = world.now
     world.run_until(lambda: b.left)
@@ -90,7 +90,7 @@ def test_a_slow_drain_is_aborted_at_the_drain_timeout() -> None:
 def test_without_the_coordinator_it_ends_by_itself() -> None:
     """The session ends once the work has stopped and its lease is over."""
     world, _, b = pair()
-    world.redis_up = False
+    world.redis.up = False
     b.stop()
     asked = world.now
     world.run_until(lambda: b.left)
@@ -100,8 +100,8 @@ def test_without_the_coordinator_it_ends_by_itself() -> None:
 def test_without_the_coordinator_and_with_stuck_work_it_ends_within_both_timeouts() -> None:
     """Drain timeout plus session timeout, whatever happens."""
     world, _, b = pair()
-    b.habits = Habits(drain_ms=None, stop_ms=None)
-    world.redis_up = False
+    b.habits = steady(drain_ms=None, stop_ms=None)
+    world.redis.up = False
     b.stop()
     asked = world.now
     world.run_until(lambda: b.left)
@@ -112,7 +112,7 @@ def test_without_the_coordinator_and_with_stuck_work_it_ends_within_both_timeout
 def test_a_grant_that_crosses_the_leave_never_starts() -> None:
     """The coordinator granted something before it received the leave: it is returned unworked."""
     world, a, b = pair(3)
-    b.hears_hints = False
+    b.network = DEAF
     b.fates.append("lost")
     a.stop()
     world.run_until(lambda: a.left)
@@ -140,7 +140,7 @@ def test_stopping_while_joining_leaves_no_ghost() -> None:
 def test_stopping_while_joining_an_unreachable_coordinator_ends_within_a_session_timeout() -> None:
     """There is nothing to drain, and the coordinator cannot be notified."""
     world, _, _ = pair()
-    world.redis_up = False
+    world.redis.up = False
     c = world.start("C", names(4))
     world.run(500)
     c.stop()
@@ -152,7 +152,7 @@ def test_stopping_while_joining_an_unreachable_coordinator_ends_within_a_session
 def test_the_data_may_be_lost_while_leaving() -> None:
     """It claims what it still drains, hands it over and leaves."""
     world, a, b = pair()
-    b.habits = Habits(drain_ms=2_000)
+    b.habits = steady(drain_ms=2_000)
     b.stop()
     world.run(500)
     world.empty_redis()
@@ -164,7 +164,7 @@ def test_the_data_may_be_lost_while_leaving() -> None:
 def test_a_session_that_ends_while_leaving_is_over() -> None:
     """Frozen while leaving: others have long had its resources when it wakes up."""
     world, a, b = pair()
-    b.habits = Habits(drain_ms=2_000)
+    b.habits = steady(drain_ms=2_000)
     b.stop()
     world.run(500)
     b.pause()
@@ -194,7 +194,7 @@ def test_a_static_restart_moves_nothing() -> None:
 def test_remaining_commits_what_was_drained() -> None:
     """Nothing is released, so the offsets are committed separately."""
     world, _, b = pair(member=STATIC)
-    for it in b.tenures.values():
+    for it in b.work.tenures.values():
         it.done = 11
     b.stop(remain=True)
     world.run_until(lambda: b.left)
@@ -205,11 +205,11 @@ def test_remaining_commits_what_was_drained() -> None:
 def test_remaining_commits_even_what_was_drained_before_it_was_asked() -> None:
     """A drain that ended during another call is parked like the rest."""
     world, _, b = pair(member=STATIC)
-    name, it = next(iter(b.tenures.items()))
+    name, it = next(iter(b.work.tenures.items()))
     sent = len(b.sent)
     b.fates.append("lost")
     world.run_until(lambda: len(b.sent) > sent)
-    b._forget(it)
+    b.work._forget(it)
     b.deliver(ev.Drained(name, it.token, offset=23))
     b.stop(remain=True)
     world.run_until(lambda: b.left)
@@ -219,7 +219,7 @@ def test_remaining_commits_even_what_was_drained_before_it_was_asked() -> None:
 def test_an_offset_refused_while_parking_does_not_hold_up_the_leave() -> None:
     """A higher one was committed by hand, and stays."""
     world, _, b = pair(member=STATIC)
-    name, it = next(iter(b.tenures.items()))
+    name, it = next(iter(b.work.tenures.items()))
     ticket = b.commit(name, 50)
     world.run_until(lambda: b.commits[ticket] == "OK")
     it.done = 7
@@ -311,9 +311,9 @@ def test_an_outage_while_waiting_for_an_instance_id_makes_nobody_alive() -> None
     b.kill()
     c = world.start("C", names(4), member=STATIC)
     world.run_until(lambda: "instance_in_use" in c.problems)
-    world.redis_up = False
+    world.redis.up = False
     world.run(3 * SETTINGS.session_timeout_ms)
-    world.redis_up = True
+    world.redis.up = True
     world.settle()
     assert c.problems == ["instance_in_use"]
     assert len(c.works()) == 2
@@ -346,7 +346,7 @@ def test_who_names_something_else_than_a_group_has_room_for_is_refused_at_once()
     world = World()
     for number in range(32):
         join = Join(settings=SETTINGS, subscription=f"list-{number}")
-        assert world.coordinator.execute(Request(Header(f"m{number}", 1), join)).status == "OK"
+        assert world.redis.coordinator.execute(Request(Header(f"m{number}", 1), join)).status == "OK"
     late = world.start("late", names(4))
     world.run_until(lambda: late.left)
     assert late.problems == ["subscriptions"]

@@ -1,10 +1,11 @@
 """Redis lost its data, went back in time, or is another server: members return with claims."""
 
 import attrs
-from tests.harness import SETTINGS, Habits, Process, World, names
+from tests.harness import SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Claim, Join
 from cobalance.settings import MemberSettings
+from proof.stories.faults import Stale
 
 
 def three(count: int = 6) -> tuple[World, list[Process]]:
@@ -59,7 +60,7 @@ def test_another_server_is_noticed_by_its_identity() -> None:
     """A replica that took over with all data does not prove what was granted meanwhile."""
     world, processes = three()
     before = works(processes)
-    world.store.identity = "redis-2"
+    world.redis.replace()
     world.run(2_000)
     assert {process.session.member for process in processes} == {"A.2", "B.2", "C.2"}
     world.settle()
@@ -69,15 +70,13 @@ def test_another_server_is_noticed_by_its_identity() -> None:
 def test_an_older_redis_is_noticed_by_its_version() -> None:
     """Restored from a snapshot with other holders: the actual holders claim their resources."""
     world, processes = three(4)
-    old = world.store.snapshot()
+    world.redis.remember()
     processes[2].stop()
     world.run_until(lambda: processes[2].left)
     world.settle()
     world.run(2_000)
     before = works(processes[:2])
-    world.log(None, "Redis comes back as it was before C left")
-    world.store.restore(old)
-    world.era += 1
+    Stale(restarted=False).strike(world)
     world.run(20_000)
     world.settle()
     assert works(processes[:2]) == before
@@ -122,11 +121,11 @@ def test_what_was_aborted_is_never_claimed() -> None:
     world = World()
     a = world.start("A", names(3))
     world.settle()
-    a.guard("r1")
-    world.redis_up = False
+    a.work.guard("r1")
+    world.redis.up = False
     world.run(4_000)
     world.empty_redis()
-    world.redis_up = True
+    world.redis.up = True
     world.run_until(lambda: a.session.member == "A.2")
     assert [claim.resource for claim in joins(a)[-1].claims] == ["r1"]
     world.settle()
@@ -137,7 +136,7 @@ def test_a_fence_while_a_rejoin_is_unanswered_leads_to_another_join_without_the_
     world = World()
     a = world.start("A", names(3))
     world.settle()
-    a.guard("r1")
+    a.work.guard("r1")
     world.empty_redis()
     world.fate = lambda _, request: "no_reply" if isinstance(request.payload, Join) else "ok"
     world.run_until(lambda: bool(a.aborted))
@@ -155,7 +154,7 @@ def test_a_join_that_was_given_up_and_arrives_late_makes_no_lasting_ghost() -> N
     a = world.start("A", names(3))
     world.settle()
     world.empty_redis()
-    a.habits = Habits()
+    a.habits = steady()
     world.fate = lambda _, request: "late" if isinstance(request.payload, Join) else "ok"
     world.run_until(lambda: bool(a.aborted))
     world.fate = lambda _process, _request: "ok"
@@ -168,7 +167,7 @@ def test_a_refused_claim_is_lost() -> None:
     world, processes = three()
     a = processes[0]
     for name in a.works():
-        a.guard(name)
+        a.work.guard(name)
     held = set(a.works())
     a.pause()
     world.empty_redis()
@@ -194,11 +193,11 @@ def test_the_window_for_claims_is_as_long_as_the_leases_that_run() -> None:
     world = World()
     a, b = world.start("A", names(4)), world.start("B", names(4))
     world.settle()
-    world.coordinator.configure(session_timeout_ms=12_000, revocation_timeout_ms=12_000)
+    world.redis.coordinator.configure(session_timeout_ms=12_000, revocation_timeout_ms=12_000)
     world.run(3_000)
     world.empty_redis()
     world.fate = lambda process, _: "lost" if process is b else "ok"
-    world.run(10_000)
+    world.run(9_000)
     assert len(b.works()) == 2
     assert len(a.works()) == 2
     world.fate = lambda _process, _request: "ok"
@@ -224,11 +223,11 @@ def test_a_drain_that_finished_is_claimed_and_then_released() -> None:
     world = World()
     a = world.start("A", names(2))
     world.settle()
-    a.habits = Habits(drain_ms=500)
-    a.tenures["r0"].done = a.tenures["r1"].done = 9
+    a.habits = steady(drain_ms=500)
+    a.work.tenures["r0"].done = a.work.tenures["r1"].done = 9
     b = world.start("B", names(2))
-    world.run_until(lambda: any(it.state == "closing" for it in a.tenures.values()))
-    drained = next(name for name, it in a.tenures.items() if it.state == "closing")
+    world.run_until(lambda: any(it.state == "closing" for it in a.work.tenures.values()))
+    drained = next(name for name, it in a.work.tenures.items() if it.state == "closing")
     world.empty_redis()
     world.settle()
     assert world.records().offsets[drained] == 9
@@ -259,7 +258,7 @@ def test_an_unknown_member_starts_anew() -> None:
     assert "A.1" not in world.records().members
     a.resume()
     world.settle()
-    assert any("UNKNOWN" in line for line in world.trace)
+    assert any("UNKNOWN" in line for line in world.trace.lines)
     assert a.session.member == "A.2"
     assert len(b.works()) == 1
 
@@ -273,7 +272,7 @@ def test_a_stale_number_starts_anew() -> None:
         a.session.line.send(Join(settings=SETTINGS))
     high = a.session.line.outstanding
     assert high is not None
-    world.coordinator.execute(high)
+    world.redis.coordinator.execute(high)
     a.session.line._number = 1
     a.session.line.outstanding = None
     world.settle()
@@ -286,10 +285,10 @@ def test_new_tokens_lie_above_everything_a_process_has_seen() -> None:
     world = World()
     a = world.start("A", names(1))
     world.settle()
-    token = a.tenures["r0"].token
-    world.store.clock_us = lambda: 1_000_000 + world.now * 1_000
+    token = a.work.tenures["r0"].token
+    world.redis.store.clock_us = lambda: 1_000_000 + world.now * 1_000
     world.empty_redis()
-    a.guard("r0")
+    a.work.guard("r0")
     world.run(8_000)
     b = world.start("B", names(1))
     a.stop()

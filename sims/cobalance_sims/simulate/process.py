@@ -15,7 +15,7 @@ from cobalance.member import events as ev
 from cobalance.member.declaration import digest
 from cobalance.member.lateness import Lateness
 from cobalance.member.session import Session
-from cobalance_sims.simulate.network import Network
+from cobalance_sims.simulate.network import Fate, Network
 from cobalance_sims.simulate.server import GROUP
 from cobalance_sims.simulate.work import Work
 
@@ -66,6 +66,11 @@ class Process:
         self._channel = ""
         self._tickets = 0
         self.work = work(self)
+
+    @property
+    def now(self) -> int:
+        """Its own clock, which shares nothing with any other's but the rate."""
+        return self._clock.now + self.offset_ms
 
     @property
     def running(self) -> bool:
@@ -149,17 +154,19 @@ class Process:
         for what in deferred:
             self._due(what)
 
-    def stop(self, *, remain: bool) -> None:
+    def stop(self, *, remain: bool = False) -> None:
         """SIGTERM: asks it to leave gracefully."""
         self.world.log(self, "is asked to leave" + (" and come back" if remain else ""))
         self.deliver(ev.StopAsked(remain))
 
-    def commit(self, resource: str, offset: int) -> None:
+    def commit(self, resource: str, offset: int) -> int:
+        """Commits; the ticket returned is that of the answer to come."""
         tenure = self.work.tenures[resource]
         tenure.done = max(tenure.done, offset)
-        self._tickets += 1
-        self.tickets[self._tickets] = (resource, tenure.token, offset)
-        self.deliver(ev.CommitAsked(self._tickets, resource, tenure.token, offset))
+        ticket = self._tickets = self._tickets + 1
+        self.tickets[ticket] = (resource, tenure.token, offset)
+        self.deliver(ev.CommitAsked(ticket, resource, tenure.token, offset))
+        return ticket
 
     def report(self, event: ev.Drained | ev.Abandoned) -> None:
         """Reports the end of a tenure, with what the engine adds to it."""
@@ -236,6 +243,11 @@ class Process:
 
     # -- its connection to Redis: one attempt at a time, each given up after the engine's own timeout ------------------
 
+    def fate(self, request: Request) -> Fate:
+        """Decides what becomes of the next attempt. Replace this method to script it."""
+        del request
+        return self.network.fate(self.world.random)
+
     def _call(self, request: Request) -> None:
         if self._in_flight:
             self._waiting.append(request)
@@ -248,7 +260,7 @@ class Process:
         self._in_flight, self._ends_by = True, now + self._timeout_ms
         self._attempt += 1
         sent = (self._attempt, request, now + self.offset_ms)
-        fate = self.network.fate(world.random)
+        fate = self.fate(request)
         if fate != "ok":
             world.log(self, f"calls {request.payload.verb}: {fate.replace('_', ' ')}")
         if fate == "ok":

@@ -29,6 +29,8 @@ class Tenure:
     turn: int = 0
     """Rises when everything scheduled for it becomes void."""
     abandoned: str = ""
+    guarded: bool = False
+    """Whether a broker lets nobody else touch it, so that another member may be told that it holds it."""
     since: int = 0
     """Story time at which it began (Clock.story)."""
 
@@ -92,7 +94,17 @@ class PlainWork:
 
     def active(self) -> list[Tenure]:
         """An aborted tenure counts as stopped: its deadline has an allowance, and an uncancellable call is exempt."""
-        return [it for it in self.tenures.values() if it.state != "stopping"]
+        return [it for it in self.tenures.values() if it.state != "stopping" and not it.guarded]
+
+    def guard(self, resource: str, *, proven: bool = True) -> None:
+        """A broker is proven to admit nobody else to the resource, or not any more."""
+        it = self.tenures[resource]
+        if proven and not it.guarded:
+            self._world.became_idle(self._process, it)
+        was_guarded, it.guarded = it.guarded, proven
+        self._process.deliver(ev.GuardChanged(resource, it.token, proven))
+        if was_guarded and it in self.active():
+            self._world.became_active(self._process, it)
 
     def find(self, resource: str, token: int) -> Tenure | None:
         """Returns the tenure, if it is still here."""

@@ -126,12 +126,15 @@ class World:
         wants = self.deployed if wants is None else wants
         self.has_lists |= wants is not None
         process = Process(self, f"p{self._born}", member, settings or self.settings, kind, wants=wants)
-        self.processes[process.name] = self.living[process.name] = process
         self.log(process, "starts" + (f" as {instance}" if instance else ""))
-        version = self.list_version if wants is None else 1
-        self.clock.after(0, process.deliver, ev.Started(process.subscription))
-        self.clock.after(0, process.deliver, ev.ResourcesDeclared(version, process.names))
+        self.enter(process, self.list_version if wants is None else 1, process.names)
         return process
+
+    def enter(self, process: Process, version: int, names: tuple[str, ...]) -> None:
+        """A process joins, and declares this list."""
+        self.processes[process.name] = self.living[process.name] = process
+        self.clock.after(0, process.deliver, ev.Started(process.subscription))
+        self.clock.after(0, process.deliver, ev.ResourcesDeclared(version, names))
 
     def declare(self, names: Iterable[str]) -> None:
         """Changes the group's own list; every process without another declares it, within a second or so."""
