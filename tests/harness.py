@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from tests.coordinator.records import Records
-
-from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import Request
 from cobalance.member import actions as act
 from cobalance.member import events as ev
@@ -17,8 +14,8 @@ from cobalance_sims.simulate.checks import S1, S2, S3, S4, Check, S4Told
 from cobalance_sims.simulate.checks.liveness import why_unsettled
 from cobalance_sims.simulate.habits import Habits
 from cobalance_sims.simulate.network import Fate, Network
-from cobalance_sims.simulate.server import GROUP
 from cobalance_sims.simulate.work import PlainWork
+from proof.records import Records
 from proof.stories.faults import Empty
 
 SETTINGS = GroupSettings(
@@ -169,7 +166,7 @@ class World(world.World):
 
     def records(self) -> Records:
         """The contents of the store."""
-        return Records.read(self.redis.store.dump(), group_keys(GROUP))
+        return Records.read(self.redis.store.dump())
 
     @property
     def story(self) -> str:

@@ -6,11 +6,9 @@ from typing import Any
 
 import attrs
 from tests.coordinator.backends import Backend
-from tests.coordinator.consistency import check
-from tests.coordinator.records import Records
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import group_keys, hint_channel
+from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.replies import Change, CoordinatorReply
 from cobalance.coordinator.requests import (
     Claim,
@@ -29,6 +27,8 @@ from cobalance.coordinator.requests import (
 )
 from cobalance.coordinator.state import State
 from cobalance.settings import GroupSettings
+from proof.consistency import check
+from proof.records import Records
 
 SETTINGS = GroupSettings(
     session_timeout_ms=3000,
@@ -160,7 +160,7 @@ class Group:
 
     def records(self) -> Records:
         if self._records is None:
-            self._records = Records.read(self.backend.dump(), group_keys("g"))
+            self._records = Records.read(self.backend.dump())
         return self._records
 
     def loads(self) -> dict[str, int]:

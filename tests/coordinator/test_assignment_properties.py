@@ -1,6 +1,6 @@
 """Any history of a group, with drains in progress, against an oracle that tries every possibility.
 
-Whatever happens, the records are consistent after every call (`consistency.py`), and no two members work on one
+Whatever happens, the records are consistent after every call (`proof.consistency`), and no two members work on one
 resource. Once the group is quiet it is even, nothing waits, and one more change moves as little as possible.
 """
 
@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.coordinator.backends import START_MS, MemoryBackend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.oracle import fewest_moves, is_even
-from tests.coordinator.records import ResourceRecord
+
+from proof.records import ResourceRecord
 
 BACKEND = MemoryBackend("luajit21")
 POOL = names(18)

@@ -12,7 +12,6 @@ from random import Random
 
 import attrs
 import pytest
-from tests.coordinator.consistency import check
 from tests.harness import Process, World, names, steady
 
 from cobalance.coordinator.requests import Request
@@ -20,6 +19,7 @@ from cobalance.member.holding_index import HoldingIndex
 from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance_sims.simulate.network import Fate, Network
+from proof.consistency import check
 
 SEEDS = (
     [int(os.environ["COBALANCE_SEED"])]

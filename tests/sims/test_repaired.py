@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from tests.coordinator.driver import SETTINGS
-from tests.coordinator.records import Records
 from tests.coordinator.test_torn import EAGER, FEW, STORIES, deaths
 from tests.coordinator.torn import Story, TornGroup, tell
 from tests.sims.test_outcomes import GRANT, RELEASE, events, tenure
@@ -20,6 +19,7 @@ from cobalance_sims.outcomes import Event, RunFacts, fold, of_entry
 from cobalance_sims.outcomes.repairs import undone
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.report.story import tell as tell_story
+from proof.records import Records
 
 TRIED = 12
 """Deaths of each story."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from cobalance.coordinator.requests import Commit, Release, Request, SetResources
 from proof.explore.coordinator import Outcome
-from proof.explore.records import Records
 from proof.explore.scope import GROUP_MS
+from proof.records import Records
 
 Rule = Callable[[Records, Request, Outcome, Records], str]
 

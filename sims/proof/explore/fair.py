@@ -6,9 +6,9 @@ from collections import Counter
 
 from proof.explore.pool import Ids
 from proof.explore.process import Process
-from proof.explore.records import Records
 from proof.explore.safety import loads
 from proof.explore.world import STORE, Action, World
+from proof.records import Records
 
 NOBODY = 0
 

@@ -7,10 +7,12 @@ from collections import Counter
 import attrs
 
 from cobalance.coordinator.requests import Commit, CommitItem, Join, Release, ReleaseItem, Request
+from proof.consistency import broken_rule
 from proof.explore.calls import wrong_with
+from proof.explore.codec import HIGHEST_TOKEN
 from proof.explore.coordinator import Coordinator, Outcome
-from proof.explore.records import Records, inconsistency
 from proof.explore.scope import GROUP_MS, Scope
+from proof.records import Records
 
 MOST_FACTS = 20_000
 
@@ -44,7 +46,8 @@ class Checks:
             if len(self._facts) >= MOST_FACTS:
                 self._facts.clear()
             records = Records.read(self._coordinator.state(store))
-            found = self._facts[store] = Facts(records, inconsistency(records))
+            rule, _ = broken_rule(records, stand_in=HIGHEST_TOKEN)
+            found = self._facts[store] = Facts(records, f"inconsistent data: {rule}" if rule else "")
         return found
 
     def execution(self, before: int, request: Request, outcome: Outcome) -> str:

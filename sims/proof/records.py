@@ -1,12 +1,17 @@
-"""Parses a group's keys from a dump of the store."""
+"""A group's data in Redis as records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.coordinator.state import KeyState, State
+
+_KEYS = tuple(key.rsplit(":", 1)[1] for key in group_keys("g"))
 
 
 @attrs.frozen
@@ -60,12 +65,13 @@ class MemberRecord:
 
     @property
     def is_live(self) -> bool:
+        """It has a session."""
         return self.status in ("active", "leaving")
 
     @property
     def is_counted(self) -> bool:
-        """Has a share, or keeps one."""
-        return self.status in ("active", "leaving", "graced")
+        """It has a share, or keeps one."""
+        return self.is_live or self.status == "graced"
 
     @property
     def share_class(self) -> int:
@@ -89,10 +95,18 @@ class Records:
     journal: list[dict[str, str]]
 
     @classmethod
-    def read(cls, state: State, keys: tuple[str, ...]) -> Records:
-        contents = {key.key.decode(): key.contents for key in state}
-        assert set(contents) <= set(keys), f"unknown keys: {set(contents) - set(keys)}"
-        part = {key.rsplit(":", 1)[1]: contents.get(key, ()) for key in keys}
+    def read(cls, state: State) -> Records:
+        """Parses a dump.
+
+        Raises:
+            KeyError: it has a key that no script knows.
+        """
+        part: dict[str, Any] = dict.fromkeys(_KEYS, ())
+        for key in state:
+            name = key.key.decode().rsplit(":", 1)[1]
+            if name not in part:
+                raise KeyError(f"no script knows the key {key.key!r}")
+            part[name] = key.contents
         members = _pairs(part["members"])
         return cls(
             raw=state,
@@ -105,6 +119,32 @@ class Records:
             journal=[_pairs(fields) for fields in part["journal"][2::2]],
         )
 
+    @property
+    def feed(self) -> Iterator[tuple[str, int, str]]:
+        """The news that members have not confirmed: member, version, resource."""
+        for entry in self.zsets["feed"]:
+            member, version, name = entry.split(" ")
+            yield member, int(version), name
+
+    @property
+    def is_torn(self) -> bool:
+        """A script died between its writes."""
+        return self.scalars.get("pulse", "").startswith("torn ")
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its members can work different resources."""
+        return len({it.subscription for it in self.members.values() if it.is_counted}) > 1
+
+    def can_work(self, member: str, resource: str) -> bool:
+        """Whether the group knows a list of the member that names the resource; the group's own is taken to name all."""
+        subscription = self.members[member].subscription
+        return subscription == GROUPS_OWN or f"{subscription} {resource}" in self.zsets["declared"]
+
+    def last_request(self, member: str) -> int:
+        """The number of the last request that a member got an answer to."""
+        return int(self.scalars.get(f"r:{member}", "-1").split(" ")[0])
+
     def number(self, scalar: str) -> int:
         """A scalar of the group."""
         return int(self.scalars.get(scalar, "0"))
@@ -115,7 +155,7 @@ class Records:
 
     def kept_by(self, member: str) -> int:
         """How many a member keeps."""
-        return sum(record.is_kept for record in self.owned_by(member).values())
+        return sum(record.is_kept for record in self.resources.values() if record.owner == member)
 
     def with_scalar(self, field: str, value: str) -> State:
         """The same data with one scalar changed."""
