@@ -28,6 +28,7 @@ from cobalance.journal import BEGINNING, Journal, JournalEntry
 from cobalance.rabbitmq import create_topic
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.broker import ready_messages, verify_topic
+from proof.settled import why_unsettled
 
 GROUP = "chaos"
 ROOT = Path(__file__).parents[2]
@@ -230,17 +231,9 @@ class Stage:
         """Says what has not converged yet; empty when all expected members share everything evenly."""
         self.look()
         try:
-            members = [it for it in self.coordinator.members() if it.status != "graced"]
-            resources = list(self.coordinator.resources())
+            return why_unsettled(self.coordinator, [it.pid for it in self.living], self.options.partitions)
         except CobalanceError as error:
             return str(error)
-        on_record = sorted(it.label.rpartition("/")[2] for it in members)
-        if on_record != sorted(str(it.pid) for it in self.living) or any(it.status != "active" for it in members):
-            return f"processes {on_record} are members on record, {[it.pid for it in self.living]} should be"
-        if len(resources) != self.options.partitions or any(it.status != "held" for it in resources):
-            return f"{sum(it.status == 'held' for it in resources)} of {self.options.partitions} partitions are held"
-        loads = [it.kept for it in members]
-        return "" if max(loads) - min(loads) <= 1 else f"loads are {loads}"
 
     def wait_settled(self, timeout_s: float) -> str:
         """Waits until the group is even; returns why it is not, if that takes too long."""

@@ -98,7 +98,7 @@ def test_exploring_from_a_settled_group_begins_there() -> None:
     """Two members share evenly when the third may start."""
     world = World(SCOPES["3x3"])
     state = beginning(world)
-    assert Fair(world).is_even(state)
+    assert Fair(world).is_settled(state)
     assert [it.status for _, it in world.slots(state)] == ["up", "up", "absent"]
 
 

@@ -44,7 +44,7 @@ class Fair:
                     return action
         return next((("wake", at) for at, it in running if self._world.has_news(state[STORE], it)), None)
 
-    def is_even(self, state: Ids) -> bool:
+    def is_settled(self, state: Ids) -> bool:
         """All resources are known, held, known to their holders, and shared within one; nothing is pending, and every
         running process is a member.
         """
@@ -110,7 +110,7 @@ def _settled(world: World, state: Ids) -> Ids:
         if action is None:
             break
         if action[0] == "tick":
-            calm = calm + 1 if fair.is_even(state) else 0
+            calm = calm + 1 if fair.is_settled(state) else 0
             if calm > CALM_TICKS:
                 return state
         state = world.take(state, action).state

@@ -30,12 +30,12 @@ class _Walk:
     busy: int = 0
     drainers: int = 0
 
-    def note(self, state: Ids, action: Action, *, is_even: bool) -> None:
+    def note(self, state: Ids, action: Action, *, is_settled: bool) -> None:
         self.trail.append(hash(state))
         self.actions.append(action)
         self.busy += 1
         if action[0] == "tick":
-            self.busy, self.ticks, self.calm = 0, self.ticks + 1, self.calm + 1 if is_even else 0
+            self.busy, self.ticks, self.calm = 0, self.ticks + 1, self.calm + 1 if is_settled else 0
         elif action[0] == "finish":
             self.drainers |= 1 << action[1]
 
@@ -81,7 +81,7 @@ class Closure:
             if action is None:
                 walk.drainers |= known or 0
                 break
-            walk.note(state, action, is_even=action[0] == "tick" and self._fair.is_even(state))
+            walk.note(state, action, is_settled=action[0] == "tick" and self._fair.is_settled(state))
             if walk.calm > CALM_TICKS:
                 break
             successor = self._world.take(state, action)

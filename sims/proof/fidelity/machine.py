@@ -15,7 +15,7 @@ import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from proof.fidelity.diary import DiaryEntry
 from proof.fidelity.failure import FidelityFailed
+from proof.settled import why_unsettled
 
 if TYPE_CHECKING:
     from proof.fidelity.stage import MemberProcess, Stage
@@ -214,13 +215,13 @@ def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
     for number, member in enumerate(members, 1):
         member.wait_ready()
         member.join()
-        _await_settled(group, stage, number)
+        _await_settled(group, stage, members[:number])
     sent = _publish(stage)
     _await(lambda: sum(line.kind == "end" for member in members for line in member.lines()) == len(sent))
     for number, member in enumerate(members, 1):
         member.leave()
         member.wait_left()
-        _await_settled(group, stage, MEMBERS - number)
+        _await_settled(group, stage, members[number:])
     way, overrun = _handling(members, sent)
     lines = [line for member in members for line in member.lines()]
     return {"way_ms": way, "overrun_ms": overrun, **_handovers(list(Journal(stage.transport, name).entries()), lines)}
@@ -242,24 +243,10 @@ def _handovers(entries: list[JournalEntry], lines: list[DiaryEntry]) -> dict[str
     }
 
 
-def _await_settled(group: Coordinator, stage: Stage, members: int) -> None:
-    """Waits until this many members share everything evenly."""
-    if not members:
-        return
-    few = stage.story.partitions // members
-    _await(
-        lambda: (
-            (rows := list(group.members()))
-            and len(rows) == members
-            and _is_shared(group, stage.story.partitions)
-            and all(few <= row.kept <= few + 1 for row in rows)
-        )
-    )
-
-
-def _is_shared(group: Coordinator, partitions: int) -> bool:
-    rows = list(group.resources())
-    return len(rows) == partitions and all(row.status == "held" for row in rows)
+def _await_settled(group: Coordinator, stage: Stage, members: Sequence[MemberProcess]) -> None:
+    """Waits until these share everything evenly."""
+    if members:
+        _await(lambda: not why_unsettled(group, [it.pid for it in members], stage.story.partitions))
 
 
 def _publish(stage: Stage) -> dict[tuple[int, int], float]:

@@ -98,7 +98,7 @@ class Supervisor:
         self._say(f"{', '.join(FOUNDERS)} start")
         for name in FOUNDERS:
             self._start(name)
-        self._wait_quiet()
+        self._wait_settled()
 
     def _perform(self, step: PlannedChange) -> None:
         self._end_change()
@@ -114,7 +114,7 @@ class Supervisor:
         self._changes.append(
             ObservedChange(kind=step.kind, name=step.name, since_seq=since, at_ms=at_ms, until_seq=since)
         )
-        self._wait_quiet()
+        self._wait_settled()
 
     def _end_change(self) -> None:
         """Everything up to now belongs to the last change."""
@@ -158,14 +158,14 @@ class Supervisor:
 
     # -- waiting and polling -------------------------------------------------------------------------------------------
 
-    def _wait_quiet(self) -> None:
+    def _wait_settled(self) -> None:
         """Waits until exactly the expected members hold everything evenly, with nothing in transition."""
-        self._wait(self._is_quiet, CHANGE_TIMEOUT_S, "the group becoming even and quiet")
+        self._wait(self._is_settled, CHANGE_TIMEOUT_S, "the group becoming even and quiet")
 
-    def _is_quiet(self) -> bool:
+    def _is_settled(self) -> bool:
         expected = {worker.member for worker in self._workers.values() if worker.phase in {"starting", "member"}}
         everybody = self._tenures.members == expected
-        return everybody and self._tenures.is_even(self.topic.partitions, len(expected))
+        return everybody and self._tenures.is_settled(self.topic.partitions, len(expected))
 
     def _wait_while_progressing(self, done: Callable[[], bool]) -> None:
         """Waits as long as messages are processed. What is not processed by then is lost, and judged so."""

@@ -62,7 +62,7 @@ class Tenures:
         """Resource → since when it has been pending revocation (ms, group time)."""
         return self.ownership.pending
 
-    def is_even(self, resources: int, members: int) -> bool:
+    def is_settled(self, resources: int, members: int) -> bool:
         """Whether this many members hold this many resources, evenly within one, with nothing in transition."""
         held, active = Counter(self.owners.values()), self.members
         loads = [held[member] for member in active]

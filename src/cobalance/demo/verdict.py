@@ -164,7 +164,7 @@ def _judge_changes(evidence: Evidence, tenures: Tenures) -> Iterator[ChangeVerdi
             minimum=minimum_moves(owners, tenures.members),
             interrupted=tuple(sorted({entry.resource or "" for entry in during if entry.kind in INTERRUPTIONS})),
             converged_ms=_converged_ms(change, during),
-            even=tenures.is_even(len(evidence.partitions), len(tenures.members)),
+            even=tenures.is_settled(len(evidence.partitions), len(tenures.members)),
         )
     _replay(entries, tenures, entries[-1].seq if entries else 0)
 
