@@ -25,7 +25,7 @@ from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.topics.broker import ready_messages
-from cobalance.rabbitmq.wire.parameters import single_urls
+from cobalance.rabbitmq.wire.address import single_urls
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
