@@ -10,7 +10,7 @@ from tests.consumers import Place, Seen, bodies_in, new_topic, until
 from tests.names import unique
 
 from cobalance import BlockingGroup, BlockingTenure, Group, Tenure
-from cobalance.errors import NotHeld
+from cobalance.errors import NotHeld, UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.batches import Batch
 
@@ -54,24 +54,25 @@ async def test_a_work_function_sees_that_it_is_paused() -> None:
     assert ended.is_set()
 
 
-async def test_without_names_all_that_is_held_is_meant() -> None:
-    """While nothing is held, that is nothing."""
+async def test_everything_is_resumed_but_never_paused_by_accident() -> None:
+    """A list that happens to be empty pauses nothing, and it is said."""
     async with Group("g", ["a", "b"], redis_url=f"memory://{unique('pausing')}") as group:
         await group.wait_held("a", "b")
-        group.pause()
+        with pytest.raises(UsageError, match="name what to pause"):
+            group.pause()
+        group.pause(*group.tenures)
         assert group.paused == {"a", "b"}
         group.resume("a")
         assert group.paused == {"b"}
         group.resume()
         assert group.paused == frozenset()
-    group.pause()
-    assert group.paused == frozenset()
+        group.resume()
 
 
-def test_threads_may_leave_out_the_names() -> None:
+def test_threads_resume_everything() -> None:
     with BlockingGroup("g", ["a", "b"], redis_url=f"memory://{unique('pausing')}") as group:
         group.wait_held("a", "b")
-        group.pause()
+        group.pause(*group.tenures)
         assert all(it.paused for it in group.tenures.values())
         group.resume()
         assert not any(it.paused for it in group.tenures.values())

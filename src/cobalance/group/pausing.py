@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cobalance.errors import NotHeld
+from cobalance.errors import NotHeld, UsageError
 from cobalance.group.membership import Membership
 
 if TYPE_CHECKING:
@@ -20,15 +20,18 @@ class Pausing(Membership):
         return {it.resource: it.tenure for it in self._roster.everything() if it.tenure is not None and it.current}
 
     def pause(self, *resources: str) -> None:
-        """Lets no new work begin on these resources (without any: on all that is held now) until :meth:`resume`;
-        running work is finished. They stay held, also through rebalances that leave them here. A resource that is
-        handed over or lost is not paused when it comes back.
+        """Lets no new work begin on these resources until :meth:`resume`; running work is finished. They stay held,
+        also through rebalances that leave them here. A resource that is handed over or lost is not paused when it
+        comes back.
 
         A consumer group pauses by itself; a ``work`` function has to check ``tenure.paused``.
 
         Raises:
             NotHeld: this member does not hold one of them; nothing was changed.
+            UsageError: nothing is named.
         """
+        if not resources:
+            raise UsageError("name what to pause, such as pause(*group.tenures) for all that is held")
         for tenure in self._held(resources):
             tenure.pause(on=True)
 
