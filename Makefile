@@ -32,10 +32,18 @@ test: .venv/.up-to-date ## the tests, with servers of their own
 thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
 	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'thorough and not campaign' $(ARGS)
 
-# The short forms of the long campaigns below, which CI runs before the tests. Most of them keep one processor busy, or none.
+# The short forms of the long campaigns below, which CI runs before the tests. Most keep one processor busy, or none, so two files run
+# at a time; those on Spark share one Spark, which takes what it can get.
+CAMPAIGNS = $(PYTHON) -m pytest -m 'campaign and not long_campaign' -o faulthandler_timeout=900
 campaigns: .venv/.up-to-date ## the long tests that CI runs beside `make test`
-	$(PYTHON) -m pytest --numprocesses $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --max-worker-restart 0 \
-		-m 'campaign and not long_campaign' -o faulthandler_timeout=900 $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	code=0; \
+	$(CAMPAIGNS) --numprocesses $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --max-worker-restart 0 --ignore tests/spark || code=1; \
+	$(CAMPAIGNS) tests/spark || code=1; \
+	exit $$code
+else
+	$(CAMPAIGNS) $(ARGS)
+endif
 
 # Not for CI, for their length or since Spark gives a process 10 s to start: whole Sparks of their own, --follow, a calibration of hours
 # of simulated life, an example from journal to recommendation.
