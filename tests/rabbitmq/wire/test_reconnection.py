@@ -9,6 +9,7 @@ import anyio.to_thread
 import pytest
 
 from cobalance import ConsumerGroup, Delivery
+from cobalance.rabbitmq.partition.replies import Replies
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 
@@ -47,6 +48,7 @@ async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
 
     connection, group = SlowConnection(), ConsumerGroup("g", ["q"], handle)
     group.connection, group._reconnection = connection, Reconnection("g", connection, confirm)
+    group._replies = Replies("g", "amqp://localhost", "g", heartbeat_s=1)  # never connected
     group._reconnection.lost()
     async with anyio.create_task_group() as services, anyio.create_task_group() as tasks:
         services.start_soon(group._reconnection.run)
