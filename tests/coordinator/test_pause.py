@@ -6,6 +6,7 @@ import attrs
 import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
+from tests.coordinator.test_subscriptions import member
 
 SESSION_MS = SETTINGS.session_timeout_ms
 PAUSE_MS, MEMORY_MS, AVOID_MS = 300_000, 600_000, 3 * SESSION_MS
@@ -84,6 +85,21 @@ def test_alone_it_is_paused_as_well(group: Group) -> None:
     assert group.holders() == {"r000": None}
     group.run(SESSION_MS, a)
     assert group.holders() == {"r000": "a"}
+
+
+def test_where_lists_differ_what_was_paused_is_granted_once(group: Group) -> None:
+    """Its last giver has least, but is avoided: whoever has it instead is not asked for it at once."""
+    a, b = member(group, "a", names(3)), member(group, "b", names(12))
+    group.drain()
+    assert [give_up(group).id, give_up(group).id] == ["a", "b"]
+    group.run(SESSION_MS)
+    group.drain()
+    assert give_up(group) is a
+    group.backend.now_ms = paused_until(group)
+    assert not [a.heartbeat().more for _ in range(20)][-1]
+    assert not group.journal("withdrawn")
+    group.drain()
+    assert len(a.holds) + len(b.holds) == 12
 
 
 OWN_TROUBLE = ["fenced", "unconnected", "resigned", "deadline", "left"]

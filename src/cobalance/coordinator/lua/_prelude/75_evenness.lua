@@ -51,6 +51,15 @@ local function best_of(ids, but)
   return best
 end
 
+-- What is on trial goes to another than its giver; anything else only if the giver would not be better off with it, or it would move back.
+local function taker_of(r, giver, is_on_trial)
+  local ids = lists.naming(r.name)
+  local other = best_of(ids, giver)
+  if is_on_trial or not giver or not other then return other end
+  local best = best_of(ids)
+  return best.at < other.at and best or other
+end
+
 local function first_free()
   return call('ZRANGEBYSCORE', FREE, '-inf', '(' .. int(STUCK + G.round), 'LIMIT', '0', '1')[1]
 end
@@ -69,9 +78,9 @@ end
 
 local function give(r)
   local giver = avoided(r)
-  local best = best_of(lists.naming(r.name), giver)
-  if not best then return lay_aside(r) end
   local on_trial = giver and tries_of(r) < 2
+  local best = taker_of(r, giver, on_trial)
+  if not best then return lay_aside(r) end
   pay_for_looking()
   G.budget = G.budget - 1
   grant(r, member(best.id), on_trial and best.id ~= giver)
