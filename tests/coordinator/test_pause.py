@@ -235,8 +235,8 @@ def test_what_is_being_removed_is_not_paused(group: Group) -> None:
     a, b = shared(group, "ab", 2)
     give_up(group)
     group.drain()
-    for member in (a, b):
-        member.hear()
+    for it in (a, b):
+        it.hear()
     holder = group.members[str(group.holders()["r000"])]
     group.set_resources(holder, ("r001",))
     holder.hear()

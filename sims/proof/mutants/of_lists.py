@@ -8,8 +8,8 @@ LISTS: tuple[Mutant, ...] = (
     lua(
         "granted-unasked",
         "75_evenness",
-        "best_of(lists.naming(r.name), giver)",
-        "best_of(lists.subscriptions(), giver)",
+        "local ids = lists.naming(r.name)",
+        "local ids = lists.subscriptions()",
         "What is free goes to the least loaded, whether its code names it or not.",
         "deploy_adds@1..3",
     ),
