@@ -44,11 +44,11 @@ class Team:
     async def _handle(self, delivery: Delivery) -> None:
         self.seen.note(delivery)
 
-    async def begin(self, name: str) -> None:
-        """Consumes the queue, which is then declared with another argument."""
+    async def begin(self, name: str, **other: Any) -> None:
+        """Consumes the queue, which is then declared with another argument, or the given ones."""
         self.here.publish(name, 1)
         assert await self.seen.wait(1) == ["1"]
-        declare(self.here, name, **{"x-message-ttl": 600_000})
+        declare(self.here, name, **(other or {"x-message-ttl": 600_000}))
         self.here.publish(name, 2)
 
 
@@ -95,6 +95,19 @@ async def test_a_queue_that_became_unguarded_is_halted_and_read_again_when_it_is
         here.publish(queue, 2)
         assert here.coordinator.resume(queue) == {queue: "OK"}
         assert await team.seen.wait(2) == ["1", "2"]
+
+
+async def test_a_queue_that_cannot_be_read_again_is_halted_and_ends_nobody(here: Place) -> None:
+    """RabbitMQ's refusal ends before the argument's value, where names are long."""
+    name, target = unique("a-queue-with-a-name-that-fills-the-reply"), "x" * 150
+    declare(here, name)
+    team = Team(here, [name])
+    async with team.member() as first, team.member() as second:
+        await team.begin(name, **{"x-dead-letter-exchange": target, "x-dead-letter-routing-key": target})
+        await until(lambda: here.resources()[name].halted == "QueueMismatch")
+        assert first.failed is second.failed is None
+    with channel(here.amqp_url) as it:
+        it.queue_delete(name)
 
 
 def test_what_the_program_describes() -> None:

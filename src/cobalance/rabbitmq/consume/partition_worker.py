@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
+from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError
@@ -250,6 +251,10 @@ class PartitionWorker:
                 error = missing
             except ServerError as unread:
                 error = channel_lost(self.queue.name, str(unread))
+            except (CobalanceError, AMQPError) as unread:  # halted as it is
+                log.warning(
+                    "group %s: queue %s cannot be read again: %s", self.partitions.name, self.queue.name, unread
+                )
             else:
                 if queue is not None:
                     self.queue = queue
