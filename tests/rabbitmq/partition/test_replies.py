@@ -24,6 +24,7 @@ from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.partition.replies import Replies, Reply
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.rabbitmq.wire.address import single_urls
 from cobalance.settings import MemberSettings
@@ -547,3 +548,32 @@ async def test_a_reply_to_what_was_taken_away_is_refused(here: Place, replies: s
             await until(lambda: seen)
         with pytest.raises(UsageError, match="too late"):
             seen[0].reply("one")
+
+
+class Unexpected(Exception):
+    """Of a library, in connecting."""
+
+
+def test_nothing_in_connecting_leaves_replies_waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that nobody foresaw fails them; another attempt on an open connection changes nothing."""
+    url = f"memory://{unique('broker')}"
+    with channel(single_urls(url)[0]) as it:
+        it.queue_declare("answers")
+    sender = Replies("g", url, "g/m", heartbeat_s=5)
+    connect = sender._connection.connect
+
+    def fail(_: int) -> None:
+        raise Unexpected("once")
+
+    monkeypatch.setattr(sender._connection, "connect", fail)
+    with pytest.raises(PublishFailed, match="Unexpected: once"):
+        sender.send(reply_to("answers")).result(20)
+    monkeypatch.setattr(sender._connection, "connect", connect)
+    assert sender.send(reply_to("answers")).result(20)
+    sender._make_connection()
+    assert sender.send(reply_to("answers")).result(20)
+    sender.close()
+
+
+def reply_to(queue: str) -> Reply:
+    return Reply.make(BasicProperties(reply_to=queue, correlation_id="c"), b"body", None, None)

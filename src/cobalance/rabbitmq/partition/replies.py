@@ -14,6 +14,7 @@ import attrs
 from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic, BasicProperties
 
+from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, PublishFailed, UsageError
 from cobalance.rabbitmq.model.encoding import Body, Encoded, encode_body, encode_properties
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -33,8 +34,7 @@ log = logging.getLogger("cobalance.rabbitmq")
 DIRECT = "amq.rabbitmq.reply-to."
 """Prefix of RabbitMQ's direct reply-to names, which are not queues: RabbitMQ returns mandatory messages to them."""
 
-FIRST_PAUSE_S = 0.05
-"""The pause before connecting again; it doubles."""
+BACKOFF_S = Backoff(0.05, 5.0)
 
 PATIENCE_S = 10.0
 """How long replies wait for a connection; then another member is to answer, which may have one."""
@@ -168,31 +168,45 @@ class Replies:
             if self._connecting or self._closed.is_set() or not self._waiting:
                 return
             self._connecting = True
-        threading.Thread(target=self._make_connection, name="cobalance replies", daemon=True).start()
+        try:
+            threading.Thread(target=self._make_connection, name="cobalance replies", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._stop_connecting(str(error))
 
     def _make_connection(self) -> None:
-        give_up_at, delay_s, last = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S, ""
-        if self._lost_in_vain:
-            self._closed.wait(delay_s)
-        while not self._closed.is_set():
-            try:
-                self._connection.connect(CONNECT_TIMEOUT_MS)
-                break
-            except CobalanceError as error:
-                if str(error) != last:
-                    log.warning("group %s: no connection for replies: %s", self._group, error)
-                last = str(error)
-            if time.monotonic() + delay_s > give_up_at:
-                self._fail_all([], f"there is no connection for replies ({last})")
-                break
-            self._closed.wait(delay_s)
-            delay_s *= 2
-        with self._lock:
-            self._connecting = False
+        try:
+            why = self._try_to_connect()
+        except Exception as error:  # noqa: BLE001 -- or what waits would wait for ever
+            why = f"{type(error).__name__}: {error}"
+        self._stop_connecting(why)
         if self._closed.is_set():
             self._connection.close()
         elif not self._connection.submit(self._write):
             self._connect()
+
+    def _stop_connecting(self, why: str) -> None:
+        """Fails what waits, if there is a reason to."""
+        with self._lock:
+            self._connecting = False
+        if why:
+            self._fail_all([], f"there is no connection for replies ({why})")
+
+    def _try_to_connect(self) -> str:
+        """Returns why there is no connection; "" if there is one, or none is needed any more."""
+        give_up_at, failures, last = time.monotonic() + PATIENCE_S, 0, ""
+        if self._lost_in_vain:
+            self._closed.wait(BACKOFF_S.first)
+        while not (self._closed.is_set() or self._connection.is_open):
+            try:
+                self._connection.connect(CONNECT_TIMEOUT_MS)
+            except CobalanceError as error:
+                if str(error) != last:
+                    log.warning("group %s: no connection for replies: %s", self._group, error)
+                failures, last = failures + 1, str(error)
+                if time.monotonic() + BACKOFF_S.pause(failures) > give_up_at:
+                    return last
+                self._closed.wait(BACKOFF_S.pause(failures))
+        return ""
 
     def _fail_all(self, unconfirmed: list[Reply], why: str) -> None:
         with self._lock:
