@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.backoff import Backoff
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.watch import Watch
 from cobalance.threads.wakeup import end_of, insist, result_of
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.delivery import Tenure as ChannelTenure
 
-FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
+BACKOFF_S = Backoff(0.1, 5.0)
 
 
 class LaneWorker(PartitionWorker):
@@ -174,8 +175,7 @@ class Lane:
         """The message is to be handled again, before any younger one that has not been begun."""
         failures = self._failures.get(delivery.delivery_tag, 0) + 1
         self._failures[delivery.delivery_tag] = failures
-        delay_s = min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S)
-        self._again.append((time.monotonic() + delay_s, delivery))
+        self._again.append((time.monotonic() + BACKOFF_S.pause(failures), delivery))
         self._again = deque(sorted(self._again, key=lambda it: it[1].delivery_tag))
 
     def stop(self, *, give_up: bool = False) -> None:
