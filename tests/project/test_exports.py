@@ -165,6 +165,61 @@ def test_only_what_is_used_is_loaded(statement: str, unused: list[str]) -> None:
     assert ended.stdout.split() == []
 
 
+def test_threads_that_use_it_first_at_the_same_time_get_all_of_it() -> None:
+    """Pika's modules import each other in circles: two threads that begin at different ones would get half of it."""
+    ended = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=True, timeout=100)
+    assert ended.stdout.split() == []
+
+
+AT_ONCE = """
+import sys, threading, cobalance
+sys.setswitchinterval(1e-5)
+begin = threading.Barrier(len(cobalance.__all__))
+
+def use(name):
+    begin.wait()
+    try:
+        getattr(cobalance, name)
+    except BaseException as error:
+        print(name, repr(error))
+
+threads = [threading.Thread(target=use, args=(name,)) for name in cobalance.__all__]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_a_fork_waits_for_what_is_being_imported() -> None:
+    """The child would find a module locked by a thread that it does not have."""
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=100)
+    assert ended.stdout.split() == ["child", "0"]
+
+
+FORKED = """
+import importlib.abc, os, sys, threading, cobalance
+under_way = threading.Event()
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pika":
+            under_way.set()
+            threading.Event().wait(0.5)
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: cobalance.ConsumerGroup)
+thread.start()
+under_way.wait()
+child = os.fork()
+if not child:
+    import signal
+    signal.alarm(30)
+    cobalance.ConsumerGroup
+    os._exit(0)
+print("child", os.waitpid(child, 0)[1])
+thread.join()
+"""
+
+
 def test_a_package_has_its_folders_and_nothing_that_is_misspelt() -> None:
     """What is loaded on use looks like what has been loaded."""
     used = (

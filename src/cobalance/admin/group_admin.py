@@ -15,6 +15,7 @@ from cobalance.coordinator.transport import Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal
+from cobalance.lazy import importing
 from cobalance.limits import check_kind, check_names
 from cobalance.names import validate_name
 from cobalance.rabbitmq.wire.address import check_amqp_url, check_management_url
@@ -114,7 +115,8 @@ class GroupAdmin:
         Raises:
             GroupActive: the group has members, or may have.
         """
-        from cobalance.rabbitmq.streams.reading_mark import forget
+        with importing:
+            from cobalance.rabbitmq.streams.reading_mark import forget
 
         coordinator = self._of(group)
         if force:
@@ -161,7 +163,8 @@ class GroupAdmin:
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
         """
-        from cobalance.admin.backlog import read_backlogs
+        with importing:
+            from cobalance.admin.backlog import read_backlogs
 
         coordinator = self._of(description.name)
         return read_backlogs(description, coordinator, self._amqp_url, self._management_url, on_unknown)
@@ -222,7 +225,8 @@ class GroupAdmin:
             QueueMissing: there is no such stream.
             UsageError: it is a queue, which keeps no offsets; it has no committed offset to shift; or the target is invalid.
         """
-        from cobalance.admin.offset_plan import plan
+        with importing:
+            from cobalance.admin.offset_plan import plan
 
         committed = {row.name: row.committed for row in self._of(group).resources()}
         if streams is None and isinstance(target, Mapping):
@@ -286,13 +290,15 @@ class GroupAdmin:
                 raise UsageError(f"{name!r} is a queue, which keeps no offsets: what was acknowledged is gone from it.")
 
     def _streams_among(self, names: Iterable[str]) -> Mapping[str, bool]:
-        from cobalance.rabbitmq.streams.extent import streams_among
+        with importing:
+            from cobalance.rabbitmq.streams.extent import streams_among
 
         return streams_among(self._amqp_url, names)
 
 
 def _offsets_of(steps: object) -> dict[str, int]:
-    from cobalance.admin.offset_plan import StreamReset
+    with importing:
+        from cobalance.admin.offset_plan import StreamReset
 
     given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
     found = [it for it in given if isinstance(it, StreamReset)]

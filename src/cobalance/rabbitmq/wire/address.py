@@ -9,6 +9,7 @@ from contextlib import suppress
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from cobalance.errors import UsageError
+from cobalance.lazy import importing
 from cobalance.limits import check_kind
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
@@ -26,7 +27,8 @@ def is_memory(url: str) -> bool:
 def single_urls(url: str) -> tuple[str, ...]:
     """Splits a URL into one URL per host, in order."""
     if is_memory(url):
-        from cobalance.rabbitmq.memory import MemoryRabbitMQ
+        with importing:
+            from cobalance.rabbitmq.memory import MemoryRabbitMQ
 
         return (MemoryRabbitMQ.named(url.removeprefix(MEMORY)).url,)
     return tuple(single for part in _BETWEEN_URLS.split(url) for single in _hosts_apart(part))
