@@ -75,7 +75,7 @@ def test_nobody_at_the_url_is_said_at_once(url: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "command",
-    ["sweep", "journal --group g", "calibrate --events events", "tune --churn events"],
+    ["sweep", "journal --group g", "calibrate events", "tune --churn steady"],
     ids=lambda it: it.split()[0],
 )
 def test_without_spark_it_is_said_what_to_install(
