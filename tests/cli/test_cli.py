@@ -140,6 +140,15 @@ def test_a_handler_that_fails_ends_the_command_in_one_line(
     assert "Traceback" not in outcome.err
 
 
+def described_at_rest(group: str, urls: dict[str, str]) -> list[list[str]]:
+    """The words of each line once everything is acknowledged, which takes a moment."""
+    while True:
+        described = cobalance("group", "describe", group, "--wide", environment=urls)
+        lines = [line.split() for line in described.out.splitlines()]
+        if all(line[6] == "0" for line in lines[1:]):
+            return lines
+
+
 def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """Partitions, members and state, for people and for programs."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
@@ -147,8 +156,7 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
         cobalance("publish", topic, "x", environment=urls)
         consumer.wait_for("x")
 
-        partitions = cobalance("group", "describe", group, "--wide", environment=urls)
-        columns, *rows = [line.split() for line in partitions.out.splitlines()]
+        columns, *rows = described_at_rest(group, urls)
         assert columns == [
             *(
                 "GROUP",

@@ -190,6 +190,7 @@ def test_numbers_become_text_as_in_redis(client: redis.Redis, stores: list[Memor
     client.flushdb()
     expected = on_redis(client, source)
     for store in stores:
+        store.flush()
         found = on_store(store, source)
         if isinstance(number, int):  # all that our scripts pass
             assert found == expected, store.engine

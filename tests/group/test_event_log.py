@@ -149,8 +149,9 @@ async def test_a_lost_redis_is_one_line_and_so_is_its_return(
         await until(lambda: lines(caplog, f"group {group.name}: ", "trying again"))
         await anyio.to_thread.run_sync(private_redis.start)
         await until(lambda: lines(caplog, "Redis answers again, after"))
-        (told,) = troubles(caplog)
+        told, *recovery = troubles(caplog)
         assert "trying again" in told
+        assert all("members to claim what they hold" in it for it in recovery)  # it is another server now
         assert len(lines(caplog, "Redis answers again, after")) == 1
 
 
