@@ -51,12 +51,12 @@ long-campaigns: .venv/.up-to-date ## the longest tests, which CI does not run
 	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 
 fmt: .venv/.up-to-date ## fix and format the code
-	$(PYTHON) -m ruff check --fix $(CODE) $(ARGS)
-	$(PYTHON) -m ruff format $(CODE)
+	$(PYTHON) -m ruff check --fix $(CODE) .ci $(ARGS)
+	$(PYTHON) -m ruff format $(CODE) .ci
 
 lint: .venv/.up-to-date ## ruff, mypy and import-linter
-	$(PYTHON) -m ruff check $(CODE)
-	$(PYTHON) -m ruff format --check $(CODE)
+	$(PYTHON) -m ruff check $(CODE) .ci
+	$(PYTHON) -m ruff format --check $(CODE) .ci
 	$(PYTHON) -m mypy $(CODE)
 	.venv/bin/lint-imports --no-logo
 
