@@ -285,10 +285,8 @@ class ConsumerGroup(Streaming):
         queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
         self._queues = {queue.name: queue for queue in queues}
         self._check_queues()
-        name, heartbeat_s = (
-            f"{self.name}/{self._engine.session.name}",
-            max(1, round(self.settings.session_timeout_ms / 3_000)),
-        )
+        name = f"{self.name}/{self._engine.session.name}"
+        heartbeat_s = max(1, round(self.settings.session_timeout_ms / 3_000))
         self.connection = BrokerConnection(
             self._amqp_url,
             name,

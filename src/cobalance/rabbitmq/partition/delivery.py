@@ -83,9 +83,10 @@ class Delivery:
         The reply has the request's ``correlation_id``, or its message id, if it has none.
 
         The reply is sent when the handler returns, or the message is acknowledged manually, or, in a stream, before its
-        offset is committed; the request is acknowledged once RabbitMQ has confirmed the reply. So a redelivered request may be answered again, but none goes unanswered.
-        A handler that fails sends nothing; of several replies only the last is sent. If the queue is gone, no one waits
-        for the answer: that is logged, and the request is acknowledged.
+        offset is committed; the request is acknowledged once RabbitMQ has confirmed the reply. So a redelivered request
+        may be answered again, but none goes unanswered. A handler that fails sends nothing; of several replies only the
+        last is sent. If the queue is gone, no one waits for the answer: that is logged, and the request is
+        acknowledged.
 
         To answer later from another thread or task, use ``ack="manual"``: reply there first, then acknowledge.
 
