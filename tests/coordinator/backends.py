@@ -12,9 +12,9 @@ from typing import Protocol
 import redis
 from tests.redis_user import PASSWORD, rules
 
+from cobalance.coordinator.dump import State, dump_redis, load_redis
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.memory.store import MemoryStore
-from cobalance.coordinator.state import State, dump_redis, load_redis
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, Listener, OnHint, Reply, Script
 
 START_MS = 1_800_000_000_000

@@ -8,6 +8,7 @@ import attrs
 from tests.coordinator.backends import Backend
 
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.dump import State
 from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.replies import Change, CoordinatorReply
 from cobalance.coordinator.requests import (
@@ -25,7 +26,6 @@ from cobalance.coordinator.requests import (
     SetResources,
     Tick,
 )
-from cobalance.coordinator.state import State
 from cobalance.settings import GroupSettings
 from proof.consistency import check
 from proof.records import Records

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-import attrs
 import pytest
-from tests.chaos.history import Event, Handling, Message, read_diary
 from tests.consumers import channel
 from tests.faults.consuming import SETTINGS, Received, a_topic, consuming, create_group, publish
 from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy
 
 from cobalance import Delivery, Topic
+from cobalance.lab.diary import HandlerRun
+from cobalance.lab.member import MemberJob
+from cobalance.lab.message import NumberedMessage
+from cobalance.lab.process import MemberProcess
 from cobalance.member.session import Phase
+from cobalance.servers.choose import AMQP_URL, REDIS_URL
 
 pytestmark = pytest.mark.anyio
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -122,47 +117,30 @@ async def test_who_wakes_up_begins_nothing(amqp_url: str, redis_url: str, tmp_pa
         ):
             await eventually(lambda: there.bodies)
             woken_ns = time.monotonic_ns()
-            it.process.send_signal(signal.SIGCONT)
-            await eventually(lambda: any(event.kind == "lost" for event in it.events()))
-            assert max(handling.begun_ns for handling in it.handlings()) < woken_ns
-
-
-@attrs.frozen
-class Frozen:
-    """A member process, and its records."""
-
-    process: subprocess.Popen[bytes]
-    diary: Path
-
-    def handlings(self) -> list[Handling]:
-        """The messages it has begun."""
-        return read_diary("frozen", self.diary)[0]
-
-    def events(self) -> list[Event]:
-        return read_diary("frozen", self.diary)[1]
+            it.thaw()
+            await eventually(lambda: _begun(it) and any(entry.kind == "lost" for entry in it.diary.entries))
+            assert max(run.begun_ns for run in _begun(it)) < woken_ns
 
 
 @asynccontextmanager
 async def frozen_in_the_middle(
     amqp_url: str, redis_url: str, name: str, topic: Topic, folder: Path
-) -> AsyncIterator[Frozen]:
+) -> AsyncIterator[MemberProcess]:
     """It has begun a few of many messages."""
     with channel(amqp_url) as publishing:
         for number in range(500):
-            publishing.basic_publish("", topic.queue_names[0], Message(topic.queue_names[0], 0, number).body())
-    diary, settings = folder / "diary", json.dumps(attrs.asdict(SETTINGS))
-    arguments = ("frozen", name, topic.name, str(diary), settings, "classic")
-    urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
-    command = [sys.executable, "-m", "tests.chaos.member", *arguments]
-    environment = os.environ | urls
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT) as process:  # noqa: ASYNC220 -- it returns at once
-        it = Frozen(process, diary)
-        try:
-            begin: Any = process.stdin
-            begin.write(b"!")
-            begin.flush()
-            await eventually(lambda: len(it.handlings()) > 5)
-            process.send_signal(signal.SIGSTOP)
-            yield it
-        finally:
-            process.kill()
+            publishing.basic_publish("", topic.queue_names[0], NumberedMessage("key", number, 5).body())
+    job = MemberJob(group=name, topic=topic.name, settings=SETTINGS, prefetch=10)
+    it = MemberProcess("frozen", job, folder, {REDIS_URL: redis_url, AMQP_URL: amqp_url})
+    try:
+        it.join()
+        await eventually(lambda: len(_begun(it)) > 5)
+        it.freeze()
+        yield it
+    finally:
+        it.close()
+
+
+def _begun(process: MemberProcess) -> list[HandlerRun]:
+    process.diary.look()
+    return process.diary.runs

@@ -279,7 +279,7 @@ def test_a_cluster_whose_masters_may_be_left_behind(nodes: Cluster, caplog: pyte
         assert warnings_of(nodes.url, ports, caplog) == 0
 
 
-async def test_a_cluster(nodes: Cluster) -> None:
+async def test_groups_spread_over_a_cluster_and_survive_a_lost_node(nodes: Cluster) -> None:
     """Groups are spread over the nodes, and hints cross them; what ends at one node continues at another."""
     names = set()
     for _ in range(3):
@@ -337,7 +337,7 @@ def slot_of(name: str) -> int:
 
 async def test_a_slot_that_moves(nodes: Cluster) -> None:
     """While a cluster is resharded the group waits; then it continues at the other node, from the same state."""
-    async with team(nodes.url) as us:
+    async with team(nodes.url, settings=PATIENT) as us:
         await us.commit_all(5)
         before, slot = us.held, slot_of(us.name)
         owners = nodes.masters()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import cobalance
 from cobalance import servers
+from cobalance.coordinator.dump import dump_redis, load_redis
 from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.coordinator.memory.store import MemoryStore
-from cobalance.coordinator.state import dump_redis, load_redis
 from cobalance.coordinator.transport import Script
 from cobalance.errors import ScriptFailed, UsageError
 

@@ -342,6 +342,20 @@ def test_who_listens_is_called_and_waited_for(group: Group) -> None:
     assert group.tick().recovering_ms == 0
 
 
+def test_only_the_first_recovery_of_a_group_waits_for_those_who_may_know_it(backend: Backend) -> None:
+    """Whoever made it was new to it; once it has recovered, its settings are no guess."""
+    group = Group(backend, create=False)
+    group.until_left(group.join("a"))
+    group.run(SESSION_MS)
+    group.tick()
+    group.backend.watch(hint_channel("g", EVERYBODY))
+    group.backend.identity = "another-redis"
+    group.tick()
+    backend.now_ms += SESSION_MS
+    group.tick()
+    assert [it["kind"] for it in group.journal("incarnation", "recovered")] == ["incarnation", "recovered"] * 2
+
+
 def test_a_group_that_is_listened_for_is_not_created_as_new(backend: Backend) -> None:
     """Nobody would be asked what it holds."""
     group = Group(backend, create=False)
@@ -350,6 +364,7 @@ def test_a_group_that_is_listened_for_is_not_created_as_new(backend: Backend) ->
         group.coordinator.create(SETTINGS)
     with pytest.raises(UnknownGroup):
         group.coordinator.state()
+    assert backend.dump() == ()
 
 
 # -- while recovering --------------------------------------------------------------------------------------------------
@@ -389,7 +404,7 @@ def test_nothing_is_revoked_or_cancelled(group: Group) -> None:
     assert len({*a2.holds, *b2.holds}) == 4
 
 
-def test_nothing_is_removed(group: Group) -> None:
+def test_a_list_that_arrives_during_a_recovery_only_adds(group: Group) -> None:
     """A list that arrives meanwhile only adds; it is compared again afterwards."""
     a, _ = working_group(group)
     a2 = moved(group, a, "a2")

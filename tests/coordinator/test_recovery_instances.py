@@ -118,3 +118,58 @@ def test_a_claim_of_what_was_removed_does_not_turn_its_offset_back(group: Group)
     late = group.join("x", previous="x0", claims=(Claim("r000", old, 300),))
     assert late.last.results == ("KEPT",)
     assert committed(group) == 500
+
+
+def test_a_kept_member_whose_heir_has_gone_is_inherited_by_the_next_one(group: Group) -> None:
+    """The recovery puts off inheriting, so the first heir leaves before it; the instance id stays the second one's."""
+    a = static_holder(group)
+    a.leave(remain=True)
+    group.backend.identity = "another-redis"
+    first = group.join("b", instance_id="i")
+    first.leave()
+    second = group.join("c", instance_id="i")
+    assert group.join("d", instance_id="i").last.status == "INSTANCE_IN_USE"
+    group.run(SESSION_MS + 500)
+    assert group.loads() == {"c": 2}
+    group.run(SETTINGS.rejoin_grace_ms)
+    assert second.heartbeat().status == "OK"
+    assert group.join("d2", instance_id="i").last.status == "INSTANCE_IN_USE"
+
+
+def test_an_heir_whose_list_is_not_known_keeps_nobody_waiting(group: Group) -> None:
+    """Its program cannot look for its queues: when the grace is over, others have what was kept."""
+    a = static_holder(group)
+    b = group.join("b")
+    a.leave(remain=True)
+    group.join("c", instance_id="i", subscription="another")
+    group.run(SETTINGS.rejoin_grace_ms + 2 * SESSION_MS)
+    assert [it["reason"] for it in group.journal("expired_member")] == ["grace"]
+    assert len(b.holds) == 2
+
+
+def test_all_that_were_kept_one_after_the_other_are_inherited_by_the_last(group: Group) -> None:
+    """Two heirs are kept before they inherit, and one leaves: what the first kept is the last one's after the recovery."""
+    a = static_holder(group)
+    a.leave(remain=True)
+    group.backend.identity = "another-redis"
+    group.join("b", instance_id="i").leave(remain=True)
+    group.join("c", instance_id="i").leave()
+    group.join("d", instance_id="i").leave(remain=True)
+    group.join("e", instance_id="i")
+    group.run(SESSION_MS + 500)
+    assert group.loads() == {"e": 2}
+
+
+def test_an_heir_that_comes_in_time_inherits_also_when_the_grace_ends_in_a_recovery(group: Group) -> None:
+    """Inheriting waits for the end of the recovery, so the end of the grace waits for inheriting."""
+    a = static_holder(group)
+    b = group.join("b", capacity=0)
+    a.leave(remain=True)
+    group.run(SETTINGS.rejoin_grace_ms - SESSION_MS // 2)
+    group.backend.identity = "another-redis"
+    b.heartbeat()
+    b.rejoin("b2", capacity=0)
+    group.join("c", instance_id="i")
+    group.run(2 * SESSION_MS)
+    assert group.loads() == {"b2": 0, "c": 2}
+    assert [it["member"] for it in group.journal("inherited")] == ["a", "a"]

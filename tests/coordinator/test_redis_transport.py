@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import http.server
 import logging
+import os
 import queue
 import re
+import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,7 +28,10 @@ from tests.redis_user import as_published_user, published_user
 from cobalance import BlockingGroup, GroupSettings, errors, servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.redis import listener as listener_module
+from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
+from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.coordinator.transport import RESYNC, Script, Transport
 
@@ -287,17 +293,27 @@ def test_without_info_there_is_no_identity_and_one_warning(
 
 @pytest.mark.parametrize("rules", ["~* &* +@all -subscribe", "~* +@all resetchannels"])
 def test_without_pubsub_there_are_no_hints_and_one_warning(
-    private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture, rules: str
+    private_redis: servers.OwnRedis,
+    admin: redis_py.Redis,
+    caplog: pytest.LogCaptureFixture,
+    rules: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Heartbeats are authoritative, so this is not an error."""
-    with closing(open_transport(with_user(private_redis, rules))) as transport:
-        listener = transport.listen(lambda *_: None)
+    """Heartbeats are authoritative, so this is not an error. Hints begin once they are permitted."""
+    monkeypatch.setattr("cobalance.coordinator.redis.listener.REFUSED_S", 0.05)
+    hints: queue.Queue[tuple[str, int]] = queue.Queue()
+    url = with_user(private_redis, rules)
+    with closing(open_transport(url)) as transport:
+        listener = transport.listen(lambda *hint: hints.put(hint))
         listener.subscribe("{t}:n")
-        listener._thread.join(WAIT_S)  # type: ignore[attr-defined]
-        listener.subscribe("{t}:m")
-        listener.close()
+        entries: Any = []
+        while sum(entry["count"] for entry in entries) < 3:
+            entries = admin.acl_log()
         assert transport.call(INCR, KEYS, []) == 1
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        with_user(private_redis, "~* &* +@all")
+        assert hints.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        listener.close()
     assert '"Redis ACL" in cobalance/coordinator/redis/README.md' in caplog.text
     assert SECRET not in caplog.text
 
@@ -543,6 +559,21 @@ def test_tls_where_there_is_none_and_none_where_there_is(
     assert isinstance(with_tls, errors.Unreachable)
 
 
+def test_another_timeout_holds_from_the_next_call_on(private_redis: servers.OwnRedis) -> None:
+    """Also for the connection that is open."""
+    with closing(
+        RedisTransport(RedisAddress.parse(private_redis.url), call_timeout_ms=10 * WAIT_S * 1000)
+    ) as transport:
+        assert transport.call(INCR, KEYS, []) == 1
+        transport.set_call_timeout(100)
+        freeze(private_redis)
+        with pytest.raises(errors.Unreachable):
+            transport.call(INCR, KEYS, [])
+        private_redis.resume()
+        transport.set_call_timeout(10 * WAIT_S * 1000)
+        assert isinstance(transport.call(INCR, KEYS, []), int)
+
+
 def test_a_listener_comes_back(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -583,6 +614,72 @@ def test_a_fault_of_the_receiver_does_not_end_hints(
             pass
         assert heard.get(timeout=WAIT_S) == 5
     assert "could not be handed on" in caplog.text
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """More than select() can tell apart."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_hints_reach_a_process_with_many_open_files(private_redis: servers.OwnRedis) -> None:
+    """Such as a web server."""
+    heard: queue.Queue[tuple[str, int]] = queue.Queue()
+    with (
+        closing(open_transport(private_redis.url)) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        transport.call(PUBLISH, KEYS, [])
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
+
+
+def test_a_listener_survives_a_bug(
+    private_redis: servers.OwnRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and hints come again."""
+    faults = [ValueError("a bug")]
+    opens = listener_module._Session.open
+
+    def fail_once(session: listener_module._Session) -> None:
+        if faults:
+            raise faults.pop()
+        opens(session)
+
+    monkeypatch.setattr(listener_module, "REFUSED_S", 0.05)
+    monkeypatch.setattr(listener_module._Session, "open", fail_once)
+    heard: queue.Queue[tuple[str, int]] = queue.Queue()
+    with (
+        closing(open_transport(private_redis.url)) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+    assert "Hints have failed" in caplog.text
+
+
+def test_garbage_on_a_channel_is_a_reason_to_ask(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
+    """However long it is."""
+    heard: queue.Queue[tuple[str, int]] = queue.Queue()
+    with (
+        closing(open_transport(private_redis.url)) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        for garbage in ("9" * 5_000, "9" * 17, "", "-4", "x"):
+            admin.publish("{t}:n", garbage)
+            assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        admin.publish("{t}:n", str(2**53 - 1))
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", 2**53 - 1)
 
 
 def test_a_listener_closes_promptly_whatever_the_server_does(private_redis: servers.OwnRedis) -> None:

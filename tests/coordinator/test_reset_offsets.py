@@ -39,13 +39,31 @@ def test_the_next_holder_begins_at_the_new_offset(group: Group) -> None:
     assert b.commit("r000", 0) == "OK"
 
 
+def test_what_is_halted_is_resumed(group: Group) -> None:
+    """It may be halted over its very offset. Members need not leave, since nobody works it."""
+    a = group.join("a")
+    group.set_resources(a, names(3))
+    a.hear()
+    for name in ("r000", "r001"):
+        assert a.release(name, delivered=3, committed=1, reason="halted:OffsetUnknown") == ("OK",)
+    with pytest.raises(GroupActive):
+        group.coordinator.reset_offsets({"r000": 3, "r002": 3})
+    assert group.coordinator.reset_offsets({"r000": 3}) == ["r000"]
+    assert group.coordinator.resume("r000", "r001") == {"r000": "NOT_HALTED", "r001": "OK"}
+    assert [it["resource"] for it in group.journal("resumed")] == ["r000", "r001"]
+    group.drain()
+    assert a.holds["r000"].committed == 3
+    group.until_left(a)
+    assert group.coordinator.reset_offsets({"r000": 4, "r001": 4}) == []
+
+
 def test_a_group_with_members_is_left_alone(group: Group) -> None:
     """A member would continue from its position, and commit over the reset."""
     a = group.join("a")
     group.set_resources(a, names(1))
     a.hear()
     a.commit("r000", 10)
-    with pytest.raises(GroupActive, match="has members"):
+    with pytest.raises(GroupActive, match=r"has members.* what is halted can be reset before that"):
         group.coordinator.reset_offsets({"r000": 3})
     assert group.records().offsets == {"r000": 10}
     assert group.journal("reset") == []

@@ -40,6 +40,15 @@ def test_what_is_let_go_of_stays_halted(group: Group) -> None:
     assert group.holders()["poison"] == "later"
 
 
+def test_a_reset_of_its_offset_ends_the_halt(group: Group) -> None:
+    """When all members have gone, there is nothing left that could be resumed, only a word to be forgotten."""
+    group.until_left(halted_and_let_go_of(group))
+    assert group.coordinator.reset_offsets({"poison": 7, "x": 7}) == ["poison"]
+    again = member(group, "again", ["poison", "x"])
+    group.drain()
+    assert again.holds["poison"].committed == 7
+
+
 def test_a_halt_is_forgotten_with_the_offset(group: Group) -> None:
     """A week later."""
     b = halted_and_let_go_of(group)

@@ -4,6 +4,7 @@ worked.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.coordinator.driver import SETTINGS, names
 from tests.coordinator.test_subscriptions import member
 from tests.coordinator.torn import Death, Story, TornGroup, settle_down, tell
 
-from cobalance.coordinator.transport import Reply
+from cobalance.coordinator.transport import Reply, Script
 from cobalance.errors import ScriptFailed
 from cobalance.settings import GroupSettings
 
@@ -205,6 +206,32 @@ def test_a_repair_that_dies_begins_anew() -> None:
     settle_down(group)
 
 
+@pytest.mark.parametrize("pages", range(1, 24, 4))
+def test_a_repair_that_comes_to_another_server_begins_anew(pages: int) -> None:
+    """Each server visits a hash in an order of its own, so how far another one had come says nothing."""
+    group = TornGroup(attrs.evolve(SETTINGS, moves_per_call=5))
+    a, _ = group.joined("ab")
+    group.set_resources(a, names(120))
+    group.drain()
+    before = group.records()
+    run, calls = group.memory.call, Counter[str]()
+
+    def move(script: Script, *call: Any) -> Reply:
+        calls["made"] += 1
+        if calls["made"] == pages + 1:
+            group.memory.identity = "redis-2"
+        return run(script, *call)
+
+    group.poke("pulse", "torn 0 0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group.memory, "call", move)
+        group.tick()
+    assert calls["made"] > pages
+    after = group.records()
+    assert (after.zsets["names"], after.zsets["owned"]) == (before.zsets["names"], before.zsets["owned"])
+    group.check()
+
+
 def test_a_repair_is_no_excuse() -> None:
     """A member that is silent while a group is repaired expires soon after; one that is not stays."""
     group = TornGroup()
@@ -265,5 +292,5 @@ def test_everything_derived_is_made_anew_on_demand() -> None:
     group.restore(tuple(key for key in group.records().raw if not key.key.endswith((b":owned", b":free", b":load"))))
     group.coordinator.repair()
     group.check()
-    assert [it["reason"] for it in group.journal("repaired")] == ["asked"]
+    assert [it["reason"] for it in group.journal("repaired")] == ["gone", "asked"]
     settle_down(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -108,7 +109,10 @@ class Coordinator:
     def _configure(self, payload: Configure) -> str:
         reply = self._admin(payload)
         if reply.results[0] == "INVALID":
-            raise InvalidSettings(f"{reply.results[1]}: refused by the coordinator; see GroupSettings for the ranges")
+            raise InvalidSettings(
+                f"{reply.results[1]}: refused by the coordinator. Another change came between, or another version of cobalance runs "
+                "elsewhere: look at the settings in force, and try again"
+            )
         return reply.results[0]
 
     def _admin(
@@ -173,10 +177,10 @@ class Coordinator:
         changed = {name: (before.get(name, "-"), after[name]) for name in _TOTALS if before.get(name) != after[name]}
         return Repaired(torn=before.get("repaired") == "1", changed=changed)
 
-    def reset_offsets(self, offsets: Mapping[str, int]) -> None:
+    def reset_offsets(self, offsets: Mapping[str, int]) -> list[str]:
         """Sets committed offsets, even to lower values; -1 is before the first. Journalled. Done in batches of
         NAMES_A_CALL resources: if a member joins in between, the rest stays unchanged, and repeating the call completes
-        it.
+        it. Returns which of them were halted, and are resumed.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -186,9 +190,13 @@ class Coordinator:
         for offset in offsets.values():
             check_integer("the offset to commit", offset, least=-1)
         items = list(offsets.items())
+        resumed: list[str] = []
         for start in range(0, len(items), NAMES_A_CALL):
-            reply = self._admin(ResetOffsets(tuple(items[start : start + NAMES_A_CALL])))
-            self._raise_active(reply)
+            page = tuple(items[start : start + NAMES_A_CALL])
+            reply = self._admin(ResetOffsets(page))
+            self._raise_active(reply, "; what is halted can be reset before that, without the others")
+            resumed += [name for (name, _), result in zip(page, reply.results, strict=True) if result == "RESUMED"]
+        return resumed
 
     def delete(self, *, force: bool = False) -> None:
         """Deletes the group, its committed offsets and its journal from Redis.
@@ -204,11 +212,11 @@ class Coordinator:
         """
         self._raise_active(self._admin(Delete(force)))
 
-    def _raise_active(self, reply: CoordinatorReply) -> None:
+    def _raise_active(self, reply: CoordinatorReply, or_else: str = "") -> None:
         if reply.results[0] == "ACTIVE":
             raise GroupActive(
                 f"group {self.group!r} has members, or keeps resources for some that left: stop them all, wait until their "
-                f"sessions and the rejoin grace are over, and try again"
+                f"sessions and the rejoin grace are over, and try again{or_else}"
             )
         if reply.results[0] == "RECOVERING":
             raise GroupActive(
@@ -216,7 +224,8 @@ class Coordinator:
             )
         if reply.results[0] == "HEARD":
             raise GroupActive(
-                f"group {self.group!r} has no members now, but processes listen that were, or want to be: stop them and try again"
+                f"group {self.group!r} has no members now, but processes that were members, or want to be, still listen: "
+                "stop them and try again"
             )
 
     def state(self) -> dict[str, str]:
@@ -291,7 +300,6 @@ class MemberRow:
     capacity: int
     instance_id: str | None
     label: str
-    subscription: str
     joined_ms: int
     last_request: int
     expires_ms: int
@@ -299,6 +307,7 @@ class MemberRow:
     pending: int
     quota_floor: int
     quota_ceil: int
+    subscription: str = attrs.field(kw_only=True)
     in_flight: InFlightReport | None = attrs.field(default=None, kw_only=True)
     """Its answer to the last :meth:`Coordinator.ask_in_flight`; None until it has answered."""
 
@@ -306,8 +315,10 @@ class MemberRow:
     def read(cls, row: tuple[str, ...]) -> MemberRow:
         id_, status, capacity, instance, label, *numbers, subscription, in_flight = row
         known = None if instance == "-" else instance
-        read = cls(id_, status, int(capacity), known, label, subscription, *map(int, numbers))
-        return attrs.evolve(read, in_flight=InFlightReport.read(in_flight))
+        told = InFlightReport.read(in_flight)
+        return cls(
+            id_, status, int(capacity), known, label, *map(int, numbers), subscription=subscription, in_flight=told
+        )
 
 
 @attrs.frozen
@@ -373,8 +384,8 @@ class ResourceRow:
         """When a halted resource that no member could work is retried automatically; 0 if never, or if it is not
         halted.
         """
-        words = self.avoid.split("@")
-        return int(words[-2]) if self.status == "halted" and len(words) > 2 else 0
+        until = re.search(r"@([0-9]{1,17})@[0-9]+$", self.avoid)
+        return int(until[1]) if self.status == "halted" and until else 0
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> ResourceRow:

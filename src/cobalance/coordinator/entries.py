@@ -6,6 +6,9 @@ from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS, Reply
 
 _SPECIAL = frozenset(b"%d" % it for it in (REPORT, SETTINGS))
 
+_MOST_DIGITS = 16
+"""Versions are below 2**53, as Lua's numbers are."""
+
 
 def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
     """The entries of an XRANGE reply as (id, fields)."""
@@ -14,7 +17,8 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 
 def hint_version(message: bytes) -> int:
     """The version in a hint. Anything else on the channel is treated as "ask": one request too many does no harm."""
-    return int(message) if message.isdigit() or message in _SPECIAL else RESYNC
+    is_version = message.isdigit() and len(message) <= _MOST_DIGITS
+    return int(message) if is_version or message in _SPECIAL else RESYNC
 
 
 def _fields(reply: Reply) -> dict[str, str]:

@@ -41,9 +41,14 @@ class InFlightReport:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Parses a row of ``describe``; None if the member has not reported yet."""
-        if not text:
+        """Parses a row of ``describe``; None if the member has not reported yet, or somebody else has written there."""
+        try:
+            return cls._parsed(text) if text else None
+        except ValueError:
             return None
+
+    @classmethod
+    def _parsed(cls, text: str) -> Self:
         at, *words = text.split()
         if not words:
             return cls(int(at), None)

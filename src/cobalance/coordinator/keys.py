@@ -21,9 +21,9 @@ name           type    contents; expires with the group (``_prelude/87_expiry.lu
 ``feed``       zset    ``<member> <version> <resource>``: changes that the member has not confirmed
 ``load``       zset    member → resources it keeps, per unit of its capacity (``40_shares.lua``); below 0 for graced
                        members; above 2^53 for those without a share
-``more``       zset    ``<subscription> <the same with one more> <member>``, of members that may be assigned one
-``less``       zset    the same with one fewer, of members that keep any; those found to keep only pinned resources may
-                       be missing
+``more``       zset    who may have more: ``<subscription> <load with one more> <member>``
+``less``       zset    who may have less: like ``load``, with one fewer, of members that keep any; those found to keep
+                       only pinned resources may be missing
 ``loose``      zset    like ``load``, of the members in ``less`` that have a share
 ``declared``   zset    ``<subscription> <resource>``: the list of a subscription (``35_subscriptions.lua``)
 ``revoking``   zset    like ``load``, of members with a revocation that could be cancelled; like ``more`` and negative

@@ -9,6 +9,9 @@ import attrs
 from cobalance.settings import STORED_NAMES, GroupSettings
 
 PROTOCOL = 2
+"""The form of arguments and answers; also in ``90_request.lua`` and ``heartbeat.lua``, which refuse any other. Each
+release brings its own scripts, so what two of them cannot share in Redis is for ``keys.SCHEMA``.
+"""
 
 GROUPS_OWN = "-"
 """The subscription of members that leave it to others to declare the list."""

@@ -39,7 +39,9 @@ elseif G.incarnation > 0 and creating then
   results[1] = 'EXISTS'
 elseif creating and call_all() > 0 then
   results[1] = 'HEARD'
-else
+end
+if results[1] and G.incarnation == 0 then return refuse('OK') end -- a reply would write what there is of the group
+if not results[1] then
   check_server()
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
   G.budget, G.ceilings = G.moves, 0

@@ -35,7 +35,7 @@ local function member_row(id)
   local m = member(id)
   local low, high = quota_of(m)
   local pending = call('ZLEXCOUNT', OWNED, '[' .. id .. ' p', '(' .. id .. ' s')
-  local ends = m.status == 'graced' and grace_ends(id) or session_ends(id)
+  local ends = m.status == 'graced' and grace_given_up_at(id) or session_given_up_at(id)
   return {id, m.status, int(m.capacity), m.instance, m.label, int(m.joined), int(last_request(id)), int(ends), int(kept_by(m)),
     int(pending), int(low), int(high), m.subscription, call('HGET', STATE, 'w:' .. id) or ''}
 end
@@ -44,7 +44,9 @@ local function member_rows()
   local from = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT)
   local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
   results[1] = #ids == PAGE and int(from + PAGE) or ''
-  for i = 1, #ids do results[i + 1] = member_row(ids[i]) end
+  for i = 1, #ids do
+    if member(ids[i]) then results[#results + 1] = member_row(ids[i]) end
+  end
 end
 
 local function subscription_rows()
@@ -75,7 +77,7 @@ local function offset_rows()
   for i = 1, #found, 2 do
     local name = string.match(found[i], '^o:(.*)$')
     local offset = name and offset_of(name)
-    if offset then results[#results + 1] = {name, offset, found[i + 1]} end
+    if offset then results[#results + 1] = {name, offset, int(min(tonumber(found[i + 1]), TOP))} end
   end
 end
 

@@ -9,16 +9,16 @@ local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' 
 local who = ARGV[1] .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins
 if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '2' and sub(s[1], 1, #who) == who then
   local skew, session, beat, coordinator, heads = string.match(s[1], '^(%d+) (%d+) (%d+) (%S+) (.*)$', #who + 1)
-  local version, due, seen, cursor = s[2], (s[3] or 0) + 0, ARGV[6], ARGV[7]
+  local version, due, seen, cursor = s[2], tonumber(s[3] or 0), ARGV[6], ARGV[7]
   local has_heard = version == seen and version == cursor -- as long as the group is quiet
-    or tonumber(version) >= tonumber(seen) and tonumber(s[6] or 0) <= tonumber(cursor)
-  if skew and has_heard and (ARGV[8] == '' or ARGV[8] == (s[7] or '0')) then
+    or (tonumber(version) or -1) >= tonumber(seen) and (tonumber(s[6] or 0) or 2^53) <= tonumber(cursor)
+  if skew and due and tonumber(s[4]) and has_heard and (ARGV[8] == '' or ARGV[8] == (s[7] or '0')) then
     local time = redis.call('TIME')
     local at = time[1] .. sub('00000' .. time[2], -6, -4) -- in ms
     if skew ~= '0' then at = string.format('%.0f', at + skew) end
     local now, last, ends = at + 0, string.match(s[5], '^(%d+) (%d+)$')
     local silence = now - s[4]
-    if silence >= 0 and silence <= session / 2 and now < due and ARGV[4] - last >= 0 then
+    if silence >= 0 and silence <= session / 2 and now < due and due < 2^53 and version + 0 < 2^53 and last and ARGV[4] - last >= 0 then
       redis.call('HSET', KEYS[1], 'heard', at, 'r:' .. id, ARGV[4] .. ' ' .. math.max(now + session, ends + 0))
       version = version + 0
       local elected = coordinator == id and 1 or 0

@@ -24,7 +24,7 @@ local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]
 local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[24], 25
 
 local settings = {} -- that the caller brings
-do -- as in 25_owned.lua
+do
 
 local SETTINGS = {
   'mode', 'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length', 'idle_ms',
@@ -59,10 +59,10 @@ end
 end
 
 local namesake
-do -- as in 25_owned.lua
+do
 
--- Data that lack something cannot say whose an instance id was last. Who was a member that they do not know had it later than
--- whoever they name, and than a newcomer who was quicker. Those give way, unless they have come back with claims.
+-- After a loss of data, the recorded owner of an instance id may be stale: a process whose former id the data do not know had it
+-- later. The recorded one, or a newcomer that was quicker, gives way to it, unless that one has come back with claims.
 local function gives_way(m)
   if G.recovering == 0 or PREVIOUS == '-' or PREVIOUS == m.id or member(PREVIOUS) then return false end
   return m.incarnation ~= G.incarnation or #lowest_owned(m.id, ' ', '!', 1) == 0
@@ -73,7 +73,10 @@ function namesake()
   local id = INSTANCE ~= '-' and call('HGET', MEMBERS, '=' .. INSTANCE)
   if not id or id == CALLER then return nil end
   local m = member(id)
-  if is_live(m) and gives_way(m) then end_member(m, 'left', 'displaced') end
+  if is_live(m) and gives_way(m) then
+    end_member(m, 'left', 'displaced')
+    m = member(call('HGET', MEMBERS, '=' .. INSTANCE) or '') -- the one that it was to inherit from
+  end
   if m and m.status ~= 'dead' and m.status ~= 'ended' then return m end
 end
 
@@ -87,12 +90,11 @@ local function succeed(m)
   elseif previous and (previous ~= same or is_live(previous)) then
     end_member(previous, 'left', 'replaced')
   end
-  while same and same.status == 'graced' and same.reason ~= CALLER do
-    local before = member(same.reason) -- whose heir that one was, but went before it could inherit
-    same.reason = CALLER
-    put_member(same)
+  local seen = {} -- whatever records say, this ends
+  while same and same.status == 'graced' and not seen[same.id] do
+    seen[same.id] = true
     set_timer('h:' .. same.id, now)
-    same = before
+    same = member(same.reason) -- whose heir that one was, but went before it could inherit
   end
 end
 
@@ -104,6 +106,10 @@ local function add_member(same)
   }
   journal('joined', 'member', CALLER, 'reason', PREVIOUS, 'label', LABEL, 'instance', INSTANCE, 'capacity', int(CAPACITY))
   put_member(m)
+  if PREVIOUS ~= '-' and not member(PREVIOUS) then -- its record is gone
+    forget_request(PREVIOUS)
+    call('ZREMRANGEBYLEX', FEED, '[' .. PREVIOUS .. ' ', '(' .. PREVIOUS .. '!')
+  end
   if INSTANCE ~= '-' then call('HSET', MEMBERS, '=' .. INSTANCE, CALLER) end
   enter_shares(m)
   set_timer('s:' .. CALLER, now + G.session_ms)
@@ -111,7 +117,7 @@ local function add_member(same)
 end
 
 local claim
-do -- as in 25_owned.lua
+do
 
 local function has_returned(id)
   local m = member(id)
@@ -126,7 +132,7 @@ local function acceptable(r, token)
   return token > r.token or (token == r.token and not has_returned(r.owner))
 end
 
--- Who comes back while it drains has no longer for it.
+-- Rejoining does not extend a drain's deadline.
 local function go_on_by(r, deadline, postponed)
   r.deadline, r.postponed = deadline, postponed
   if deadline > 0 then call('ZADD', DEADLINES, int(deadline), r.name) end

@@ -1,10 +1,11 @@
 -- reset_offsets: an administrator moves committed offsets, downwards too, in a group that nobody is a member of; those of halted
 -- resources at any time. Absolute values, so repeating it is harmless. The tokens of the resources rise: whoever held one before
--- can neither commit nor claim.
+-- can neither commit nor claim. What was halted is resumed: it was halted over its offset, or whoever moves that has seen why.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9… two a resource: resource, offset (-1 is before the first)
--- Returns  as heartbeat; results: OK | ACTIVE (somebody is a member, or kept for the rejoin grace) | RECOVERING
+-- Returns  as heartbeat; results: ACTIVE (somebody is a member, or kept for the rejoin grace) | RECOVERING, or one a resource:
+--          OK | RESUMED (it was halted)
 --- @prelude
 
 local wrong = malformed('', 'wn')
@@ -22,14 +23,16 @@ end
 
 local function reset(name, offset)
   local r, before = resource(name), offset_of(name)
+  local is_halted = call('HDEL', STATE, 'z:' .. name) == 1 or (r and r.status == 'halted')
   if r then
     r.token = next_token()
-    put_resource(r)
+    if r.status == 'halted' then resume(r) else put_resource(r) end
   else
     set_timer('o:' .. name, now + OFFSET_RETENTION_MS)
   end
   call('HSET', OFFSETS, name, offset)
   journal('reset', 'resource', name, 'token', int(r and r.token or 0), 'committed', offset, 'reason', 'was ' .. (before or '-'))
+  return is_halted and 'RESUMED' or 'OK'
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
@@ -41,7 +44,6 @@ if G.recovering > 0 then
 elseif not all_idle() then
   results[1] = 'ACTIVE'
 else
-  for i = FIRST, #ARGV, 2 do reset(ARGV[i], ARGV[i + 1]) end
-  results[1] = 'OK'
+  for i = FIRST, #ARGV, 2 do results[#results + 1] = reset(ARGV[i], ARGV[i + 1]) end
 end
 return reply('OK')

@@ -71,11 +71,15 @@ function commands.HEXISTS(key, field)
 end
 
 -- Fields are visited in the order of a number made of their names, and that number is the cursor: whatever is there all the
--- time is visited, as in Redis. A page holds all fields of one number, so it may be longer than it should.
+-- time is visited, as in Redis. A page holds all fields of one number, so it may be longer than it should. Each server has
+-- numbers of its own, so a cursor of another one's is worth nothing.
 local PLACES = 65536
+local salt = 7
+
+function hashes.salt(number) salt = number % PLACES end
 
 local function place_of(name)
-  local place = 7
+  local place = salt
   for i = 1, #name do place = (place * 31 + name:byte(i)) % PLACES end
   return place + 1
 end

@@ -8,6 +8,7 @@ local order = require 'order'
 local sorted = require 'sorted'
 local keyspace = require 'keyspace'
 local generic = require 'generic'
+local hashes = require 'hashes'
 local sandbox = require 'sandbox'
 
 for _, name in ipairs({ 'generic', 'hashes', 'zsets', 'zranges', 'streams' }) do sandbox.add(require(name)) end
@@ -17,7 +18,7 @@ local to_integer = math.tointeger or function(number) return number end
 
 local MOST_RESULTS = 4000 -- Lua's stack holds about 8,000; longer replies cross in pieces.
 
-local store = { restore = keyspace.restore, snapshot = keyspace.snapshot, clear = keyspace.clear, seed = order.seed }
+local store = { restore = keyspace.restore, snapshot = keyspace.snapshot, clear = keyspace.clear, seed = order.seed, salt = hashes.salt }
 
 -- Redis drops the fraction of a number it returns.
 local function truncated(number)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import attrs
 
+from cobalance.coordinator.dump import KeyState, State
 from cobalance.coordinator.memory.lua_engine import LuaEngine
-from cobalance.coordinator.state import KeyState, State
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, MALFORMED, Reply, Script
 from cobalance.errors import ScriptFailed
 
@@ -27,7 +28,7 @@ Deliver = Callable[[str, bytes], None]
 
 _FUNCTIONS = (
     *("compile", "declare", "run", "piece", "take_outbox", "set_subscribers"),
-    *("dump", "load", "snapshot", "restore", "clear", "seed"),
+    *("dump", "load", "snapshot", "restore", "clear", "seed", "salt"),
     *("die_at", "writes"),
 )
 _PIECE = 4000
@@ -58,7 +59,6 @@ class MemoryStore:
     def __init__(
         self, *, lua: str | None = None, seed: int = 0, clock_us: ClockUs = real_clock_us, identity: str | None = None
     ) -> None:
-        self.identity = secrets.token_hex(20) if identity is None else identity
         self.clock_us = clock_us
         self._lock = threading.RLock()
         self._engine = LuaEngine(lua)
@@ -69,6 +69,18 @@ class MemoryStore:
         self._key_sets: dict[tuple[str, ...], Any] = {}
         self._receivers: dict[str, list[Deliver]] = {}
         self.seed(seed)
+        self.identity = secrets.token_hex(20) if identity is None else identity
+
+    @property
+    def identity(self) -> str:
+        """The equivalent of Redis's run id; another one's hashes are visited in another order."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: str) -> None:
+        with self._lock:
+            self._identity = identity
+            self._lua["salt"](zlib.crc32(identity.encode()))
 
     @property
     def engine(self) -> str:

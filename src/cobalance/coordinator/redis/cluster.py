@@ -102,6 +102,13 @@ class ClusterTransport:
             node = self._nodes[next(self._turns) % len(self._nodes)]
         return self._seeds[0].at(*node)
 
+    def set_call_timeout(self, timeout_ms: int) -> None:
+        """Replaces the timeout of calls to all nodes; see :class:`RedisTransport`."""
+        with self._lock:
+            self._timeout_ms, transports = timeout_ms, list(self._transports.values())
+        for transport in transports:
+            transport.set_call_timeout(timeout_ms)
+
     def close(self) -> None:
         """Closes all connections, after calls in progress."""
         with self._lock:

@@ -63,23 +63,30 @@ def _foreign(keys: Sequence[str], exchange: Exchange) -> list[str]:
 def _wrong_type(keys: Sequence[str]) -> str:
     held = f"{' and '.join(keys)} hold{'s' if len(keys) == 1 else ''} what is not ours (WRONGTYPE)"
     if any(_name(key) in RECORDS for key in keys):
-        return f"{held}. {_anew(keys[0])}"
+        return f"{held}. {_anew(keys)}"
     return f"{held}. `cobalance group repair {_group(keys[0])}` deletes it and makes it anew"
 
 
 def _unreadable(key: str, name: str, field: str) -> str:
     if name == "offsets":
-        return (
-            f"{key} has an offset of {field} that is no number. Set it right: redis-cli HSET '{key}' '{field}' OFFSET"
-        )
-    return f"{key} has something else under {field} than we wrote. {_anew(key)}"
+        return f"{key} has an offset of {field} that is no whole number. Set it right: redis-cli HSET '{key}' '{field}' OFFSET"
+    held = f"{key} has something else under {field} than we wrote"
+    if name not in RECORDS:
+        return f"{held}. `cobalance group repair {_group(key)}` makes it anew"
+    return f"{held}. {_anew([key])}"
 
 
-def _anew(key: str) -> str:
-    pattern = key.removesuffix(_name(key)) + "*"
+def _anew(damaged: Sequence[str]) -> str:
+    pattern = damaged[0].removesuffix(_name(damaged[0])) + "*"
+    if any(_name(key) == "offsets" for key in damaged):
+        which, spare = "all keys of the group", ""
+    else:
+        which, spare = "all keys of the group but its offsets", " | grep -v ':offsets$'"
+    # The keys' expiry was that of the group that is deleted.
+    lasting = f"; redis-cli PERSIST '{pattern[:-1]}offsets'" if spare else ""
     return (
-        "Delete all keys of the group, and its members bring back what they hold, with the offsets of that: "
-        f"redis-cli --scan --pattern '{pattern}' | xargs redis-cli DEL"
+        f"Delete {which}, and its members bring back what they hold, with the offsets of that: "
+        f"redis-cli --scan --pattern '{pattern}'{spare} | xargs redis-cli DEL{lasting}"
     )
 
 

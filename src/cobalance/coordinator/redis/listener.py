@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
+import selectors
 import socket
 import threading
 import time
@@ -17,6 +17,7 @@ from cobalance.coordinator.entries import hint_version
 from cobalance.coordinator.redis.address import NotConnected
 from cobalance.coordinator.redis.failures import connect_failure, permission_missing
 from cobalance.coordinator.transport import RESYNC, OnHint
+from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
     from cobalance.coordinator.redis.hosts import RedisSource
@@ -28,6 +29,8 @@ _PING_EVERY_S = 5.0
 """A peer that vanished silently is noticed after two of these; meanwhile heartbeats bring the news."""
 _TIMEOUT_MS = 2000
 BACKOFF_S = Backoff(0.05, 1.0)
+REFUSED_S = 10.0
+"""Pause before asking again for what the user may not do, which may be allowed meanwhile, and after a bug."""
 
 
 class RedisListener:
@@ -42,7 +45,7 @@ class RedisListener:
         self._bell, self._waker = socket.socketpair()
         self._bell.setblocking(False)
         self._waker.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name=f"cobalance hints {source.place}", daemon=True)
+        self._thread = ServiceThread(self._run, f"cobalance hints {source.place}")
         self._thread.start()
 
     def subscribe(self, channel: str) -> None:
@@ -69,46 +72,51 @@ class RedisListener:
             self._waker.send(b"!")
 
     def _run(self) -> None:
-        try:
-            self._listen_until_closed()
-        except Exception:  # noqa: BLE001 -- a bug: a dead thread would go unnoticed
-            _log.exception("Hints have ended: changes are noticed at the next heartbeat only. Please report this")
-        finally:
-            self._bell.close()
-            self._waker.close()
+        while not self._closed.is_set():
+            try:
+                self._listen_until_closed()
+            except Exception:  # noqa: BLE001 -- a bug: a dead thread would go unnoticed
+                _log.exception("Hints have failed, trying again in %d s. Please report this", REFUSED_S)
+                self._closed.wait(REFUSED_S)
+        self._bell.close()
+        self._waker.close()
 
     def _listen_until_closed(self) -> None:
-        failures = 0
+        failures, refused = 0, False
         while not self._closed.is_set():
             session = _Session(self._source, self._on_hint)
             try:
                 session.open()
-                if failures:
-                    _log.info("Hints come again from Redis at %s", self._source.place)
                 while not self._closed.is_set():
                     session.follow(self._wanted)
+                    if failures and session.is_subscribed:
+                        _log.info("Hints come again from Redis at %s", self._source.place)
+                        failures, refused = 0, False
                     self._wait(session.wait_for(), _POLL_S)
             except redis_errors.NoPermissionError as error:
-                _log.warning(
-                    "%s Until then changes are noticed at the next heartbeat.",
-                    permission_missing(error, self._source.place, "hints"),
-                )
-                return
+                if not refused:
+                    _log.warning(
+                        "%s Until then changes are noticed at the next heartbeat.",
+                        permission_missing(error, self._source.place, "hints"),
+                    )
+                refused = True
             except (redis_errors.RedisError, OSError) as error:
-                failures = 0 if session.is_open else failures
+                failures, refused = 0 if session.is_subscribed else failures, False
                 if failures == 0 and not self._closed.is_set():
                     # Problems beyond hints are reported by the calls.
                     _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
-            self._wait((), BACKOFF_S.pause(failures) if failures else 0.0)
+            self._wait((), REFUSED_S if refused else BACKOFF_S.pause(failures) if failures else 0.0)
             failures += 1
 
     def _wait(self, others: tuple[Any, ...], timeout_s: float) -> None:
-        ready, _, _ = select.select([self._bell, *others], [], [], timeout_s)
-        if self._bell in ready:
-            with contextlib.suppress(BlockingIOError):
-                self._bell.recv(4096)
+        with selectors.DefaultSelector() as selector:  # select.select knows no descriptor from 1024 on
+            for it in (self._bell, *others):
+                selector.register(it, selectors.EVENT_READ)
+            selector.select(timeout_s)
+        with contextlib.suppress(BlockingIOError):
+            self._bell.recv(4096)
 
 
 class _Session:
@@ -119,12 +127,11 @@ class _Session:
         self._asked: frozenset[str] = frozenset()
         self._last_heard_s = time.monotonic()
         self._pinged = False
-        self.is_open = False
+        self.is_subscribed = False
 
     def open(self) -> None:
         self._connection = self._source.locate(_TIMEOUT_MS).connection(_TIMEOUT_MS)
         self._connection.connect()
-        self.is_open = True
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -149,6 +156,7 @@ class _Session:
         if not isinstance(message, list) or message[0] not in {b"message", b"subscribe"}:
             return
         channel = message[1].decode()
+        self.is_subscribed = True
         if channel in self._asked:
             self._tell(channel, hint_version(message[2]) if message[0] == b"message" else RESYNC)
 

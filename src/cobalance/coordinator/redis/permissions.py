@@ -26,15 +26,20 @@ _INSIDE_SINCE_7_2 = "ACL failure in script: "
 PUBLISH = "publish"
 """Used for hints only."""
 
-# acl_check_cmd is new in Redis 7. It needs just enough words to find the key among them.
+# acl_check_cmd is new in Redis 7. It needs just enough words to find the key among them; Redis 8 takes only as many as the command does.
 _PROBE = Script.of(
     "permissions",
     """
 local missing = {}
 for i = 1, #ARGV do
   local target = ARGV[i] == 'publish' and string.gsub(KEYS[1], '[^:]*$', 'n:1') or KEYS[1]
-  local ok, allowed = pcall(redis.acl_check_cmd, ARGV[i], target, target, target)
-  if ok and not allowed then missing[#missing + 1] = ARGV[i] end
+  for _, count in ipairs({3, 0, 1, 2, 4, 5}) do
+    local ok, allowed = pcall(redis.acl_check_cmd, ARGV[i], unpack({target, target, target, target, target}, 1, count))
+    if ok then
+      if not allowed then missing[#missing + 1] = ARGV[i] end
+      break
+    end
+  end
 end
 return missing
 """,

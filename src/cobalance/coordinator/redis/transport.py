@@ -164,6 +164,11 @@ class RedisTransport:
         following, keys = cast("tuple[bytes, list[bytes]]", self._perform(scan, "listing the groups"))
         return following.decode(), [key.decode(errors="replace") for key in keys]
 
+    def set_call_timeout(self, timeout_ms: int) -> None:
+        """Replaces the timeout of calls, and the connection, from the next call on."""
+        with self._lock:
+            self._timeout_ms, self._in_step = timeout_ms, False
+
     def close(self) -> None:
         """Closes the connection, after a call in progress."""
         with self._lock:

@@ -17,7 +17,7 @@ local NUMBERS = {
   'session_ms', 'heartbeat_ms', 'revocation_ms', 'grace_ms', 'gather_ms', 'moves', 'journal_length', 'idle_ms',
   'live', 'graced', 'ceilings', -- capacity of those with a share, of the graced; 40_shares.lua
   'began',   -- when the recovery under way began
-  'guessed', -- 1 while the settings are those of a process that is new to the group, and may not know them
+  'guessed', -- 1 in a recovery with the settings of a process that is new to the group, and may not know them
   'offsets_known', -- 1 while every offset that was ever committed is certain to be here
   'known_to',      -- while claims may yet prove that: the version at which the server was found to be another; else 0
   'uneven', -- 1 when loads are to be compared where no quota says how many, 2 while they are; 75_evenness.lua
@@ -42,12 +42,20 @@ local function int(n)
   return text
 end
 
+local TOP = 9007199254740992    -- 2^53: Lua counts exactly up to there
+
+-- A number as we write it, or nil: Python reads it, too, and takes neither 10.0 nor 0x10 nor nan.
+local function whole(text)
+  local n = #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text)
+  if n and abs(n) < TOP then return n end
+end
+
 local function number(text)
   local n = numbers[text]
   if not n then
-    n = tonumber(text)
+    n = whole(text)
     numbers[text] = n
-    if string.byte(text) > 48 and not digits[n] then digits[n] = text end -- as it would be written, beginning with no 0 or sign
+    if n and string.byte(text) > 48 and not digits[n] then digits[n] = text end -- as it would be written, beginning with no 0 or sign
   end
   return n
 end
@@ -113,7 +121,7 @@ local function load_group()
   for i = 1, #fields do
     local value = values[i]
     saved[fields[i]] = value
-    if i <= #TEXTS then G[fields[i]] = value or '' else G[fields[i]] = tonumber(value or '0') or unreadable('state', fields[i]) end
+    if i <= #TEXTS then G[fields[i]] = value or '' else G[fields[i]] = whole(value or '0') or unreadable('state', fields[i]) end
   end
   read_clock()
 end
@@ -143,7 +151,7 @@ local function save_group()
     out[#out + 1], out[#out + 2] = field, value
     saved[field] = value
   end
-  G.pulse = pulse()
+  G.pulse = G.is_gone and TORN or pulse() -- is_gone: a record that must be there, so the next call repairs
   for i = 1, #TEXTS do put(TEXTS[i], G[TEXTS[i]], saved[TEXTS[i]] or '') end
   for i = 1, #NUMBERS do put(NUMBERS[i], int(G[NUMBERS[i]]), saved[NUMBERS[i]] or '0') end
   for i = 1, #kept_fields do put(kept_fields[i], kept[kept_fields[i]]) end
@@ -162,7 +170,7 @@ local function set_timer(id, at_ms)
 end
 
 local journal
-do -- as in 40_shares.lua
+do
 
 -- A journal that was made much shorter shrinks over many calls, by so many entries with the first line of each.
 local most_trimmed = '2000'

@@ -15,12 +15,12 @@
 -- Member: status capacity instance joined incarnation request reason label subscription
 --   status    active | leaving | graced (instance id kept for the rejoin grace) | dead (being emptied) | ended
 --   request   the last request, kept for the tombstone only
---   reason    why it ended; of an active one, whom it succeeds under the same instance id; of a graced one, its heir
+--   reason    whom it succeeds under the same instance id; of one that has ended, why
 
 local resource_cache, member_cache = {}, {}
 
 local fetch_resources, fetch_members, resource, member
-do -- as in 25_owned.lua
+do
 
 local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
 local MEMBER_STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
@@ -50,10 +50,11 @@ function resource(name)
   local status, owner, token, since, deadline, rank, removing, avoid, ended =
     string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
   if not STATUSES[status] then unreadable('resources', name) end
+  token, since, deadline, ended = number(token), number(since), number(deadline), number(ended)
+  if not (token and since and deadline and ended) then unreadable('resources', name) end
   r = {
-    name = name, status = status, owner = owner, token = number(token), since = number(since),
-    deadline = abs(number(deadline)), postponed = number(deadline) < 0, rank = rank, removing = removing == '1',
-    avoid = avoid, ended = number(ended),
+    name = name, status = status, owner = owner, token = token, since = since, deadline = abs(deadline), postponed = deadline < 0,
+    rank = rank, removing = removing == '1', avoid = avoid, ended = ended,
   }
   resource_cache[name], packed_resources[name] = r, nil
   return r
@@ -67,9 +68,11 @@ function member(id)
   local status, capacity, instance, joined, incarnation, request, reason, label, subscription =
     string.match(packed, '^(%l+) (%d+) (%S+) (%d+) (%d+) (%-?%d+) (%S+) (%S+) ?(%S*)$')
   if not MEMBER_STATUSES[status] then unreadable('members', id) end
+  capacity, joined, incarnation, request = number(capacity), number(joined), number(incarnation), number(request)
+  if not (capacity and joined and incarnation and request) then unreadable('members', id) end
   m = {
-    id = id, status = status, capacity = number(capacity), instance = instance, joined = number(joined),
-    incarnation = number(incarnation), request = number(request), reason = reason, label = label,
+    id = id, status = status, capacity = capacity, instance = instance, joined = joined, incarnation = incarnation,
+    request = request, reason = reason, label = label,
     subscription = subscription == '' and '-' or subscription,
   }
   member_cache[id], packed_members[id] = m, nil
@@ -124,7 +127,7 @@ end
 
 local function offset_of(name)
   local offset = call('HGET', OFFSETS, name)
-  return offset and (tonumber(offset) and offset or unreadable('offsets', name))
+  return offset and (whole(offset) and offset or unreadable('offsets', name))
 end
 
 local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end

@@ -2,7 +2,7 @@
 -- sort by rank and token, pending ones (p cancellable) by age. Changes are written together, before the member's entries are read.
 
 local enter_owned, leave_owned, save_owned, lowest_owned, highest_owned
-do -- what is local to them is not counted among the 200 locals that a script may have
+do
 
 local added, removed, has_unsaved = {}, {}, {} -- scores and entries; entries; by member
 local batch = 1

@@ -18,7 +18,7 @@ local function wake_coordinator(answered)
 end
 
 local tell, save_feed, notify, changes_for
-do -- as in 25_owned.lua
+do
 
 local told, told_order = {}, {}
 local news = {} -- scores and entries to be put into FEED

@@ -12,7 +12,7 @@
 -- began then.
 local lists = {KNOWN = 1, ADDED = 2, ADDS = 3}
 
-do -- as in 25_owned.lua
+do
 
 local named, how_many -- subscriptions in the order they came; how many members each has
 local present, remembered -- those that somebody has, and all; made of the former when they are asked for
@@ -49,8 +49,8 @@ end
 local function read_subscriptions()
   if named then return end
   named, how_many = {}, {}
-  for id, count in string.gmatch(G.subscriptions, '(%S+)=(%d+)') do
-    named[#named + 1], how_many[id] = id, tonumber(count)
+  for id, count in string.gmatch(G.subscriptions, '(%S+)=(%S+)') do
+    named[#named + 1], how_many[id] = id, whole(count) or unreadable('state', 'subscriptions')
   end
 end
 
@@ -135,12 +135,15 @@ function lists.of(id)
       complete = G.list_complete,
     }
   else
-    local packed = call('HGET', STATE, 'u:' .. id) or '0 - 0 - 0 0'
+    local field = 'u:' .. id
+    local packed = call('HGET', STATE, field) or '0 - 0 - 0 0'
     local version, hash, done, walker, complete, walk_until = string.match(packed, '^(%d+) (%S+) (%d) (%S+) ?(%d*) (%d+)$')
     walker = walker == '-' and '' or walker
+    if not version then unreadable('state', field) end
+    version, complete, walk_until = whole(version), whole(complete == '' and version or complete), whole(walk_until)
+    if not (version and complete and walk_until) then unreadable('state', field) end
     l = {
-      version = tonumber(version), hash = hash, done = tonumber(done), walker = walker, walk_until = tonumber(walk_until),
-      complete = tonumber(complete) or tonumber(version),
+      version = version, hash = hash, done = tonumber(done), walker = walker, walk_until = walk_until, complete = complete,
     }
   end
   known[id] = l

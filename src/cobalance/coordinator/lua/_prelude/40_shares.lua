@@ -1,9 +1,9 @@
 -- Who should keep how many: a share in proportion to capacity, rounded either way. Of `amount` resources and a capacity of
 -- `live` in all, a member of capacity w that keeps k has
 --
---   more than the ceil of its share    (k - 1) / w >= amount / live    LESS
+--   more than the ceil of its share    (k - 1) / w >= amount / live    LESS (should have less)
 --   more than its share                      k / w >  amount / live    LOAD, and LOOSE if it keeps what may be moved
---   less than the floor of its share   (k + 1) / w <= amount / live    MORE, and REVOKING if it could be left one
+--   less than the floor of its share   (k + 1) / w <= amount / live    MORE (should have more), and REVOKING if it could be left one
 --
 -- so that whoever is off is one lookup away, whatever the capacities are and whatever changes the level they are held
 -- against. A quotient is written as a whole number: equal ones are equal, and those that differ do so by more than 1, for as
@@ -15,7 +15,6 @@
 -- Who was found to keep only pinned ones leaves LESS and LOOSE until it keeps another number, or one of them may be moved again:
 -- it is looked at once, and not with each call.
 local SCALE = 34359738368       -- 2^35
-local TOP = 9007199254740992    -- 2^53, above every quotient
 
 local classes, count_of -- of members with a share: their capacities in order, graced ones negative; how many of each
 local keeps, ranked = {}, {} -- by member, as read or changed in this call; and as the orders have it
@@ -24,8 +23,9 @@ local function read_classes()
   if classes then return end
   classes, count_of = {}, {}
   for class, count in string.gmatch(G.classes, '(%S+)=(%S+)') do
-    class = tonumber(class)
-    classes[#classes + 1], count_of[class] = class, tonumber(count)
+    class, count = whole(class), whole(count)
+    if not (class and count) then unreadable('state', 'classes') end
+    classes[#classes + 1], count_of[class] = class, count
   end
 end
 
@@ -75,14 +75,19 @@ local function note_kept(m, count)
 end
 
 local function kept_by(m)
-  if not keeps[m.id] then note_kept(m, count_at(class_of(m), number(call('ZSCORE', LOAD, m.id)))) end
+  if not keeps[m.id] then
+    local score = tonumber(call('ZSCORE', LOAD, m.id) or '')
+    local count = score and count_at(class_of(m), score)
+    if not (count and count >= 0 and count < TOP) then unreadable('load', m.id) end
+    note_kept(m, count)
+  end
   return keeps[m.id]
 end
 
--- What a place in another order, found on the way, says of it.
+-- Derives what a member keeps from a score that was read for another reason.
 local function learn_kept(m, key, score)
   local class = class_of(m)
-  if class ~= 0 and not keeps[m.id] then note_kept(m, count_at(class, number(score)) + (key == LESS and 1 or 0)) end
+  if class ~= 0 and not keeps[m.id] then note_kept(m, count_at(class, tonumber(score)) + (key == LESS and 1 or 0)) end
 end
 
 -- Graced members keep at most their quota and are granted nothing; the living share the rest. Behind an eager barrier
@@ -99,7 +104,7 @@ local function quota_of(m)
   return low, (of * weight) % capacity > 0 and low + 1 or low
 end
 
--- What is left of the shares when everybody has its floor. Kept as one more than that, until something changes it.
+-- What is left of the shares when everybody has its floor. `G.ceilings` is one more than that, 0 when unknown.
 local function ceilings()
   if G.ceilings == 0 then
     read_classes()
@@ -114,7 +119,7 @@ local function ceilings()
 end
 
 local save_loads, unrank, note_shift, enter_revoking, leave_revoking
-do -- as in 25_owned.lua
+do
 
 local shifted, is_shifted, is_entering = {}, {}, {} -- members whose places in the orders are to be written
 

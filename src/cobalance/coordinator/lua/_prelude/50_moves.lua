@@ -35,7 +35,11 @@ end
 -- that Redis has lost. Modulo 2^52, so that it stays exact.
 local SUM = 4503599627370496
 
-local function sum_of(id) return kept['k:' .. id] or call('HGET', STATE, 'k:' .. id) or '0' end
+local function sum_of(id)
+  local field = 'k:' .. id
+  local sum = kept[field] or call('HGET', STATE, field) or '0'
+  return whole(sum) and sum or unreadable('state', field)
+end
 
 local function add_token(m, token)
   if is_live(m) then keep('k:' .. m.id, int((tonumber(sum_of(m.id)) + token % SUM) % SUM)) end
@@ -128,7 +132,7 @@ local MEMORY_MS = 600000
 local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
 
 local avoid, pause
-do -- as in 25_owned.lua
+do
 
 local AVOID_SESSIONS, PAUSE_MS = 3, 300000
 

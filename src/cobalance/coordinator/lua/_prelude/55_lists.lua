@@ -1,6 +1,6 @@
 -- How the group follows its lists: what comes on one is added, what is on none is removed.
 
-do -- as in 25_owned.lua
+do
 
 function lists.add(name)
   G.budget = G.budget - 1

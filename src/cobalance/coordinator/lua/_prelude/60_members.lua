@@ -16,22 +16,29 @@ end
 local function vitals(id)
   local field = 'r:' .. id
   local request, ends = string.match(kept[field] or call('HGET', STATE, field) or '-1 0', '^(%S+) (%S+)$')
-  return tonumber(request), tonumber(ends)
+  request, ends = whole(request or ''), whole(ends or '')
+  if not (request and ends) then unreadable('state', field) end
+  return request, ends
 end
 
 local function last_request(id) return (vitals(id)) end
 
--- When the rejoin grace of a graced one ends.
+-- When the rejoin grace of a graced one ends, as recorded; a silence may put that off (70_timers.lua).
 local function grace_end(id)
   local field = 'g:' .. id
-  return tonumber(kept[field] or call('HGET', STATE, field) or '0')
+  return whole(kept[field] or call('HGET', STATE, field) or '0') or unreadable('state', field)
 end
 
 local bury, end_member, enter_grace, empty
-do -- as in 25_owned.lua
+do
 
+-- The instance id goes back to the one whose heir this was, if it had not inherited yet.
 local function release_instance(m)
-  if m.instance ~= '-' and call('HGET', MEMBERS, '=' .. m.instance) == m.id then
+  if m.instance == '-' or call('HGET', MEMBERS, '=' .. m.instance) ~= m.id then return end
+  local before = member(m.reason)
+  if before and before.status == 'graced' then
+    call('HSET', MEMBERS, '=' .. m.instance, before.id)
+  else
     call('HDEL', MEMBERS, '=' .. m.instance)
   end
 end
@@ -66,9 +73,7 @@ end
 function enter_grace(m, reason)
   journal('graced', 'member', m.id, 'reason', reason, 'deadline', int(now + G.grace_ms))
   reclass(m, function(it) it.status = 'graced' end)
-  local before = member(m.reason)
-  local is_heir = before and before.status == 'graced' and before.reason == m.id -- still, of one whose things it has not got yet
-  m.reason, m.request = is_heir and before.id or reason, last_request(m.id)
+  m.request = last_request(m.id)
   put_member(m)
   forget_request(m.id)
   unelect(m.id)
@@ -81,13 +86,13 @@ end
 local function entries_of(m, from, to) return lowest_owned(m.id, from, to, max(G.budget, 1)) end
 
 -- Frees (or, with an heir that can work it, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
-function empty(m, from, to, heir)
+function empty(m, from, to, reason, heir)
   local entries = entries_of(m, from, to)
   for i = 1, #entries do
     if G.budget <= 0 then return false end
     G.budget = G.budget - 1
     local r = resource(last_word(entries[i]))
-    end_tenure(r, heir and 'inherited' or 'expired', m.reason)
+    end_tenure(r, heir and 'inherited' or 'expired', reason)
     if heir and not r.removing and (lists.common() or lists.can_work(heir, r.name)) then grant(r, heir, false) end
   end
   return #entries_of(m, from, to) == 0

@@ -1,7 +1,7 @@
 -- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
 
-local session_ends, grace_ends, fire_timers
-do -- as in 25_owned.lua
+local session_given_up_at, grace_given_up_at, fire_timers
+do
 
 local fire = {}
 
@@ -16,18 +16,19 @@ local function given_up_at(ends, left)
   return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms / 2 or 0, G.recovering)
 end
 
-function session_ends(id)
+function session_given_up_at(id)
   local _, ends = vitals(id)
   return given_up_at(ends, G.session_ms / 2)
 end
 
-function grace_ends(id) return given_up_at(grace_end(id), 0) end
+function grace_given_up_at(id) return given_up_at(grace_end(id), 0) end
 
 -- Session.
 function fire.s(id)
   local m = member(id)
+  G.is_gone = G.is_gone or not m and last_request(id) >= 0
   if not is_live(m) then return true end
-  local expires = session_ends(id)
+  local expires = session_given_up_at(id)
   if now < expires then set_timer('s:' .. id, expires) return false end
   if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
     enter_grace(m, 'expired')
@@ -37,11 +38,19 @@ function fire.s(id)
   return true
 end
 
--- Rejoin grace is over.
+-- The one with the instance id of one that is kept, if it works.
+local function heir_of(m)
+  local heir = member(call('HGET', MEMBERS, '=' .. m.instance) or '')
+  return heir and heir.status == 'active' and heir or nil
+end
+
+-- Rejoin grace is over. An heir that came before it has what was kept when a recovery is over.
 function fire.g(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
-  local expires = grace_ends(id)
+  local expires = grace_given_up_at(id)
+  local inherits_at = G.recovering > 0 and heir_of(m) and call('ZSCORE', TIMERS, 'h:' .. id)
+  expires = inherits_at and max(expires, tonumber(inherits_at) + 1) or expires
   if now < expires then set_timer('g:' .. id, expires) return false end
   end_member(m, 'expired_member', 'grace')
   return true
@@ -51,7 +60,7 @@ end
 function fire.e(id)
   local m = member(id)
   if not m or m.status ~= 'dead' then return true end
-  if not (empty(m, ' ', '!') and trim_feed(m)) then return false end
+  if not (empty(m, ' ', '!', m.reason) and trim_feed(m)) then return false end
   bury(m)
   return true
 end
@@ -60,10 +69,10 @@ end
 function fire.p(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
-  return empty(m, ' p', ' s') and trim_feed(m)
+  return empty(m, ' p', ' s', 'grace') and trim_feed(m)
 end
 
--- A graced member's heir (same instance id) takes over what it kept.
+-- A graced member's heir, who has its instance id now, takes over what it kept.
 function fire.h(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
@@ -71,16 +80,13 @@ function fire.h(id)
     set_timer('h:' .. id, G.recovering)
     return false
   end
-  local heir = member(m.reason)
-  if not heir or heir.status ~= 'active' then -- it went before it could inherit: the grace goes on, for whoever comes next
-    if not heir or heir.status ~= 'graced' then call('HSET', MEMBERS, '=' .. m.instance, id) end
-    return true
-  end
+  local heir = heir_of(m)
+  if not heir then return true end -- it went before it could inherit: the grace goes on, for the next one
   if not (lists.common() or lists.is_known(heir.subscription)) then -- what it can work is not known yet
     set_timer('h:' .. id, now + floor(G.heartbeat_ms / 4))
     return false
   end
-  if not empty(m, ' k', ' l', heir) then return false end
+  if not empty(m, ' k', ' l', heir.id, heir) then return false end
   end_member(m, 'left', 'inherited')
   return true
 end
@@ -159,15 +165,29 @@ end
 -- Recovery ends: what nobody claimed is free from now on.
 function fire.r()
   if G.recovering == 0 then return true end
+  if now < G.recovering then
+    set_timer('r', G.recovering)
+    return false
+  end
   if awaits_somebody() then
     G.recovering = now + G.heartbeat_ms
     set_timer('r', G.recovering)
     return false
   end
   if G.known_to > 0 and G.unclaimed == 0 then G.offsets_known = 1 end
-  G.recovering, G.known_to = 0, 0
+  G.recovering, G.known_to, G.guessed = 0, 0, 0
   journal('recovered')
   return true
+end
+
+-- True when the timer has done its work, or belongs to nobody. A timer of an unknown kind is left to the later release that set it.
+local function fire_one(timer)
+  local kind, id = string.match(timer, '^(%l):(.+)$')
+  kind = kind or string.match(timer, '^%l$')
+  if not kind then return true end
+  if fire[kind] then return (id == nil) ~= (string.find('qrux', kind, 1, true) ~= nil) or fire[kind](id) end
+  set_timer(timer, now + G.session_ms)
+  return false
 end
 
 function fire_timers()
@@ -176,11 +196,19 @@ function fire_timers()
   local due = call('ZRANGEBYSCORE', TIMERS, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #due do
     if G.budget <= 0 then return end
-    local kind, id = string.match(due[i], '^(.):?(.*)$')
     local before = G.budget
-    if fire[kind](id) then call('ZREM', TIMERS, due[i]) end
+    if fire_one(due[i]) then call('ZREM', TIMERS, due[i]) end
     if G.budget == before then G.budget = before - 1 end -- one that moved resources has paid already
   end
 end
 
+end
+
+-- Changes that follow each other closely are gathered: the first acts at once, the next wait until the window closes,
+-- and while they keep coming the window doubles, up to one session timeout.
+local function open_gathering()
+  if G.gather_ms == 0 then return end
+  G.burst = now < G.calm_at and min(G.burst + 1, 16) or 0
+  G.quiet_until = now + min(G.gather_ms * 2 ^ G.burst, G.session_ms)
+  G.calm_at = G.quiet_until + G.session_ms
 end

@@ -3,18 +3,9 @@
 -- between the two. Moves are found for the loads that they will lead to, and looked for again when all of them have been made. A call
 -- looks at a part of what the most loaded keep.
 
--- Changes that follow each other closely are gathered: the first acts at once, the next wait until the window closes,
--- and while they keep coming the window doubles, up to one session timeout.
-local function open_gathering()
-  if G.gather_ms == 0 then return end
-  G.burst = now < G.calm_at and min(G.burst + 1, 16) or 0
-  G.quiet_until = now + min(G.gather_ms * 2 ^ G.burst, G.session_ms)
-  G.calm_at = G.quiet_until + G.session_ms
-end
-
 local even = {}
 
-do -- as in 25_owned.lua
+do
 
 local STUCK = 4503599627370496 -- 2^52; before it FREE holds versions, behind it the rounds in which nobody could work something
 
@@ -31,7 +22,7 @@ function even.least_loaded(id, count, load)
   return line
 end
 
--- Another than `but`, if there is one.
+-- The least loaded member; `but` only if there is no other.
 local function least_of(id, but)
   local line = even.least_loaded(id, 2)
   return line[1] and line[1].id == but and line[2] or line[1]
@@ -64,7 +55,7 @@ local function first_free()
   return call('ZRANGEBYSCORE', FREE, '-inf', '(' .. int(STUCK + G.round), 'LIMIT', '0', '1')[1]
 end
 
--- A look costs as much as a question, and those that it asked.
+-- Counts a look as one question, beside those that it asked.
 local function pay_for_looking()
   lists.questions = lists.questions + 1
   lists.pay()

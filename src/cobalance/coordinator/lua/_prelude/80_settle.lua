@@ -2,7 +2,7 @@
 -- it again when nothing changed changes nothing.
 
 local settle, next_due
-do -- as in 25_owned.lua
+do
 
 local function lowest(key, from, to, ...)
   save_loads()
@@ -43,7 +43,7 @@ local function cancel_needless()
       G.budget = G.budget - 1
       cancel(resource(last_word(newest[n])))
     end
-    if #newest == 0 then leave_revoking(m) end -- cannot be; but a script must never turn in circles
+    if #newest == 0 then leave_revoking(m) end -- cannot be; but a script must never loop for ever
   end
 end
 
@@ -56,7 +56,9 @@ local function force_overdue()
     G.budget = G.budget - 1
     local r = resource(due[i])
     local later = G.gap_at > 0 and G.gap_at + G.revocation_ms or 0
-    if now < later and not r.postponed then
+    if not r or r.status ~= 'pending' then
+      call('ZREM', DEADLINES, due[i]) -- somebody else's entry
+    elseif now < later and not r.postponed then
       r.deadline, r.postponed = later, true
       put_resource(r)
       call('ZADD', DEADLINES, int(r.deadline), r.name)
@@ -73,7 +75,8 @@ local function set_aside(m)
   call('ZREM', LOOSE, m.id)
 end
 
--- Idle ones first, then the most recently acquired. Pinned ones stay, unless their holder must give up everything.
+-- Idle ones first, then the most recently acquired (OWNED's order: 25_owned.lua). Pinned ones stay, unless their holder
+-- must give up everything.
 local function pick_surplus(m, names)
   local _, ceil = quota_of(m)
   local class = class_of(m)
@@ -166,7 +169,7 @@ local function line_up(line, first)
   table.insert(line, at, first)
 end
 
--- The best of the others, though it may lack nothing. Only who is alone has again what it gave up.
+-- The best of the others, even if it lacks nothing: a giver gets a resource back only if nobody else can take it.
 local function best_but(avoid)
   local line = line_below(2)
   if not line[1] or line[1].id == avoid and not line[2] then line = line_of('0', '(' .. int(TOP), 2) end
@@ -240,7 +243,7 @@ function next_due()
   if G.budget <= 0 or G.judged ~= '' and G.recovering == 0 then return 0 end
   local timer = call('ZRANGE', TIMERS, '0', '0', 'WITHSCORES')
   local deadline = G.recovering > 0 and {} or call('ZRANGE', DEADLINES, '0', '0', 'WITHSCORES')
-  return min(tonumber(timer[2] or '9007199254740991'), tonumber(deadline[2] or '9007199254740991'))
+  return max(min(tonumber(timer[2] or '9007199254740991'), tonumber(deadline[2] or '9007199254740991')), 0)
 end
 
 end

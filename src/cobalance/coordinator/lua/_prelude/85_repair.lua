@@ -47,11 +47,10 @@ end
 mend_member.leaving = mend_member.active
 
 function mend_member.graced(m)
-  local heir = member(m.reason)
   if grace_end(m.id) == 0 then call('HSET', STATE, 'g:' .. m.id, int(now + G.grace_ms)) end
   ensure_timer('g:' .. m.id, grace_end(m.id))
   ensure_timer('p:' .. m.id, now)
-  if heir and heir.status == 'active' then ensure_timer('h:' .. m.id, now) end
+  ensure_timer('h:' .. m.id, now)
 end
 
 function mend_member.dead(m) ensure_timer('e:' .. m.id, now) end
@@ -90,11 +89,24 @@ local function mend_owned(r)
   end
 end
 
+-- Whose record is gone, the members' key or a field of it, may work on: nobody is given anything before all have said what they hold.
+local function wait_for_claims(id)
+  forget_request(id)
+  call('ZREMRANGEBYLEX', FEED, '[' .. id .. ' ', '(' .. id .. '!')
+  if G.recovering >= now + G.session_ms then return end
+  G.incarnation = max(G.incarnation + 1, real_us)
+  G.began, G.recovering = now, now + G.session_ms
+  set_timer('r', G.recovering)
+  lists.forget_walks()
+  call_all()
+end
+
 function mend.resource(name)
   if call('ZADD', NAMES, '0', name) == 0 then return false end
   local r = resource(name)
   local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)@%d+$')
   if r.owner ~= '-' and (not owner or owner.status == 'ended') then
+    if not owner then wait_for_claims(r.owner) end
     r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
     put_resource(r)
   end
@@ -123,7 +135,7 @@ local function torn_lines(seq)
     for i = 1, #page do
       local line = {}
       for n = 1, #page[i][2], 2 do line[page[i][2][n]] = page[i][2][n + 1] end
-      local its = tonumber(line.seq) -- nobody else's line has one
+      local its = whole(line.seq or '') -- nobody else's line has one
       if its and its <= seq then return lines end
       if its then lines[#lines + 1] = line end
     end
@@ -148,7 +160,7 @@ local function take_back(lines)
   local seen = {}
   for i = 1, #lines do
     local line = lines[i]
-    G.version, G.token = max(G.version, tonumber(line.seq)), max(G.token, tonumber(line.token) or 0)
+    G.version, G.token = max(G.version, whole(line.seq)), max(G.token, whole(line.token or '') or 0)
   end
   for i = #lines, 1, -1 do
     local name, id = lines[i].resource, lines[i].member
@@ -164,6 +176,7 @@ local function end_repair(reason, seq)
   lists.sweep_later() -- a list may have been about to change
   lists.are_counted_anew = false
   lists.let_go_later()
+  G.uneven = 1 -- what was to move may have been what the dead script did
   G.version, G.due, G.expires = seq, 0, 0
   saved.expires = '-1' -- some of the keys may expire as the dead script wanted it
   local lines = torn_lines(seq)
@@ -173,11 +186,18 @@ local function end_repair(reason, seq)
   save_group()
 end
 
-local function pause_repair(reason, page, cursor)
+-- The server that the caller's connection belongs to. Each visits a hash in an order of its own.
+local HERE = string.match(ARGV[1], '^!?(.*)$')
+
+-- What a page changes of the group's scalars.
+local COUNTED = {'incarnation', 'began', 'recovering', 'list_done', 'total', 'graced_kept', 'live', 'graced', 'token'}
+
+local function pause_repair(reason, page, cursor, server)
   save_expiry()
   for i = 1, #kept_fields do redis.call('HSET', STATE, kept_fields[i], kept[kept_fields[i]]) end
-  redis.call('HSET', STATE, 'pulse', reason .. ' ' .. int(page) .. ' ' .. cursor, 'classes', G.classes, 'subscriptions', G.subscriptions, 'incarnation', int(G.incarnation),
-    'list_done', int(G.list_done), 'total', int(G.total), 'graced_kept', int(G.graced_kept), 'live', int(G.live), 'graced', int(G.graced), 'token', int(G.token))
+  local out = {'pulse', table.concat({reason, int(page), cursor, server}, ' '), 'classes', G.classes, 'subscriptions', G.subscriptions}
+  for i = 1, #COUNTED do out[#out + 1], out[#out + 2] = COUNTED[i], int(G[COUNTED[i]]) end
+  redis.call('HSET', STATE, unpack(out))
 end
 
 -- Mends records from the cursor on. Gives the next one, or the same when there was more than a call may do, since a small hash is
@@ -199,7 +219,9 @@ local function drop_foreign(key, ...)
 end
 
 -- Does a call's share of it. True when it is done.
-function repair(reason, page, cursor)
+function repair(reason, page, cursor, server)
+  if server == nil or server == '' then server = HERE end
+  if HERE ~= '' and HERE ~= server then page, cursor, server = 0, '0', HERE end
   local seq, left = G.version, max(SHARE * G.moves, 1)
   lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
@@ -226,14 +248,24 @@ function repair(reason, page, cursor)
   save_loads()
   save_classes()
   lists.save_subscriptions()
-  if page > #PAGES then end_repair(reason, seq) else pause_repair(reason, page, cursor) end
+  if page > #PAGES then end_repair(reason, seq) else pause_repair(reason, page, cursor, server) end
   return page > #PAGES
+end
+
+-- Somebody has deleted a key, or Redis has evicted it. While there are members, each has a record and a timer; and what is shared
+-- and not free is owned. A key of a wrong type is not gone: whoever needs it says so.
+local function is_key_gone()
+  if G.classes == '' then return false end
+  if redis.pcall('ZCARD', TIMERS) == 0 then return true end
+  if G.coordinator ~= '' and redis.pcall('HEXISTS', MEMBERS, G.coordinator) == 0 then return true end
+  return redis.pcall('ZCARD', OWNED) == 0 and (tonumber(redis.pcall('ZCARD', FREE)) or TOP) < G.total
 end
 
 -- Nil when there is nothing to repair.
 function go_on_repairing()
-  local reason, page, cursor = string.match(G.pulse, '^(%l+) (%d) (%d+)$')
-  if reason then return repair(reason, tonumber(page), cursor) end
+  local reason, page, cursor, server = string.match(G.pulse, '^(%l+) (%d) (%d+) ?(%S*)$')
+  if reason then return repair(reason, tonumber(page), cursor, server) end
+  if is_key_gone() then return repair('gone', 0, '0') end
 end
 
 end

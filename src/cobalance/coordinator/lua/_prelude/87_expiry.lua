@@ -6,7 +6,7 @@
 -- living group its offsets. A group whose members have all died without a word is kept for as many days more.
 
 local renew_expiry
-do -- as in 25_owned.lua
+do
 
 local DAY_MS, MARGIN_MS = 86400000, 604800000
 

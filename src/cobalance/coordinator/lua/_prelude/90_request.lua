@@ -15,7 +15,7 @@ local FIRST = 9 -- of the verb's own arguments
 local results = {}
 
 local fits, malformed
-do -- as in 25_owned.lua
+do
 
 local HEADER = 'wnhhno' -- the forms of the arguments of every verb, the first two aside
 
@@ -24,7 +24,8 @@ local HEADER = 'wnhhno' -- the forms of the arguments of every verb, the first t
 function fits(form, word)
   if form == 't' or (form == 'o' and word == '') then return true end
   if form == 'w' then return string.find(word, '^%S+$') ~= nil end
-  return #word <= 17 and string.find(word, '^%-?%d+$') ~= nil and abs(tonumber(word)) < (form == 'h' and SUM or TOP)
+  local n = whole(word)
+  return n ~= nil and (form ~= 'h' or abs(n) < SUM)
 end
 
 -- The error for arguments that are not of these forms, those of a group that repeats last. Every verb asks before it writes
@@ -49,7 +50,7 @@ end
 end
 
 local start_incarnation, check_server
-do -- as in 25_owned.lua
+do
 
 -- Another server may have all the data. It has, as far as anybody can tell, once everything on record was claimed as it stood, and
 -- nobody had seen more.
@@ -99,7 +100,7 @@ end
 
 -- When the caller has no group to speak of, or speaks another protocol: nothing was or is written.
 local function refuse(status)
-  return {status, now, G.incarnation, 0, 0, 0, 0, 0, 0, 0, 0, {}, {}}
+  return {status, now, G.incarnation, 0, 0, 0, 0, 0, 0, 0, 0, {}, results}
 end
 
 -- Renewing is one field; the session's timer is only looked at when it fires. A session does not end earlier than was said before: if this
@@ -157,7 +158,10 @@ local function admit()
   if KNOWN ~= G.incarnation then return 'REJOIN' end
   if now >= G.due then settle() end
   local m = member(CALLER)
-  if not m then return 'UNKNOWN' end
+  if not m then
+    G.is_gone = last_request(CALLER) >= 0
+    return 'UNKNOWN'
+  end
   if not is_live(m) then return 'ENDED' end
   local last = last_request(CALLER)
   if REQUEST < last then return 'STALE' end

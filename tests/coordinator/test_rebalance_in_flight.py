@@ -50,7 +50,7 @@ def test_joins_while_everything_is_in_flight(group: Group, resources: int, befor
     messages.check_each_once()
 
 
-def test_sixes_become_ones(group: Group) -> None:
+def test_six_resources_spread_over_members_that_come_one_by_one(group: Group) -> None:
     """Six resources, one member after the other until there are six: even after each join, always with the fewest
     moves.
     """
