@@ -62,6 +62,12 @@ class CobalanceError(Exception):
         super().__init__(redact(message))
 
 
+def sentence(said: BaseException | str) -> str:
+    """Its words, ended, for a text that goes on."""
+    text = str(said)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
 class UsageError(CobalanceError):
     """The call cannot be carried out and has to be corrected. Nothing was done."""
 

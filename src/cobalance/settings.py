@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
 Mode = Literal["cooperative", "eager"]
 
 HOUR_MS, TEN_YEARS_MS = 3_600_000, 315_360_000_000
+
+
+_UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str) -> int:
+    """Parses ``1500ms``, ``1500``, ``30s``, ``2m``, ``1h`` or ``7d`` to milliseconds.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m, 1h or 7d")
+    return round(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:
@@ -133,7 +149,7 @@ def differences(here: GroupSettings, there: GroupSettings) -> dict[str, tuple[in
     return {name: both for name, both in pairs.items() if both[0] != both[1]}
 
 
-# Each setting's name in the scripts, in the order in which `join` takes them.
+# Each setting's name in the scripts (10_group.lua, configure.lua), in the order in which join.lua takes them.
 STORED_NAMES: dict[str, str] = {
     "mode": "mode",
     "session_timeout_ms": "session_ms",
@@ -161,7 +177,9 @@ class MemberSettings:
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
     """A handler that runs longer is considered hung, and its message fails; a hung work function or callback loses its
-    resource. Like Kafka's max.poll.interval.ms, but the member stays.
+    resource. Like Kafka's max.poll.interval.ms, but the member stays. One that blocks the event loop for so long also
+    costs what else the process holds and surely does not work, and after twice the time, if it holds nothing more, its
+    membership.
     """
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))

@@ -23,6 +23,7 @@ class Secured:
             "ssl_options.keyfile": str(self.files.key),
         }
         self.server = servers.private_rabbitmq(settings=settings)
+        self.server.control("await_startup")  # RabbitMQ opens that port after that of AMQP
 
     def url(self, *, host: str = "localhost", authority: Path | None = None, user: str = "guest:guest") -> str:
         """A URL; by default one that works."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.consumers import SETTINGS, WITHIN_S
 from tests.names import unique
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, ConsumerGroup, Group, MemberSettings
+from cobalance.errors import UsageError
 from cobalance.group.blocking import Threaded
 from cobalance.rabbitmq import Topic, create_topic
 from cobalance.testing import Broker, Churn
@@ -100,6 +102,44 @@ async def test_it_is_logged_kept_and_raised(kind: str, where: str, caplog: pytes
     assert f"group g: a {type(failed).__name__} in the program's code ends the membership" in said(caplog)
     # Of a group, trio makes another one of the same exceptions.
     assert getattr(raised.value, "exceptions", raised.value) == getattr(failed, "exceptions", failed)
+
+
+def cancel_itself(*_: Any) -> None:
+    """A client of a service that has an event loop of its own, whose task is cancelled."""
+
+    async def call() -> None:
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        await asyncio.sleep(WITHIN_S)
+
+    asyncio.run(call())
+
+
+def exit_generator(*_: Any) -> None:
+    raise GeneratorExit
+
+
+def raise_cancellations(*_: Any) -> None:
+    raise BaseExceptionGroup("several", [asyncio.CancelledError()])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fail", [cancel_itself, exit_generator, raise_cancellations])
+async def test_what_passes_for_a_cancellation_in_a_thread_is_a_failure(
+    fail: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody cancels a thread, so the group does not end without a word."""
+    group = failing("on_assigned", fail)
+    with pytest.raises(UsageError, match="in a thread"):
+        await stay(group)
+    assert isinstance(group.failed, UsageError)
+    assert len(said(caplog)) == 1
+
+
+@pytest.mark.parametrize("fail", [cancel_itself, exit_generator, raise_cancellations])
+def test_what_passes_for_a_cancellation_in_blocking_work_is_a_failure(fail: Callable[..., None]) -> None:
+    """It is raised on stopping."""
+    with pytest.raises(UsageError, match="in a thread"):
+        stay_in_threads(failing_in_threads("work", fail))
 
 
 async def stay(group: Group) -> None:

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pika import exceptions as pika_errors
@@ -17,11 +17,17 @@ from tests.consumers import bodies_in, new_topic
 from tests.faults.proxy import FaultProxy
 from tests.names import unique
 
-from cobalance import MemberSettings, servers
-from cobalance.errors import UsageError
-from cobalance.rabbitmq.dropin.connection import GroupConnection
+from cobalance import BlockingConsumerGroup, ConsumerGroup, GroupSettings, MemberSettings, servers
+from cobalance.errors import MembershipError, UsageError
+from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable
 
+SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000)
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
+
+
+class Vain(NamedTuple):
+    options: dict[str, Any]
+    joins: threading.Event
 
 
 @pytest.fixture
@@ -65,6 +71,51 @@ def test_what_is_wrong_with_its_options_is_told_by_the_call(options: dict[str, A
     """Rather than later, when consuming begins, or never. No server is contacted."""
     with pytest.raises(UsageError):
         GroupConnection(NOWHERE, group="g", **options)
+
+
+@pytest.fixture
+def vain(redis_admin_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vain]:
+    """A Redis that goes away before anybody has joined."""
+    prepare, joins = ConsumerGroup._prepare, threading.Event()
+
+    async def then_nothing(group: ConsumerGroup) -> None:
+        await prepare(group)
+        redis.black_hole()
+        joins.set()
+
+    with FaultProxy(int(redis_admin_url.rpartition(":")[2].partition("/")[0])) as redis:
+        monkeypatch.setattr(ConsumerGroup, "_prepare", then_nothing)
+        yield Vain({"redis_url": redis.through(redis_admin_url), "settings": SETTINGS}, joins)
+
+
+def test_a_pika_program_waits_no_longer_to_join(vain: Vain, amqp_url: str) -> None:
+    """Than for its servers: by default not at all."""
+    with new_topic(amqp_url) as topic, GroupConnection(amqp_url, group=unique("vain"), **vain.options) as connection:
+        channel = connection.channel()
+        channel.basic_consume(topic.queue_names[0], lambda *_: None)
+        with pytest.raises(GroupUnreachable):
+            channel.start_consuming()
+
+
+def test_a_consumer_with_threads_can_be_stopped_while_it_waits(vain: Vain, amqp_url: str) -> None:
+    """From another thread."""
+    refused: list[MembershipError] = []
+
+    def start() -> None:
+        with pytest.raises(MembershipError) as raised:
+            group.start()
+        refused.append(raised.value)
+
+    with new_topic(amqp_url) as topic:
+        group = BlockingConsumerGroup(
+            unique("vain"), topic, lambda _: None, amqp_url=amqp_url, connect_timeout_s=3_600, **vain.options
+        )
+        starting = threading.Thread(target=start, daemon=True)
+        starting.start()
+        assert vain.joins.wait(30)
+        group.stop()
+        starting.join(30)
+        assert refused
 
 
 def test_a_command_that_publishes_waits(late_url: str, amqp_url: str) -> None:

@@ -22,10 +22,13 @@ from tests.names import unique
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import GroupFailed, UsageError
+from cobalance.group.blocking_group import BlockingGroup
 from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.threads.event_loop import Attendance
+from cobalance.threads.log_lines import flush
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
 WITHIN_S = 30.0
@@ -102,8 +105,11 @@ def test_an_event_loop_that_ends_ends_the_membership(redis_url: str, ending: str
     transport.close()
 
 
+@pytest.mark.parametrize("in_group", [False, True], ids=["alone", "in a group"])
 @pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
-def test_code_that_awaits_something_cancelled_has_failed(where: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_code_that_awaits_something_cancelled_has_failed(
+    where: str, in_group: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The CancelledError comes from another task, so it must not silently end the membership."""
 
     async def fail(_: object) -> None:
@@ -111,13 +117,16 @@ def test_code_that_awaits_something_cancelled_has_failed(where: str, caplog: pyt
             assert group.tenures == {}
         cancelled = asyncio.get_running_loop().create_future()
         cancelled.cancel()
-        await cancelled
+        try:
+            await cancelled
+        except asyncio.CancelledError as error:
+            raise BaseExceptionGroup("", [error]) if in_group else error from None
 
     async def work(tenure: Tenure) -> None:
         tenure.scope.cancel()
 
     options: dict[str, Any] = {where: fail} | ({"work": work} if where == "on_lost" else {})
-    group = Group("cancelled", ["r0"], redis_url=f"memory://cancelled-{where}", settings=SETTINGS, **options)
+    group = Group("cancelled", ["r0"], redis_url=f"memory://{unique(where)}", settings=SETTINGS, **options)
 
     async def member() -> None:
         async with group:
@@ -178,6 +187,44 @@ async def test_a_callback_that_hangs_does_not_keep_a_member_from_leaving(
         assert "on_lost" in caplog.text
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio", "threads"])
+def test_a_plain_on_lost_is_waited_for_on_leaving(backend: str) -> None:
+    """Up to its own limit, like an async one, though the membership is over."""
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def lost(_: object) -> None:
+        begun.set()
+        go_on.wait(WITHIN_S)
+        ended.set()
+
+    def let_go_on(group: Group) -> None:
+        """Once nothing else is waited for."""
+        end_services = group._end_services
+
+        def end_services_and_go_on() -> None:
+            end_services()
+            threading.Timer(0.2, go_on.set).start()
+
+        group._end_services = end_services_and_go_on  # type: ignore[method-assign]
+
+    async def stay() -> None:
+        async with Group("g", ["r0"], redis_url=f"memory://{unique('loops')}", on_lost=lost) as group:
+            let_go_on(group)
+            (tenure,) = await group.wait_held("r0")
+            tenure.scope.cancel()
+            await anyio.to_thread.run_sync(begun.wait)
+
+    def stay_in_threads() -> None:
+        with BlockingGroup("g", ["r0"], redis_url=f"memory://{unique('loops')}", on_lost=lost) as group:
+            let_go_on(group._group)
+            (tenure,) = group.wait_held("r0")
+            group._event_loop.portal.call(tenure._inner.scope.cancel)
+            assert begun.wait(WITHIN_S)
+
+    stay_in_threads() if backend == "threads" else anyio.run(stay, backend=backend)
+    assert ended.is_set()
+
+
 SLOW = GroupSettings(
     session_timeout_ms=60_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, rejoin_grace_ms=0, gather_ms=0
 )
@@ -187,13 +234,14 @@ _remains: list[Group] = []
 """Tasks of closed loops: Python would complain when it collects them, during some other test."""
 
 
-def holds(place: str) -> None:
+def holds(place: str, *resources: str) -> None:
     """Another member soon gets what the first one had."""
+    names = resources or ("r0",)
 
     async def main() -> None:
         with anyio.fail_after(WITHIN_S):
-            async with Group("g", ["r0"], redis_url=place, settings=SLOW) as group:
-                await group.wait_held("r0")
+            async with Group("g", names, redis_url=place, settings=SLOW) as group:
+                await group.wait_held(*names)
 
     anyio.run(main)
 
@@ -268,6 +316,61 @@ def test_a_loop_that_is_stopped_for_too_long_costs_what_it_held(caplog: pytest.L
     with pytest.raises(GroupFailed, match="has not run"):
         loop.run_until_complete(task)
     loop.close()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_loop_that_is_blocked_for_too_long_costs_what_it_does_not_work(
+    backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also what is idle. If it stays blocked, the process leaves, and learns of it when its loop goes on."""
+    place = f"memory://event-loops-{next(_count)}"
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    blocks, goes_on = threading.Event(), threading.Event()
+
+    async def member() -> None:
+        finished = anyio.Event()
+
+        async def work(tenure: Tenure) -> None:
+            if tenure.resource == "r1":
+                finished.set()
+                return
+            await finished.wait()
+            with tenure.processing():
+                blocks.set()
+                goes_on.wait(WITHIN_S)
+
+        async with Group("g", ["r0", "r1"], redis_url=place, settings=SLOW, member=own, work=work):
+            await anyio.sleep_forever()
+
+    raised: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: raised.append(ends(lambda: anyio.run(member, backend=backend))))
+    thread.start()
+    assert blocks.wait(WITHIN_S)
+    holds(place, "r0", "r1")
+    goes_on.set()
+    thread.join()
+    assert isinstance(raised[0], GroupFailed)
+    assert "its event loop has been blocked for" in str(raised[0])
+    assert "the event loop that works 'r1' has been blocked for" in caplog.text
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_what_a_blocked_loop_never_began_goes_to_another_member(backend: str) -> None:
+    """The rest may be worked by what blocks the loop, as far as anybody can tell, and so is kept."""
+    place = f"memory://event-loops-{next(_count)}"
+    own = MemberSettings(max_processing_ms=300)
+
+    async def main() -> None:
+        first = BlockingGroup("g", ["r0"], redis_url=place, settings=SLOW)
+        first.start()
+        async with Group("g", ["r0", "r1"], redis_url=place, settings=SLOW, member=own) as blocked:
+            await blocked.wait_held("r1")
+            first.stop()
+            with BlockingGroup("g", ["r0"], redis_url=place, settings=SLOW) as second:
+                second.wait_held("r0", timeout=WITHIN_S)  # in the event loop, which it blocks
+                assert list(blocked.tenures) == ["r1"]
+
+    anyio.run(main, backend=backend)
 
 
 @pytest.mark.parametrize("how", ["entered", "generator"])
@@ -377,3 +480,65 @@ async def test_a_group_is_entered_once(make: Callable[..., Group]) -> None:
         await group.wait_held("r0")
     with pytest.raises(UsageError, match="make another"):
         await group.__aenter__()
+
+
+class Blocked:
+    """An event loop that runs nothing."""
+
+    def state(self) -> str:
+        return "running"
+
+    def run_soon(self, _: object) -> None: ...
+
+
+def looks(attendance: Attendance, *times: int) -> list[int | None]:
+    return [attendance.blocked_since(now) for now in times]
+
+
+def test_a_loop_is_blocked_once_it_has_not_answered_for_long_enough() -> None:
+    """Looked at four times as often."""
+    loop: Any = Blocked()
+    assert looks(Attendance(loop, 1_000), *range(0, 1_500, 250)) == [None] * 5 + [0]
+
+
+def test_a_stopped_process_has_not_blocked_its_loop() -> None:
+    """SIGSTOP, or a machine that was paused: however long that was, the loop has time afterwards."""
+    loop: Any = Blocked()
+    attendance = Attendance(loop, 1_000)
+    assert looks(attendance, 0, 250, 90_000, 90_250) == [None] * 4
+    assert looks(attendance, 90_500)[-1] is not None
+
+
+def test_work_that_goes_on_in_a_thread_keeps_its_resource(caplog: pytest.LogCaptureFixture) -> None:
+    """Though it marked steps before and does not mark this one, and other work blocks the event loop."""
+    place = f"memory://event-loops-{next(_count)}"
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    said, goes_on = threading.Event(), threading.Event()
+
+    async def member() -> None:
+        marked = anyio.Event()
+
+        async def work(tenure: Tenure) -> None:
+            if tenure.resource == "r1":
+                with tenure.processing():
+                    await anyio.lowlevel.checkpoint()
+                marked.set()
+                await anyio.to_thread.run_sync(goes_on.wait)
+            elif tenure.resource == "r2":
+                return
+            await marked.wait()
+            while not ("the event loop that works 'r2'" in caplog.text or goes_on.is_set()):
+                flush()
+            said.set()
+            goes_on.wait(WITHIN_S)
+            await tenure.wait_draining()
+
+        async with Group("g", ["r0", "r1", "r2"], redis_url=place, settings=SLOW, member=own, work=work):
+            await anyio.to_thread.run_sync(goes_on.wait)
+
+    thread = threading.Thread(target=lambda: anyio.run(member))
+    thread.start()
+    assert said.wait(WITHIN_S)
+    assert "the event loop that works 'r1'" not in caplog.text
+    goes_on.set()
+    thread.join()

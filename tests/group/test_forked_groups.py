@@ -83,6 +83,16 @@ def test_a_fork_is_told_at_once_that_the_membership_is_not_its_own(group: Blocki
     group.commit("r", 1)
 
 
+def test_a_tenure_is_not_active_in_a_fork(group: BlockingGroup) -> None:
+    """The parent goes on with it."""
+
+    def work() -> None:
+        assert group.tenures["r"].active
+
+    assert "AssertionError" in in_child(work)
+    work()
+
+
 def test_the_end_of_the_with_leaves_a_fork_alone(group: BlockingGroup) -> None:
     """The block ends there, without any effect."""
     assert in_child(lambda: group.__exit__(None, None, None)) == "nothing"

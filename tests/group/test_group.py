@@ -238,6 +238,33 @@ async def test_on_lost_means_that_it_is_too_late_to_commit(make: Callable[..., G
         await a.commit("r0", 1)
 
 
+async def test_a_tenure_begins_once_on_lost_of_the_one_before_has_returned(
+    make: Callable[..., Group], url: str
+) -> None:
+    """Whoever closes in ``on_lost`` what ``on_assigned`` has opened does not close it for the next tenure."""
+    story: list[tuple[str, int]] = []
+    loses, may_return = anyio.Event(), anyio.Event()
+
+    async def assigned(tenures: list[Tenure]) -> None:
+        story.extend(("assigned", it.token) for it in tenures)
+
+    async def lost(tenures: list[Tenure]) -> None:
+        loses.set()
+        await may_return.wait()
+        story.extend(("lost", it.token) for it in tenures)
+
+    async with make(("r0",), on_assigned=assigned, on_lost=lost) as a:
+        await holds(a, 1)
+        old = a.tenures["r0"].token
+        _end_session(url, a)
+        await loses.wait()
+        await until(a, lambda: "r0" in a.tenures)
+        await a._confirm_held()
+        may_return.set()
+        await until(a, lambda: len(story) == 3)
+        assert story == [("assigned", old), ("lost", old), ("assigned", a.tenures["r0"].token)]
+
+
 def _end_session(url: str, group: Group) -> None:
     """Makes the member leave behind its back; it learns of that with its next heartbeat."""
     from cobalance.coordinator.requests import Header, Leave, Request
@@ -332,6 +359,34 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_not
         assert a.member == id_
         assert {name: it.token for name, it in a.tenures.items()} == tokens
         await a.commit("r0", 1)
+
+
+async def test_work_that_never_awaits_sees_that_its_tenure_is_lost(make: Callable[..., Group], url: str) -> None:
+    """Though the event loop cannot be told meanwhile."""
+    saw: list[bool] = []
+    over = anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        if not saw:
+            _end_session(url, group)
+            until_ = time.monotonic() + WITHIN_S
+            while tenure.active and time.monotonic() < until_:
+                pass  # as a program does that computes without awaiting
+            saw.append(not tenure.active)
+            over.set()
+        await tenure.wait_draining()
+
+    async with make(("r0",), work=work) as group:
+        await over.wait()
+    assert saw == [True]
+
+
+async def test_who_has_left_is_told_who_describes_the_group(make: Callable[..., Group]) -> None:
+    """Its connection is closed; another needs no membership."""
+    async with make() as group:
+        assert (await group.describe()).members
+    with pytest.raises(UsageError, match="GroupAdmin"):
+        await group.describe()
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------------

@@ -5,13 +5,16 @@ others.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from contextlib import suppress
 
 import anyio
 import pytest
 from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, until
+from tests.names import unique
 
+from cobalance import Group
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.settings import MemberSettings
@@ -112,6 +115,33 @@ async def test_a_worker_cancelled_twice_releases_nothing_before_its_thread_has_r
             assert here.journal("abandoned")
         finally:
             blocking.go_on.set()
+
+
+async def test_a_leave_that_is_cut_short_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """In a line that says when others get what it held; and its last call is not made a problem of Redis."""
+    name, go_on, begun = unique("cut-short"), threading.Event(), asyncio.Event()
+
+    def wait_for_the_end() -> None:
+        go_on.wait()
+
+    async def be_a_member() -> None:
+        async with Group(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS) as group:
+            await group.wait_held()
+            group._engine._calls.put(wait_for_the_end)
+            begun.set()
+            await asyncio.sleep(3_600)
+
+    task = asyncio.create_task(be_a_member())
+    await begun.wait()
+    calls = next(it for it in threading.enumerate() if it.name == f"cobalance-{name}-calls")
+    await cancel(task, 2)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    await asyncio.to_thread(calls.join, WITHIN_S)
+    warnings = [it.message for it in caplog.records if it.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "until its session has expired" in warnings[0]
 
 
 async def test_a_member_cancelled_twice_releases_nothing_that_a_thread_works(

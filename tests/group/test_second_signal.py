@@ -84,6 +84,19 @@ async def assigned(tenures):
 group = ConsumerGroup("g", "t", tell_and_go_on, amqp_url=URL, on_assigned=assigned, **OPTIONS)
 run(group, backend="{backend}")
 """,
+    "blocks-its-event-loop-alone": """
+async def work(tenure):
+    tell_and_go_on()
+def tell_left():
+    busy.wait()
+    group._engine.wait_left()
+    print("left", flush=True)
+times = GroupSettings(session_timeout_ms=1_000, heartbeat_interval_ms=300)
+own = MemberSettings(drain_timeout_ms=100)
+group = Group("g", ["r"], work=work, redis_url="memory://r", settings=times, member=own)
+threading.Thread(target=tell_left, daemon=True).start()
+run(group, backend="{backend}")
+""",
     "blocks-its-event-loop": """
 publish()
 async def handle(delivery):
@@ -121,6 +134,11 @@ def leaving(output: IO[str]) -> None:
     assert output.readline() == "leaving\n"
 
 
+def left(output: IO[str]) -> None:
+    """The group has been left."""
+    assert output.readline() == "left\n"
+
+
 @pytest.mark.parametrize("program", BLOCKING)
 def test_a_second_ctrl_c_ends_a_program_with_threads(program: str, tmp_path: Path) -> None:
     """Even if its handler never returns."""
@@ -134,6 +152,14 @@ def test_a_second_ctrl_c_ends_run(backend: str, tmp_path: Path) -> None:
     """Even if its handler never returns."""
     code, errors = ends(tmp_path, RUN["plain"].format(backend=backend), leaving)
     assert code == 130, errors
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_first_signal_gives_back_what_a_blocked_event_loop_holds(backend: str, tmp_path: Path) -> None:
+    """Others get it when the drain timeout is over. The process goes on, until the second signal."""
+    program = RUN["blocks-its-event-loop-alone"].format(backend=backend)
+    code, errors = ends(tmp_path, program, left, signal.SIGTERM)
+    assert code == 128 + signal.SIGTERM, errors
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

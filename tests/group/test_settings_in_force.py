@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import anyio
 import attrs
@@ -13,6 +14,8 @@ from tests.names import unique
 from cobalance import BlockingGroup, Group, GroupSettings
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.redis.transport import RedisTransport
+from cobalance.group.engine import call_timeout_ms
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +74,24 @@ async def test_a_change_is_in_force_and_told_at_once(url: str, caplog: pytest.Lo
         await until(lambda: says.settings.gather_ms == quiet.settings.gather_ms == 77)
     assert [line for line in warnings(caplog) if "gather_ms is 77 in the group and 0 in this program" in line]
     assert "its settings were changed: gather_ms is 77 now, and was 0" in caplog.text
+
+
+@pytest.mark.parametrize(("before", "after"), [(20_000, 1_500), (600, 6_000)])
+async def test_calls_are_timed_by_the_session_timeout_in_force(redis_url: str, before: int, after: int) -> None:
+    """Else an unanswered call would outlast a short session, or no slow answer be heard in a long one."""
+    name = unique("timed")
+    settings = GroupSettings(session_timeout_ms=before, heartbeat_interval_ms=before // 6, revocation_timeout_ms=20_000)
+    async with Group(name, ["r"], redis_url=redis_url, settings=settings) as group:
+        assert timeout_of(group) == call_timeout_ms(before)
+        with closing(open_transport(redis_url)) as transport:
+            Coordinator(transport, name).configure(session_timeout_ms=after, heartbeat_interval_ms=after // 6)
+        await until(lambda: timeout_of(group) == call_timeout_ms(after))
+
+
+def timeout_of(group: Group) -> int:
+    transport = group._coordinator.transport
+    assert isinstance(transport, RedisTransport)
+    return transport._timeout_ms
 
 
 def test_threads_see_them_too(url: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -18,7 +18,7 @@ from tests.consumers import new_topic, place
 from tests.faults.proxy import FaultProxy
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, ConsumerGroup, Delivery, Group, Topic, run
-from cobalance.errors import GroupFailed, NotHeld, Unreachable, UsageError
+from cobalance.errors import Fenced, GroupFailed, MembershipError, NotHeld, TopicMissing, Unreachable, UsageError
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 
@@ -265,6 +265,115 @@ def test_threads_start_and_stop_it() -> None:
         failing.stop()
 
 
+@pytest.fixture
+def make_blocking() -> Callable[..., BlockingGroup]:
+    options: dict[str, Any] = {
+        "redis_url": f"memory://start-stop-{next(_count)}",
+        "settings": SETTINGS,
+        "member": QUICK,
+    }
+    return lambda **more: BlockingGroup("g", NAMES, **(options | more))
+
+
+def test_each_thread_that_stops_it_waits_for_the_end(make_blocking: Callable[..., BlockingGroup]) -> None:
+    """Though another one was faster."""
+    draining, finish, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work(tenure: BlockingTenure) -> None:
+        tenure.wait_draining()
+        draining.set()
+        finish.wait(WITHIN_S)
+        ended.set()
+
+    group = make_blocking(work=work, member=MemberSettings(drain_timeout_ms=60_000))
+    group.start()
+    group.wait_held()
+    first = threading.Thread(target=group.stop)
+    first.start()
+    assert draining.wait(WITHIN_S)
+    timer = threading.Timer(0.2, finish.set)
+    timer.start()
+    group.stop()
+    assert ended.is_set()
+    first.join(WITHIN_S)
+    assert not first.is_alive()
+
+
+def test_a_thread_stops_what_another_one_is_starting(make_blocking: Callable[..., BlockingGroup]) -> None:
+    """It does not become a member behind the back of whoever has stopped it."""
+    waits, said = threading.Event(), list[str]()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "It is waited for" in record.getMessage():
+                waits.set()
+
+    def start() -> None:
+        with pytest.raises(MembershipError) as refused:
+            group.start()
+        said.append(str(refused.value))
+
+    group = make_blocking(redis_url=NOWHERE, connect_timeout_s=3_600)
+    heard, log = Heard(), logging.getLogger("cobalance")
+    log.addHandler(heard)
+    starting = threading.Thread(target=start, daemon=True)
+    starting.start()
+    assert waits.wait(WITHIN_S)
+    log.removeHandler(heard)
+    group.stop()
+    starting.join(WITHIN_S)
+    assert "before it was entered" in said[0]
+
+
+AFTERWARDS: list[tuple[str, Callable[[BlockingGroup], object], type[Exception] | None]] = [
+    ("wait_left", lambda group: group.wait_left(), None),
+    ("leave", lambda group: group.leave(), None),
+    ("stop", lambda group: group.stop(), None),
+    ("resume", lambda group: group.resume(), None),
+    ("wait_held", lambda group: group.wait_held(), NotHeld),
+    ("commit", lambda group: group.commit("r0", 1), NotHeld),
+    ("pause", lambda group: group.pause("r0"), NotHeld),
+    ("leadership", lambda group: group.leadership("r0").__enter__(), NotHeld),
+    ("describe", lambda group: group.describe(), UsageError),
+]
+
+
+@pytest.mark.parametrize(("call", "error"), [it[1:] for it in AFTERWARDS], ids=[it[0] for it in AFTERWARDS])
+def test_a_stopped_group_answers_as_one_that_was_left(
+    make_blocking: Callable[..., BlockingGroup],
+    call: Callable[[BlockingGroup], object],
+    error: type[Exception] | None,
+) -> None:
+    """Its event loop is gone, of which a program with threads knows nothing."""
+    group = make_blocking()
+    group.start()
+    group.wait_held()
+    group.stop()
+    with nullcontext() if error is None else pytest.raises(error):
+        call(group)
+
+
+def test_so_do_its_tenures(make_blocking: Callable[..., BlockingGroup]) -> None:
+    """In threads of the program's own."""
+    with make_blocking() as group:
+        tenure = group.wait_held()[0]
+    assert tenure.wait_draining()
+    with pytest.raises(Fenced):
+        tenure.commit(1)
+
+
+def test_a_group_that_was_never_entered_is_not_waited_for(amqp_url: str) -> None:
+    """Nor does a missing topic keep anybody waiting for the end."""
+    group = BlockingConsumerGroup(
+        "g", "no-such-topic", lambda _: None, amqp_url=amqp_url, redis_url=f"memory://start-stop-{next(_count)}"
+    )
+    with pytest.raises(TopicMissing):
+        group.start()
+    group.wait_left(timeout=WITHIN_S)
+    with pytest.raises(NotHeld):
+        group.wait_held(timeout=WITHIN_S)
+
+
 def test_a_program_that_forgets_to_stop_ends() -> None:
     """Others treat it as crashed."""
     program = """
@@ -481,6 +590,76 @@ async def test_servers_that_come_up_later_are_waited_for(
             await heard.wait("RabbitMQ at")
             rabbitmq.heal()
         await group.wait_held(*topic.queue_names)
+        await group.stop()
+
+
+class Unlucky(Group):
+    """Redis is away from when it has connected until it is to join."""
+
+    def __init__(self, *arguments: Any, redis: FaultProxy, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._proxy, self.joins = redis, anyio.Event()
+
+    async def _prepare(self) -> None:
+        self._proxy.black_hole()
+        self.joins.set()
+
+
+@pytest.fixture
+def unlucky(redis_admin_url: str) -> Iterator[Callable[..., Unlucky]]:
+    with FaultProxy(int(redis_admin_url.rpartition(":")[2].partition("/")[0])) as redis:
+        options: dict[str, Any] = {"redis_url": redis.through(redis_admin_url), "settings": SETTINGS, "member": QUICK}
+        yield lambda **more: Unlucky(f"unlucky-{next(_count)}", NAMES, redis=redis, **(options | more))
+
+
+async def start_until(leave: Callable[[], Any], group: Unlucky) -> str:
+    """Leaves a group that cannot join, and returns what start() raised."""
+    said: list[str] = []
+
+    async def start() -> None:
+        with pytest.raises(MembershipError) as refused:
+            await group.start()
+        said.append(str(refused.value))
+
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+            await group.joins.wait()
+            await anyio.wait_all_tasks_blocked()
+            await leave()
+    return said[0]
+
+
+@pytest.mark.anyio
+async def test_stop_ends_a_start_that_waits_for_redis(unlucky: Callable[..., Unlucky]) -> None:
+    """Though the join is never answered; and start() does not look as if it had succeeded."""
+    group = unlucky(connect_timeout_s=3_600)
+    assert "before it was entered" in await start_until(group.stop, group)
+    await group.stop()
+
+
+@pytest.mark.anyio
+async def test_leave_ends_it_too_and_nobody_is_told_that_it_has_joined(unlucky: Callable[..., Unlucky]) -> None:
+    """Neither by start() nor by wait_joined()."""
+    group = unlucky(connect_timeout_s=3_600)
+
+    async def leave() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(group.leave)
+            with pytest.raises(MembershipError, match="before it was entered"):
+                await group.wait_joined()
+
+    assert "before it was entered" in await start_until(leave, group)
+    await group.stop()
+
+
+@pytest.mark.anyio
+async def test_joining_has_no_more_patience_than_connecting(unlucky: Callable[..., Unlucky]) -> None:
+    """None, by default."""
+    group = unlucky()
+    with anyio.fail_after(WITHIN_S):
+        with pytest.raises(Unreachable):
+            await group.start()
         await group.stop()
 
 

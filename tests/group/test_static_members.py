@@ -15,9 +15,10 @@ from tests.faults.redis_servers import wait_for
 from tests.names import unique
 from tests.programs import Programs, create_group, programs
 
-from cobalance import BlockingGroup, GroupSettings, MemberSettings, Publisher, Topic
+from cobalance import BlockingConsumerGroup, BlockingGroup, GroupSettings, MemberSettings, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
+from cobalance.errors import TopicMissing
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import create_topic, delete_topic
 
@@ -189,6 +190,28 @@ def test_where_a_process_may_live_its_place_is_not_taken(
         holder.wait()
         holder.stdout.close()
         record.close()
+
+
+def test_a_restart_that_fails_leaves_the_place_to_the_next_one(
+    redis_url: str, amqp_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never was a member, for instance because its topic was missing."""
+    name = unique("static")
+    slow = attrs.evolve(SETTINGS, session_timeout_ms=240_000, revocation_timeout_ms=240_000)
+    create_group(redis_url, name, slow)
+    own = MemberSettings(instance_id="shop-0")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    arguments = [sys.executable, "-c", textwrap.dedent(HOLDER), redis_url, name, str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.kill()
+    with pytest.raises(TopicMissing):
+        BlockingConsumerGroup(
+            name, unique("none"), lambda _: None, amqp_url=amqp_url, redis_url=redis_url, settings=slow, member=own
+        ).start()
+    with BlockingGroup(name, ["r"], redis_url=redis_url, settings=slow, member=own) as group:
+        group.wait_held(timeout=30)
 
 
 HOLDER = """

@@ -151,7 +151,7 @@ def test_waiting_has_a_timeout(make: Callable[..., BlockingGroup]) -> None:
         assert [row.owner for row in a.describe().resources] == [a.member]
 
 
-def test_leadership(make: Callable[..., BlockingGroup]) -> None:
+def test_leaving_the_block_passes_leadership_on(make: Callable[..., BlockingGroup]) -> None:
     """Leaving the block passes the role on."""
     with make(("leader",)) as a, make(("leader",)) as b:
         diary = Diary()
@@ -247,7 +247,7 @@ def test_leaving_where_it_would_wait_for_itself_is_refused(
         refused.set()
 
     def work(tenure: BlockingTenure) -> None:
-        group._portal.call(tenure._inner.stop_now)
+        group._event_loop.portal.call(tenure._inner.stop_now)
 
     options: dict[str, Any] = {where: leave} | ({"work": work} if where == "on_lost" else {})
     group = make(("r0",), **options, member=MemberSettings(drain_timeout_ms=60_000))

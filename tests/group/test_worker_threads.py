@@ -12,7 +12,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import pytest
 
-from cobalance.threads.worker_threads import WorkerThreads
+from cobalance.threads.worker_threads import WorkerThreads, in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,8 @@ async def test_what_a_function_raises_is_raised() -> None:
         await WorkerThreads().run(leave)
 
 
-async def test_a_function_may_go_back_to_the_event_loop_or_have_one_of_its_own() -> None:
+@pytest.mark.parametrize("run", [WorkerThreads().run, in_thread], ids=["worker thread", "new thread"])
+async def test_a_function_may_go_back_to_the_event_loop_or_have_one_of_its_own(run: Any) -> None:
     """It sees the context variables of its caller."""
     NAME.set("outer")
     main, loop = threading.get_ident(), anyio.lowlevel.current_token()
@@ -54,7 +55,7 @@ async def test_a_function_may_go_back_to_the_event_loop_or_have_one_of_its_own()
         own = anyio.run(get_ident)
         return NAME.get(), anyio.from_thread.run(get_ident, token=loop), own
 
-    name, back, own = await WorkerThreads().run(function)
+    name, back, own = await run(function)
     assert (name, back) == ("outer", main)
     assert own != main
 

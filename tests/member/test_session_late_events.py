@@ -24,7 +24,7 @@ from cobalance.member.session import NOBODY, Phase
 from cobalance.settings import MemberSettings
 from cobalance_sims.simulate import process as simulate
 from cobalance_sims.simulate.checks import S1, S3, S4
-from cobalance_sims.simulate.work import PlainWork, Tenure
+from cobalance_sims.simulate.work import PlainWork, SimulatedTenure
 
 RESOURCES = names(4)
 MOST_PROCESSES = 3
@@ -47,12 +47,28 @@ class Code:
 
 
 @attrs.define(eq=False)
-class Job(Tenure):
+class Job(SimulatedTenure):
     """A tenure and the code that works it."""
 
     assignment: Assignment = attrs.field(kw_only=True)
     touches: bool = True
     """False while the previous job goes on."""
+
+
+class Adopted:
+    """The worker of a job that the event loop has begun: all that there is to stop runs there."""
+
+    busy_since = None
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+    async def finish(self) -> ev.Drained:
+        raise NotImplementedError
+
+    def abort(self, reason: act.AbortReason, stopped: Callable[[], None]) -> None:
+        del reason
+        stopped()
 
 
 class Threads(PlainWork):
@@ -63,13 +79,14 @@ class Threads(PlainWork):
         self.code = Code()
         self.jobs: dict[Key, Job] = {}
 
-    def active(self) -> list[Tenure]:
+    def active(self) -> list[SimulatedTenure]:
         """Nothing: :func:`nobody_touches_what_another_works` looks at the code itself."""
         return []
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         before = [it for it in self.jobs.values() if it.resource == resource]
         assignment = Assignment(resource, token, committed, self._process.deliver)
+        assignment.worker = Adopted()
         job = Job(resource, token, committed or 0, assignment=assignment, touches=not before)
         self.jobs[resource, token] = self.tenures[resource] = job
 

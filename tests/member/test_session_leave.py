@@ -330,6 +330,16 @@ def test_a_double_that_is_alive_is_a_clear_error() -> None:
     assert b.works() == before
 
 
+def test_a_double_whose_code_has_a_longer_session_timeout_goes_by_the_group_s() -> None:
+    """Its calls would be too rare to tell a session that ended from one that was renewed."""
+    world, _, _ = pair(member=STATIC)
+    world.settings = attrs.evolve(SETTINGS, session_timeout_ms=60_000, revocation_timeout_ms=60_000)
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: c.left)
+    assert c.problems[-1] == "instance_in_use"
+    assert world.now < 20_000
+
+
 def test_stopping_a_double_ends_it_at_once() -> None:
     """It was never a member."""
     world, _, _ = pair(member=STATIC)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.group.worker import FunctionWorker
 from cobalance.member.events import Abandoned, DrainBegun, Drained
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Assignment:
         self.predecessor: Assignment | None = None
         self.tenure: Tenure | None = None
         self.worker: Worker | None = None
+        self.begun = False
+        """Whether work on it may begin: the previous tenure is over here, and ``on_assigned`` has returned."""
         self.resigned = False
         self.closing = False
         """``on_revoked`` has begun, so a cancelled revocation comes too late."""
@@ -39,6 +42,8 @@ class Assignment:
         """
         self.was_busy = False
         """Whether the session was last told that it is busy."""
+        self.last_busy = 0
+        """Since when (monotonic ms) it was busy when it was last seen busy."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()
@@ -48,7 +53,12 @@ class Assignment:
     @property
     def current(self) -> bool:
         """Whether this member still holds the resource, as far as it knows."""
-        return self.tenure is not None and self.aborted is None and not self._reported
+        return self.tenure is not None and self.held
+
+    @property
+    def held(self) -> bool:
+        """The same, also before the event loop has adopted it."""
+        return self.aborted is None and not self._reported
 
     @property
     def busy_since(self) -> int | None:
@@ -60,6 +70,14 @@ class Assignment:
         with self._lock:
             self.tenure, self.worker = tenure, worker
             return self.aborted is None
+
+    @property
+    def surely_idle(self) -> bool:
+        """Whether nothing of the program runs for it, as far as anybody can tell."""
+        worker = self.worker
+        if isinstance(worker, FunctionWorker):
+            return worker.surely_idle
+        return worker is None or self.busy_since is None
 
     def begin_closing(self) -> bool:
         """On the event loop: ``on_revoked`` is about to run. Returns False if it was aborted before."""
@@ -76,8 +94,11 @@ class Assignment:
             if self.aborted is not None:
                 return
             self.aborted, worker = reason, self.worker
-        if worker is None:
+            if self.tenure is not None:
+                self.tenure.aborted = True
+        if worker is None:  # and it will not be adopted
             self._stopped("worker")
+            self._stopped("event loop")
         else:
             worker.abort(reason, lambda: self._stopped("worker"))
 

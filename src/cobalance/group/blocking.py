@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import attrs
@@ -14,14 +16,12 @@ from cobalance.group.own_code import ContainedExit, as_raised
 from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.threads.cancellation import is_cancellation
-from cobalance.threads.portal import EventLoopThread, call_in, within
+from cobalance.threads.portal import EventLoopThread, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
     from types import TracebackType
-
-    from anyio.from_thread import BlockingPortal
 
     from cobalance.description import GroupDescription
     from cobalance.settings import GroupSettings
@@ -38,11 +38,14 @@ class BlockingTenure:
     resource: str
     token: int
     """The fencing token, higher than every earlier holder's. Store it with every side effect."""
-    committed: int | None
-    """The committed offset at the start; ``None`` if there never was one."""
     _inner: Tenure = attrs.field(repr=False, eq=False)
     _group: Threaded = attrs.field(repr=False, eq=False)
-    _way_in: BlockingPortal = attrs.field(repr=False, eq=False)
+    _event_loop: EventLoopThread = attrs.field(repr=False, eq=False)
+
+    @property
+    def committed(self) -> int | None:
+        """The committed offset, which follows the commits of this tenure; ``None`` if there never was one."""
+        return self._inner.committed
 
     @property
     def active(self) -> bool:
@@ -57,17 +60,17 @@ class BlockingTenure:
     @property
     def lost(self) -> bool:
         """Whether the resource had to be let go at once: stop whatever you are doing with it."""
-        return self._inner.scope.cancel_called
+        return self._inner.lost
 
     def wait_draining(self, timeout: float | None = None) -> bool:
         """Waits until no new work may begin. Returns False on timeout (seconds)."""
         self._group.check_process()
-        return call_in(self._way_in, _wait_draining, self._inner, timeout)
+        return self._event_loop.call(_wait_draining, self._inner, timeout)
 
     def commit(self, offset: int) -> None:
         """Stores an offset durably; see :meth:`cobalance.Group.commit`. Refused after the end of this tenure."""
         self._group.check_process()
-        call_in(self._way_in, self._inner.commit, offset)
+        self._event_loop.call(self._inner.commit, offset)
 
     @contextmanager
     def processing(self) -> Iterator[None]:
@@ -84,7 +87,7 @@ class BlockingMembership:
     def __init__(self, group: Threaded) -> None:
         self._group = group
         self._event_loop = EventLoopThread()
-        self._way_in: BlockingPortal
+        self._opening = threading.RLock()  # a signal handler may call stop() in the thread that starts
         self._stay: AbstractContextManager[Group]
         self._entered = self._started = False
 
@@ -94,14 +97,20 @@ class BlockingMembership:
 
         Raises:
             UsageError: it was entered before.
+            MembershipError: :meth:`stop` or :meth:`leave` was called meanwhile.
             CobalanceError: a server cannot be used; the message says what to do.
         """
-        self.__enter__()
-        self._started = True
+        with exits_as_raised(), ExitStack() as stack:
+            with self._opening:
+                self._open(stack)
+                entering = self._event_loop.begin(self._group.start)
+                self._started = True
+            entering.result()
+            stack.pop_all()
 
     def stop(self) -> None:
-        """Drains everything, hands it over, and ends what :meth:`start` began; any thread. Does nothing if there is
-        nothing to end.
+        """Drains everything, hands it over, and ends what :meth:`start` began, or is beginning. Any thread; of several,
+        each waits for the end. Does nothing if there is nothing to end.
 
         Raises:
             UsageError: called by work or a callback, for which it would wait; or in a fork of the process that called
@@ -112,20 +121,26 @@ class BlockingMembership:
         if self._started:
             self._group.check_process()
         self._group.refuse_in_own_thread()
-        started, self._started = self._started, False
+        with self._opening:
+            started = self._started
         if started:
-            self.__exit__(None, None, None)
+            with exits_as_raised(), self._event_loop.ending(cancel=False):
+                self._event_loop.call(self._group.stop)
 
     def __enter__(self) -> Self:
-        if self._entered:
-            raise UsageError(ONCE)
-        self._entered = True
         with exits_as_raised(), ExitStack() as stack:
-            self._way_in = stack.enter_context(self._event_loop)
-            self._stay = self._way_in.wrap_async_context_manager(self._group)
+            with self._opening:
+                self._open(stack)
+            self._stay = self._event_loop.portal.wrap_async_context_manager(self._group)
             self._stay.__enter__()
             stack.pop_all()
         return self
+
+    def _open(self, stack: ExitStack) -> None:
+        if self._entered:
+            raise UsageError(ONCE)
+        stack.enter_context(self._event_loop)
+        self._entered = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,12 +151,12 @@ class BlockingMembership:
         with exits_as_raised(), self._event_loop.ending(cancel=kind is not None):
             return self._stay.__exit__(kind, error, trace)
 
-    @property
-    def _portal(self) -> BlockingPortal:
+    def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Calls it in the group's event loop."""
         self._group.check_process()
         if not self._entered:
             raise UsageError(not_entered(self.name))
-        return self._way_in
+        return self._event_loop.call(function, *args)
 
     @property
     def name(self) -> str:
@@ -176,7 +191,7 @@ class BlockingMembership:
             TimeoutError: it does not hold them in time (seconds).
             GroupFailed: the group refuses this member; the message says why.
         """
-        held = call_in(self._portal, within, timeout, self._group.wait_held, *resources)
+        held = self._call(within, timeout, self._group.wait_held, *resources)
         return [self._wrap(tenure) for tenure in held]
 
     def wait_left(self, timeout: float | None = None) -> None:
@@ -186,33 +201,30 @@ class BlockingMembership:
             TimeoutError: it is not over in time (seconds).
             GroupFailed: the group refuses this member; the message says why.
         """
-        call_in(self._portal, within, timeout, self._group.wait_left)
+        self._call(within, timeout, self._group.wait_left)
 
     def commit(self, resource: str, offset: int) -> None:
         """Stores an offset that outlives the tenure; see :meth:`cobalance.Group.commit`."""
-        call_in(self._portal, self._group.commit, resource, offset)
+        self._call(self._group.commit, resource, offset)
 
     def pause(self, *resources: str) -> None:
         """Lets no new work begin on these resources until :meth:`resume`; see :meth:`cobalance.Group.pause`."""
-        self._portal.call(self._group.pause, *resources)
+        self._call(_now, self._group.pause, *resources)
 
     def resume(self, *resources: str) -> None:
         """Undoes :meth:`pause`."""
-        self._portal.call(self._group.resume, *resources)
+        self._call(_now, self._group.resume, *resources)
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
         self._group.check_process()
         self._group.refuse_in_own_thread()
 
-        async def leave() -> None:
-            await self._group.leave(remain=remain)
-
-        call_in(self._portal, leave)
+        self._call(partial(self._group.leave, remain=remain))
 
     def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
-        return call_in(self._portal, self._group.describe)
+        return self._call(self._group.describe)
 
     @contextmanager
     def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
@@ -221,20 +233,20 @@ class BlockingMembership:
         """
         role = _Role(self._group, resource)
         try:
-            yield self._wrap(call_in(self._portal, role.take))
+            yield self._wrap(self._call(role.take))
         finally:
             if not self._group.is_copy:
-                self._portal.call(role.give)
+                self._call(role.give)
 
     def _wrap(self, tenure: Tenure) -> BlockingTenure:
-        return BlockingTenure(tenure.resource, tenure.token, tenure.committed, tenure, self._group, self._way_in)
+        return BlockingTenure(tenure.resource, tenure.token, tenure, self._group, self._event_loop)
 
-    def _listener(self, listener: BlockingListener | None) -> Callable[[list[Tenure]], Awaitable[None]] | None:
+    def _listener(self, listener: BlockingListener | None) -> Callable[[list[Tenure]], None] | None:
         if listener is None:
             return None
 
-        async def call(tenures: list[Tenure]) -> None:
-            await self._group.in_thread(lambda: listener([self._wrap(tenure) for tenure in tenures]))
+        def call(tenures: list[Tenure]) -> None:
+            listener([self._wrap(tenure) for tenure in tenures])
 
         return call
 
@@ -269,9 +281,9 @@ class Threaded(Group):
     async def in_thread(self, do: Callable[[], T]) -> T:
         return await self._in_thread(do)
 
-    async def _in_thread(self, do: Callable[[], T]) -> T:
+    async def _in_thread(self, do: Callable[[], T], *, limited: bool = False) -> T:
         with exits_contained():
-            return await super()._in_thread(do)
+            return await super()._in_thread(do, limited=limited)
 
     def refuse_in_own_thread(self) -> None:
         """Refuses to leave in the program's own threads, as an async group does in its tasks."""
@@ -304,6 +316,10 @@ class _Role:
     async def give(self) -> None:
         if self._tenure is not None:
             await self._group.give_role(self._tenure)
+
+
+async def _now(function: Callable[..., None], *args: str) -> None:
+    function(*args)
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:

@@ -1,7 +1,7 @@
 """Runs a session on three threads: one owns its events, one makes its calls, and one (the transport's) receives hints.
 
 None of them is the user's, so a handler may block the event loop for many session timeouts without harming the
-membership.
+membership. Nor do they wait for a log handler of the user's: what they log is written by another thread.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.lateness import Lateness
 from cobalance.member.session import Phase, Session
+from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -113,6 +114,8 @@ class Engine:
 
     Args:
         on_declared: called when the group uses the declared resource list, or will once it has recovered.
+        time_calls: called with another timeout (ms) for calls to the coordinator, when the session timeout was changed.
+            On the thread that makes them.
     """
 
     def __init__(
@@ -123,11 +126,14 @@ class Engine:
         member: MemberSettings,
         *,
         on_declared: Callable[[], None] = lambda: None,
+        time_calls: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.label = process_label()
         self.session = Session(process_name(), self.label, settings, member)
         self._event_log = EventLog(coordinator.group, self.label, member, self.session)
-        self._coordinator, self._work, self._on_declared = coordinator, work, on_declared
+        self._coordinator, self._work = coordinator, work
+        self._on_declared, self._time_calls = on_declared, time_calls
+        self._call_timeout_ms = call_timeout_ms(settings.session_timeout_ms)
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
@@ -140,8 +146,8 @@ class Engine:
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, name=f"cobalance-{coordinator.group}", daemon=True),
-            threading.Thread(target=self._run_calls, name=f"cobalance-{coordinator.group}-calls", daemon=True),
+            ServiceThread(self._run, f"cobalance-{coordinator.group}"),
+            ServiceThread(self._run_calls, f"cobalance-{coordinator.group}-calls"),
         ]
 
     def start(self, subscription: str = GROUPS_OWN) -> None:
@@ -240,8 +246,8 @@ class Engine:
             self._carry_out(action)
         if self._unconfirmed and isinstance(event, ev.Replied):
             self._confirm(event)
-        self._event_log.write(now)
         self._work.flush()
+        self._event_log.write(now)
 
     def _confirm(self, event: ev.Replied) -> None:
         if self.session.phase not in (Phase.ACTIVE, Phase.LEAVING):  # it has yet to learn which of its claims are kept
@@ -344,7 +350,14 @@ class Engine:
             self.post(ev.CallFailed(request, str(error)))
         else:
             self._report_answer()
+            self._keep_time(reply.session_timeout_ms)
             self.post(ev.Replied(request, reply, sent_at))
+
+    def _keep_time(self, session_timeout_ms: int) -> None:
+        timeout_ms = call_timeout_ms(session_timeout_ms)
+        if session_timeout_ms and timeout_ms != self._call_timeout_ms:
+            self._call_timeout_ms = timeout_ms
+            self._time_calls(timeout_ms)
 
     @staticmethod
     def _run_errand(errand: Callable[[], None]) -> None:
@@ -361,6 +374,8 @@ class Engine:
 
     def _report(self, error: CobalanceError) -> None:
         """Logs the same problem once, not at every retry."""
+        if self._over.is_set():  # its connection is closed under its last call
+            return
         self._failing_since = self._failing_since or monotonic_ms()
         if str(error) != self._last_failure:
             self._last_failure = str(error)

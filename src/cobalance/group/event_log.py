@@ -78,7 +78,7 @@ class EventLog:
         match event:
             case ev.Drained(resource, token) if self._session.holdings.is_worked(resource, token):
                 stays = self._session.leaving.remain
-                self._gather("finished {}, kept for its return" if stays else "handed over {}", resource)
+                self._gather("finished {}, kept for its return" if stays else "hands over {}", resource)
             case ev.Abandoned(resource, token, reason) if self._session.holdings.is_worked(resource, token):
                 self._gather(f"gave up {{}}: {reason}", resource)
             case ev.StopAsked() if self._member and not self._leaves_since:

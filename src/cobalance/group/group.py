@@ -26,6 +26,7 @@ from cobalance.errors import (
     NotHeld,
     OffsetRegressed,
     UnknownGroup,
+    Unreachable,
     UsageError,
 )
 from cobalance.faces import hides
@@ -34,7 +35,7 @@ from cobalance.group.instance_file import InstanceFile
 from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.group.patience import Patience
 from cobalance.group.pausing import Pausing
-from cobalance.group.stay import ONCE, StartStop, not_entered
+from cobalance.group.stay import ONCE, StartStop, ended_early, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.group.worker import AsyncWork
 from cobalance.limits import (
@@ -50,6 +51,7 @@ from cobalance.member.declaration import digest
 from cobalance.member.events import ResourcesDeclared, StopAsked
 from cobalance.names import validate_name
 from cobalance.settings import GroupSettings, MemberSettings, differences
+from cobalance.threads import log_lines
 from cobalance.threads.event_loop import Attendance
 from cobalance.threads.forks import end_fork
 from cobalance.threads.wakeup import Wakeup
@@ -93,12 +95,13 @@ class GroupOptions(PlainOptions, total=False):
 @hides(
     "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
 )  # called by the engine
-@hides("abandon", "check_process", "commit_tenure", "is_copy", "log_exceptions", "own", "settings_read")
+@hides("abandon", "check_process", "commit_tenure", "is_copy", "leave_soon", "log_exceptions", "own", "settings_read")
 class Group(Pausing, StartStop):
     """Membership in a group, for the duration of an ``async with`` block, or from :meth:`start` to :meth:`stop`.
 
     Every resource is worked by exactly one member. Pass ``work`` (a function that runs for each tenure), or callbacks,
-    or both:
+    or both. If a tenure is asked back and then kept after all, ``work`` is called again with the same tenure, to go on
+    from ``tenure.committed``; but not if it had returned before it was asked.
 
     - ``on_assigned(tenures)``: these were *added*; no work on them begins before it returns.
     - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
@@ -174,11 +177,11 @@ class Group(Pausing, StartStop):
         self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport, self._version = redis_url, transport, resources_version
         self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
-        self._entered, self._former = False, ""  # the dead member whose resources this process takes over at once
+        self._entered = self._was_member = False
+        self._former = ""  # the dead member whose resources this process takes over at once
         self._stop_asked_at = 0
         self._remain: bool | None = None
-        self._given_up: list[str] = []
-        self._revoked: list[str] = []
+        self._given_up, self._revoked = list[str](), list[str]()
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -187,13 +190,18 @@ class Group(Pausing, StartStop):
             raise UsageError(ONCE)
         self._entered, self._process = True, os.getpid()
         self._patience = Patience(self.name, self._connect_timeout_s)
-        self._coordinator = await self._patience.call(
-            lambda: in_thread(self._connect, lambda made: self._close_transport(made.transport))
-        )
+        self._coordinator = await self._patience.call(lambda: in_thread(self._connect, self._disconnect))
         self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
         self._changed, self._settled = anyio.Event(), anyio.Event()
         self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
-        self._engine = Engine(self._coordinator, self, self.settings, self.own, on_declared=self._declared)
+        self._engine = Engine(
+            self._coordinator,
+            self,
+            self.settings,
+            self.own,
+            on_declared=self._declared,
+            time_calls=self._time_calls,
+        )
         self._engine.session.succeed(self._former)
         try:
             await self._prepare()
@@ -202,6 +210,7 @@ class Group(Pausing, StartStop):
                 await in_thread(self._engine.discard)
                 await self._release_servers()
                 await in_thread(self._close)
+                self._end()
             raise
         self._tasks, self._host = await anyio.create_task_group().__aenter__(), self._wakeup.loop.current_task()
         try:
@@ -217,9 +226,27 @@ class Group(Pausing, StartStop):
         self._engine.start(self._subscription)
         if self._resources is not None:
             self._engine.post(ResourcesDeclared(self._version or 1, self._resources))
-        await self._settled.wait()
+        while not self._settled.is_set():
+            with anyio.move_on_after(self.settings.session_timeout_ms / 1000):
+                await self._settled.wait()
+                break
+            await self._check_redis()
         if self._failure is not None:  # it is raised in the task group, which cancels this task
             await anyio.sleep_forever()
+        if self._left.is_set():
+            raise ended_early(self.name)
+
+    async def _check_redis(self) -> None:
+        """Joining took long. If that is because Redis cannot be reached, it is not waited for any longer than when
+        connecting.
+        """
+        try:
+            await in_thread(self._coordinator.tick)
+        except UnknownGroup:
+            pass
+        except Unreachable:
+            if self._patience.over:
+                raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -244,6 +271,12 @@ class Group(Pausing, StartStop):
         try:
             await self.leave(remain=self._remain)
         except BaseException:  # cancelled by asyncio itself: what ends from here on must not be released as finished
+            if not self._left.is_set():
+                log.warning(
+                    "group %s: its leave was cancelled, by a second cancellation or the end of its event loop: it stays a member, and may "
+                    "keep what it held, until its session has expired (session_timeout_ms)",
+                    self.name,
+                )
             self.abandon()
             raise
         finally:
@@ -299,10 +332,13 @@ class Group(Pausing, StartStop):
 
         Raises:
             GroupFailed: it was refused; the message says why.
+            MembershipError: it was left before that.
         """
         self._require_entered()
         await self._joined.wait()
         self._raise_failure()
+        if not self._was_member:
+            raise ended_early(self.name)
 
     @property
     def given_up(self) -> tuple[str, ...]:
@@ -392,7 +428,7 @@ class Group(Pausing, StartStop):
         self.check_process()
         check_integer("the offset to commit", offset, least=-1)  # -1 is before the first offset
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
-        outcome = await self._ask_commit(resource, tenure.token, offset) if held and held.current else "FENCED"
+        outcome = await self._ask_commit(tenure, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":
             raise Fenced(
                 f"{resource!r} was lost before the commit: its next holder starts at the last committed offset"
@@ -400,12 +436,15 @@ class Group(Pausing, StartStop):
         if outcome == "REGRESSED":
             raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
         if outcome == "UNKNOWN":
-            raise CommitOutcomeUnknown(f"the session ended before the commit of {resource!r} was answered")
+            raise CommitOutcomeUnknown(
+                f"the session ended before the commit of {resource!r} was answered: its next tenure has what is committed"
+            )
 
     @asynccontextmanager
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
         """Waits for a role, and holds it for the duration of the block, which is cancelled when the role is asked back
-        or lost. Leaving the block passes the role to another member, if there is one.
+        or lost. Leaving the block passes the role to another member, if there is one. A block that takes its time to end
+        is waited for, as ``work`` is, before the role is passed on.
 
         Args:
             resource: the role; may be omitted if the group has a single resource.
@@ -421,7 +460,8 @@ class Group(Pausing, StartStop):
     async def _wait_active(self, resource: str | None) -> Tenure:
         while True:
             for tenure in await self.wait_held(*([resource] if resource else [])):
-                if tenure.active:
+                held = self._roster.find(tenure.resource, tenure.token)
+                if tenure.active and held is not None and held.begun:
                     return tenure
             await self._changed.wait()
 
@@ -452,9 +492,16 @@ class Group(Pausing, StartStop):
         self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
         self._engine.post(StopAsked(remain=keep))
 
+    def leave_soon(self) -> None:
+        """Called by a signal handler: begins to leave, even if the event loop is blocked."""
+        if hasattr(self, "_engine"):
+            self._ask_leave(remain=self._remain)
+
     async def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
         self._require_entered()
+        if self._left.is_set():
+            raise UsageError(f"this member has left group {self.name}: `GroupAdmin.describe` needs no member")
         return await in_thread(lambda: GroupDescription.read(self._coordinator))
 
     def settings_read(self, settings: GroupSettings) -> None:
@@ -479,10 +526,28 @@ class Group(Pausing, StartStop):
         first = self._transport or open_transport(self._redis_url)
         try:
             session_ms = self._greet(first)
+        except BaseException:
+            self._leave_instance()
+            raise
         finally:
             self._close_transport(first)
         lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
         return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
+
+    def _disconnect(self, made: Coordinator) -> None:
+        """Whoever wanted to enter has given up meanwhile."""
+        self._leave_instance()
+        self._close_transport(made.transport)
+
+    def _leave_instance(self) -> None:
+        if self._instance_file is not None:
+            self._instance_file.close()
+
+    def _time_calls(self, timeout_ms: int) -> None:
+        """Called by the engine. A transport of the program's own keeps its timeout, one in memory has none."""
+        set_timeout = getattr(self._coordinator.transport, "set_call_timeout", None)
+        if self._transport is None and set_timeout is not None:
+            set_timeout(timeout_ms)
 
     def _greet(self, transport: Transport) -> int:
         """Checks that the server can be used, and returns the group's session timeout."""
@@ -508,12 +573,14 @@ class Group(Pausing, StartStop):
         """Called by the engine: the process is a member."""
         if self._instance_file is not None:
             self._instance_file.write(member)
+        self._was_member = True
         super().joined(member)
 
     def _close(self) -> None:
-        if self._engine.wait_left(5) and self._instance_file is not None:
-            self._instance_file.close()
+        if self._engine.wait_left(5):
+            self._leave_instance()
         self._close_transport(self._coordinator.transport)
+        log_lines.flush()
 
     def _close_transport(self, transport: Transport) -> None:
         if self._transport is None:

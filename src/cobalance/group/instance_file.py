@@ -35,6 +35,7 @@ class InstanceFile:
         self._instance_id = instance_id
         self._name = hashlib.sha256(f"{group}\0{instance_id}".encode()).hexdigest()[:32]
         self._file: int | None = None
+        self._written = False
 
     def take(self, coordinator: Coordinator) -> str:
         """Locks the file. Returns the previous member with this instance id, if its process is dead and the group still
@@ -54,11 +55,15 @@ class InstanceFile:
                 self._file = _locked(self._name)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, member.encode(), 0)
+            self._written = True
 
     def close(self) -> None:
-        """Clears and unlocks the file after a normal end."""
+        """Unlocks the file after a normal end. Clears it, unless it still records a former member, since this process
+        never was one.
+        """
         if self._file is not None:
-            self.write("")
+            if self._written:
+                self.write("")
             os.close(self._file)
             self._file = None
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -54,6 +55,8 @@ T = TypeVar("T")
 LOST_MS = 1_000
 """The least time for ``on_lost``, where there is nothing to drain."""
 
+UNBLOCK = "call what blocks in a thread, as is done with a handler that is a plain function"
+
 
 class Membership(Forkable, ABC):
     """Implements :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
@@ -91,7 +94,7 @@ class Membership(Forkable, ABC):
         """Calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
-        self._declares = False
+        self._declares = self._blocked = False
 
     # -- the event loop's side ---------------------------------------------------------------------------------------
 
@@ -113,21 +116,23 @@ class Membership(Forkable, ABC):
         for service in self._services:
             service.cancel()
 
-    async def _in_thread(self, do: Callable[[], T]) -> T:
+    async def _in_thread(self, do: Callable[[], T], *, limited: bool = False) -> T:
         """Calls the program's code in a thread, which cannot be cancelled: it is awaited, but no longer than the
-        membership lasts.
+        membership lasts, or than its own limit if it has one.
         """
-        with self._service_scope():
+        with nullcontext() if limited else self._service_scope():
             return await self._threads.run(self._own_code.in_thread(do))
 
-    async def _call_listener(self, listener: Listener, tenures: list[Tenure], block: Stoppable) -> None:
+    async def _call_listener(
+        self, listener: Listener, tenures: list[Tenure], block: Stoppable, *, limited: bool = False
+    ) -> None:
         """Calls an async function on the event loop and a plain one in a thread, and awaits the result if it is
         awaitable.
         """
         if is_async(listener):
             call = listener(tenures)
         else:
-            call = await self._in_thread(lambda: listener(tenures))
+            call = await self._in_thread(lambda: listener(tenures), limited=limited)
         if inspect.isawaitable(call):
             await outcome(block.call(call))
 
@@ -295,34 +300,59 @@ class Membership(Forkable, ABC):
         if it.tenure is None:
             return
         with self._own_code.task():
-            end: Drained | Abandoned | None = None
+            it.begun = True
+            self._notice()
             try:
-                with it.tenure.work.running():
-                    end = await self._work_to_the_end(it, it.tenure)
-                if end is not None:
-                    it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else end)
-                elif it.aborted is None:  # the user cancelled the scope
-                    it.report(Abandoned(it.resource, it.token, "cancelled"))
-            except BaseException as error:
-                self._note_error(error)
-                it.report(Abandoned(it.resource, it.token, "failed"))
-                raise
+                finished = await self._work_and_report(it, it.tenure)
+                if not finished and self._on_lost is not None:
+                    await self._tell_lost(self._on_lost, it.tenure)
             finally:
                 self._conclude(it)
-            if end is None and self._on_lost is not None:
-                await self._tell_lost(self._on_lost, it.tenure)
+
+    async def _work_and_report(self, it: Assignment, tenure: Tenure) -> bool:
+        """Returns whether it was finished; otherwise it is lost. Who comes next elsewhere need not wait for more."""
+        end: Drained | Abandoned | None = None
+        try:
+            with tenure.work.running():
+                end = await self._work_to_the_end(it, tenure)
+            await self._end_use(tenure)
+            if end is not None:
+                it.report(Abandoned(it.resource, it.token, "resigned") if it.resigned else end)
+            elif it.aborted is None:  # the user cancelled the scope
+                it.report(Abandoned(it.resource, it.token, "cancelled"))
+        except BaseException as error:
+            self._note_error(error)
+            await self._end_use(tenure, self.own.drain_timeout_ms / 1000)
+            it.report(Abandoned(it.resource, it.token, "failed"))
+            raise
+        finally:
+            tenure.end()
+            it.loop_stopped()
+            self._notice()
+        return end is not None
+
+    async def _end_use(self, tenure: Tenure, within_s: float = math.inf) -> None:
+        """Ends blocks that use the tenure, such as a leader's, and waits for them, but no longer than the membership
+        lasts.
+        """
+        tenure.ask_back()
+        with self._service_scope(), anyio.move_on_after(within_s):
+            await tenure.wait_unused()
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
         call = Stoppable(name="on_lost")
         self._tasks.start_soon(self._stop_in_time, call)
         try:
             with call.running():
-                await self._call_listener(listener, [tenure], call)
+                await self._call_listener(listener, [tenure], call, limited=True)
         except BaseException as error:
             self._note_error(error)
             raise
         if call.scope.cancelled_caught:
-            log.warning("group %s: on_lost did not return within drain_timeout_ms, and was cancelled", self.name)
+            log.warning(
+                "group %s: on_lost did not return within drain_timeout_ms, and was cancelled, or, in a thread, left to itself",
+                self.name,
+            )
 
     async def _stop_in_time(self, call: Stoppable) -> None:
         with anyio.CancelScope(shield=True):  # the tasks may be cancelled, but this has to be stopped all the same
@@ -334,6 +364,7 @@ class Membership(Forkable, ABC):
             return None
         while tenure.active:  # repeated after a revocation that was cancelled in time
             await outcome(worker.run())
+            await tenure.wait_unused()
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
         if self._on_revoked is not None:
@@ -371,11 +402,11 @@ class Membership(Forkable, ABC):
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def _ask_commit(self, resource: str, token: int, offset: int) -> CommitOutcome:
+    async def _ask_commit(self, tenure: Tenure, offset: int) -> CommitOutcome:
         if self._left.is_set():
             return "FENCED"
-        ticket = self._tickets.take()
-        self._engine.post(CommitAsked(ticket.number, resource, token, offset))
+        ticket = self._tickets.take(lambda: tenure.note_commit(offset))
+        self._engine.post(CommitAsked(ticket.number, tenure.resource, tenure.token, offset))
         await ticket.answered.wait()
         return ticket.outcome
 
@@ -472,14 +503,31 @@ class Membership(Forkable, ABC):
 
     def sample(self) -> Iterator[Sample]:
         """Called by the engine: the progress of handlers that are busy, or were at the last call."""
-        self._attend()
+        now = monotonic_ms()
+        blocked_since = self._blocked_since(now)
+        self._attend(now, blocked_since)
         for it in self._roster.everything():
-            busy_since = it.busy_since
-            if busy_since is None and not it.was_busy:
+            busy_since, stranded = it.busy_since, False
+            if busy_since is not None:
+                it.last_busy = busy_since
+            elif blocked_since is not None and it.surely_idle:
+                busy_since, stranded = max(blocked_since, it.last_busy), True
+            elif not it.was_busy:
                 continue
             it.was_busy = busy_since is not None
-            if it.current:
-                yield Sample(it.resource, it.token, busy_since)
+            if it.held:
+                yield Sample(it.resource, it.token, busy_since, stranded)
+
+    def _blocked_since(self, now: int) -> int | None:
+        since = self._attendance.blocked_since(now)
+        if since is not None and not self._blocked:
+            log.warning(
+                "group %s: its event loop has been blocked for %d ms. Resources that are certainly not worked there are given up, others may "
+                "be at a standstill; %s",
+                *(self.name, now - since, UNBLOCK),
+            )
+        self._blocked = since is not None
+        return since
 
     @abstractmethod
     def settings_read(self, settings: GroupSettings) -> None:
@@ -489,13 +537,18 @@ class Membership(Forkable, ABC):
         """Called by the engine: what is in flight, if known."""
         return ""
 
-    def _attend(self) -> None:
-        missing = self._attendance.missing(monotonic_ms())
+    def _attend(self, now: int, blocked_since: int | None) -> None:
+        held = [it for it in self._roster.everything() if it.held]
+        blocked_ms = 0 if blocked_since is None else now - blocked_since
+        missing, advice = (
+            self._attendance.missing(now),
+            "leave the group (its `async with`) before the event loop is stopped or closed",
+        )
+        if blocked_ms >= 2 * self.own.max_processing_ms and all(it.surely_idle for it in held):
+            missing, advice = f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK
         if missing is not None and self._failure is None:
-            held = len(self._roster.everything())
             self._engine.fail(
-                f"{missing} while it was a member, so nobody works what it holds ({held} resources): it leaves; "
-                f"leave the group (its `async with`) before the event loop is stopped or closed"
+                f"{missing} while it was a member, so nobody works what it holds ({len(held)} resources): it leaves; {advice}"
             )
         if self._attendance.over:
             self._disown()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from cobalance.errors import UsageError
+from cobalance.threads.cancellation import is_cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,13 +52,22 @@ class OwnCode:
             self._tasks.discard(task)
 
     def in_thread(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Wraps a function so that the thread that runs it is marked as one of them."""
+        """Wraps a function so that the thread that runs it is marked as one of them.
+
+        Nobody cancels a thread, so what passes for a cancellation elsewhere is a failure of the function.
+        """
 
         def run() -> T:
             thread = threading.get_ident()
             self._threads.add(thread)
             try:
                 return function()
+            except BaseException as error:
+                if not is_cancellation(error):
+                    raise
+                raise UsageError(
+                    f"the program's code raised {type(error).__name__} in a thread: catch it there, where something was cancelled"
+                ) from error
             finally:
                 self._threads.discard(thread)
 

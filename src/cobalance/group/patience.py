@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from cobalance.backoff import Backoff
-from cobalance.errors import Unreachable
+from cobalance.errors import Unreachable, sentence
 from cobalance.group.engine import monotonic_ms
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Patience:
     def __init__(self, group: str, timeout_s: float) -> None:
         self._group, self._until = group, monotonic_ms() + timeout_s * 1000
 
+    @property
+    def over(self) -> bool:
+        """Whether servers that cannot be reached are not waited for any longer."""
+        return monotonic_ms() >= self._until
+
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats the attempt until it succeeds, and returns its result.
 
@@ -60,5 +65,5 @@ class Patience:
                     raise
                 failures += 1
                 if failures == 1:
-                    log.warning("group %s: %s It is waited for, up to %.0f s", self._group, error, left_s)
+                    log.warning("group %s: %s It is waited for, up to %.0f s", self._group, sentence(error), left_s)
             await anyio.sleep(min(BACKOFF_S.pause(failures), left_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from cobalance.group.blocking import BlockingMembership
 from cobalance.group.group import Group
 from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.event_loop import running_event_loop
+from cobalance.threads.signals import ENDING, signals_handled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ async def _serve(group: Group) -> None:
     failure: BaseException | None = None
     membership = anyio.CancelScope()
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_signals, membership)
+        await tasks.start(obey_signals, group, membership)
         with membership:
             try:
                 async with group:
@@ -108,10 +108,14 @@ def drain_timed_out(group: Group) -> DrainTimedOut:
 
 
 async def obey_signals(
-    membership: anyio.CancelScope, say: Callable[[], None] = lambda: None, *, task_status: TaskStatus[None]
+    group: Group,
+    membership: anyio.CancelScope,
+    say: Callable[[], None] = lambda: None,
+    *,
+    task_status: TaskStatus[None],
 ) -> None:
-    """The first signal cancels the membership, wherever it is, and calls `say`. The second one ends the process, even
-    if its event loop is blocked.
+    """The first signal cancels the membership, wherever it is, and calls `say`. If the event loop is blocked, the group
+    is left all the same, but the process goes on. The second signal ends it.
     """
     loop, asked = running_event_loop(), False
 
@@ -125,11 +129,8 @@ async def obey_signals(
             os._exit(128 + number)
         asked = True
         loop.run_soon(stop)
+        group.leave_soon()
 
-    before = {number: signal.signal(number, obey) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signals_handled(obey, *ENDING):
         task_status.started()
         await anyio.sleep_forever()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from cobalance.errors import UsageError
+from cobalance.errors import MembershipError, UsageError
 from cobalance.threads.event_loop import running_event_loop
 
 if TYPE_CHECKING:
@@ -30,13 +30,20 @@ def not_entered(group: str) -> str:
     return f"group {group} is not entered: do this within its `with` or `async with`, or after start()"
 
 
-class Stay:
-    """Enters a context manager, and leaves it on request."""
+def ended_early(group: str) -> MembershipError:
+    """Why it was not entered."""
+    return MembershipError(f"group {group} was left before it was entered: make another one")
 
-    def __init__(self, membership: AbstractAsyncContextManager[Any]) -> None:
+
+class Stay:
+    """Enters a group, and leaves it on request."""
+
+    def __init__(self, membership: StartStop) -> None:
         self._membership = membership
         self._scope = anyio.CancelScope()
         self._entered, self._asked, self._over = anyio.Event(), anyio.Event(), anyio.Event()
+        self._begun = anyio.Event()
+        """Whoever began has heard how it went."""
         self._error: BaseException | None = None
         self._task: object = None
         self._loop = running_event_loop()
@@ -51,14 +58,24 @@ class Stay:
             with anyio.CancelScope(shield=True):
                 await self._over.wait()
             raise
-        self._raise_error()
+        else:
+            self._raise_error()
+            if self._scope.cancelled_caught:
+                raise ended_early(self._membership.name)
+        finally:
+            self._begun.set()
 
     async def end(self) -> None:
-        """Returns once it is left. The first call raises what leaving raised, or what had ended it before."""
+        """Returns once it is left. The first call raises what leaving raised, or what had ended it before. If it is not
+        entered yet, it never will be, and :meth:`begin` says so.
+        """
         if not (self._over.is_set() or self._loop.is_current()):
             raise UsageError(ELSEWHERE)
         self._asked.set()
+        if not self._entered.is_set():
+            self._scope.cancel()
         await self._over.wait()
+        await self._begun.wait()
         self._raise_error()
 
     async def _live(self) -> None:
@@ -84,6 +101,7 @@ class Stay:
 class StartStop(AbstractAsyncContextManager[Any]):
     """Adds ``start`` and ``stop`` to a group with ``async with``."""
 
+    name: str
     _own_code: OwnCode
     _entered: bool
     _stay: Stay | None = None
@@ -95,6 +113,7 @@ class StartStop(AbstractAsyncContextManager[Any]):
 
         Raises:
             UsageError: it was entered before.
+            MembershipError: :meth:`stop` or :meth:`leave` was called meanwhile.
             CobalanceError: a server cannot be used; the message says what to do.
         """
         if self._entered or self._stay is not None:
@@ -103,8 +122,8 @@ class StartStop(AbstractAsyncContextManager[Any]):
         await self._stay.begin()
 
     async def stop(self) -> None:
-        """Drains everything, hands it over, and ends what :meth:`start` began. May be called in any task but the
-        group's own. Does nothing if there is nothing to end.
+        """Drains everything, hands it over, and ends what :meth:`start` began, or is beginning. May be called in any
+        task but the group's own. Does nothing if there is nothing to end.
 
         Raises:
             UsageError: the group was entered by ``async with``; :meth:`start` was awaited in another event loop; or

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import types
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
@@ -25,11 +26,11 @@ ROUNDS = 10
 
 AGAIN_S = 1.0
 
-Despair: TypeAlias = "Callable[[Sequence[Stoppable]], None]"
-"""Called with those that ignore their cancellation."""
+OnUnstopped: TypeAlias = "Callable[[Sequence[Stoppable]], None]"
+"""Called with what is still running after its cancellation."""
 
 
-def _hopes(_: Sequence[Stoppable]) -> None: ...
+def _ignore(_: Sequence[Stoppable]) -> None: ...
 
 
 class Stoppable:
@@ -71,20 +72,23 @@ class Stoppable:
         self._quiet.shield = on
 
     async def call(self, code: Awaitable[T]) -> T:
-        """Awaits the program's code and returns its result, unless it is closed first."""
+        """Awaits the program's code and returns its result, unless it is closed first.
+
+        The context variables that it sets are its own.
+        """
         return await _closable(_coroutine(code), self)
 
-    async def stop(self, after_ms: float = 0, despair: Despair = _hopes) -> None:
+    async def stop(self, after_ms: float = 0, on_unstopped: OnUnstopped = _ignore) -> None:
         """Cancels it unless it ends within this time; returns when it has ended."""
         with anyio.move_on_after(after_ms / 1000):
             await self.wait_ended()
         if not self.ended:
             self.scope.cancel()
-            await tell_again([self], despair)
+            await tell_again([self], on_unstopped)
 
 
-async def tell_again(cancelled: Sequence[Stoppable], despair: Despair = _hopes) -> None:
-    """Cancels those that go on once more every second, calling `despair` before that; returns when all have ended."""
+async def tell_again(cancelled: Sequence[Stoppable], on_unstopped: OnUnstopped = _ignore) -> None:
+    """Cancels those that go on once more every second, calling `on_unstopped` before that; returns when all have ended."""
     while cancelled := [it for it in cancelled if not it.ended]:
         try:
             for _ in range(ROUNDS):
@@ -96,7 +100,7 @@ async def tell_again(cancelled: Sequence[Stoppable], despair: Despair = _hopes) 
             for it in cancelled:
                 await it.wait_ended()
         if deaf := [it for it in cancelled if not it.ended]:
-            despair(deaf)
+            on_unstopped(deaf)
         for it in cancelled:
             it.leave_alone(False)
 
@@ -108,23 +112,24 @@ async def _coroutine(code: Awaitable[T]) -> T:
 @types.coroutine
 def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[Any, Any, T]:
     """Passes values between the event loop and the code, until a cancellation that the code must not swallow."""
+    run = copy_context().run
     try:
-        waits_for = code.send(None)
+        waits_for = run(code.send, None)
         while True:
             try:
                 answer = yield waits_for
                 if stoppable.forsaken and isinstance(getattr(answer, "error", None), BaseException):
                     raise answer.error  # trio's way to throw it
             except GeneratorExit:
-                code.close()
+                run(code.close)
                 raise
             except BaseException as error:
                 if stoppable.forsaken:
-                    _close(code)
+                    run(_close, code)
                     raise
-                waits_for = code.throw(error)
+                waits_for = run(code.throw, error)
             else:
-                waits_for = code.send(answer)
+                waits_for = run(code.send, answer)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 class Committer(Protocol):
     """Stores offsets; implemented by the group."""
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this process is a fork of the member's process."""
+
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Stores an offset under the tenure's token."""
 
@@ -30,6 +34,7 @@ class Committer(Protocol):
 @hides(
     *(
         "abort_at",
+        "aborted",
         "ask_back",
         "asking",
         "begin_use",
@@ -38,6 +43,8 @@ class Committer(Protocol):
         "end",
         "end_use",
         "keep",
+        "lost",
+        "note_commit",
         "on_pause",
         "pause",
         "stop_now",
@@ -52,12 +59,14 @@ class Tenure:
     token: int
     """The fencing token, higher than every earlier holder's. Store it with every side effect."""
     committed: int | None
-    """The committed offset at the start; ``None`` if there never was one."""
+    """The committed offset, which follows the commits of this tenure; ``None`` if there never was one."""
     _group: Committer = attrs.field(repr=False)
     scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
     """Cancelled when the resource must be let go at once. Blocking code is not interrupted."""
     abort_at: int | None = None
     """Once it has been asked back: when (monotonic ms) it will be aborted."""
+    aborted: bool = False
+    """Set by the engine, on its thread, when the resource must be let go at once: the event loop may be busy."""
     paused: bool = False
     """Whether new work has to wait until it is resumed; see :meth:`Group.pause`."""
     on_pause: Callable[[], None] = attrs.field(default=lambda: None, repr=False)
@@ -98,7 +107,12 @@ class Tenure:
     @property
     def active(self) -> bool:
         """Whether new work may begin: the resource is neither asked back nor lost."""
-        return not self._draining.is_set() and not self._ended.is_set() and not self.scope.cancel_called
+        return not (self._draining.is_set() or self._ended.is_set() or self.lost or self._group.is_copy)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the resource had to be let go at once; any thread."""
+        return self.aborted or self.scope.cancel_called
 
     async def wait_draining(self) -> None:
         """Returns when no new work may begin."""
@@ -194,6 +208,10 @@ class Tenure:
         for body in self._bodies:
             body.cancel()
 
+    def note_commit(self, offset: int) -> None:
+        """This offset has been stored under its token."""
+        self.committed = offset if self.committed is None else max(offset, self.committed)
+
     def begin_use(self) -> None:
         """Delays the release until :meth:`end_use`."""
         self._users += 1
@@ -234,6 +252,7 @@ class _Commits:
     """The committer of a fake tenure."""
 
     offsets: list[int]
+    is_copy = False
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Appends the offset to the list."""
@@ -243,6 +262,7 @@ class _Commits:
                 f"{tenure.resource!r} has a higher committed offset than {offset}: offsets never fall"
             )
         self.offsets.append(offset)
+        tenure.note_commit(offset)
 
 
 class Busy:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cobalance.member.events import CommitOutcome
 
 
 class Ticket:
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, on_stored: Callable[[], None]) -> None:
+        self.number, self.on_stored = number, on_stored
         self.answered = anyio.Event()
         self.outcome: CommitOutcome = "UNKNOWN"
 
@@ -24,9 +26,10 @@ class Tickets:
         self._waiting: dict[int, Ticket] = {}
         self._last = 0
 
-    def take(self) -> Ticket:
+    def take(self, on_stored: Callable[[], None]) -> Ticket:
+        """A ticket for a commit. `on_stored` is called once it is stored, even if its caller waits no longer."""
         self._last += 1
-        self._waiting[self._last] = ticket = Ticket(self._last)
+        self._waiting[self._last] = ticket = Ticket(self._last, on_stored)
         return ticket
 
     def answer(self, number: int, outcome: CommitOutcome) -> None:
@@ -34,6 +37,8 @@ class Tickets:
         ticket = self._waiting.pop(number, None)
         if ticket is not None:
             ticket.outcome = outcome
+            if outcome == "OK":
+                ticket.on_stored()
             ticket.answered.set()
 
     def answer_all(self) -> None:

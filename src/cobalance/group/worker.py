@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cobalance.errors import UsageError
 from cobalance.member.events import Abandoned, Drained
+from cobalance.threads.cancellation import is_cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,16 +42,23 @@ class FunctionWorker:
 
     def __init__(self, tenure: Tenure, work: Callable[[Tenure], Awaitable[None]] | None) -> None:
         self._tenure, self._work = tenure, work
+        self._finished = False
+        """Whether the function has returned though nobody asked it to."""
+        self._running = False
 
     async def run(self) -> None:
-        """Runs the function, if there is one, and waits until the tenure is asked back. If that happened while it ran,
-        the tenure may have been kept after all: the caller then runs the function again.
+        """Runs the function, unless it has finished, and waits until the tenure is asked back. If that happened while
+        it ran, the tenure may have been kept after all: the caller then runs the function again.
         """
         asking = self._tenure.asking
-        if self._work is not None:
-            await self._tenure.work.call(self._work(self._tenure))
+        if self._work is not None and not self._finished:
+            self._running = True
+            try:
+                await self._tenure.work.call(self._work(self._tenure))
+            finally:
+                self._running = False
+            self._finished = not asking.is_set()
         await asking.wait()
-        await self._tenure.wait_unused()
 
     async def finish(self) -> Drained:
         """A function commits its own results, so there is nothing to settle."""
@@ -65,6 +73,11 @@ class FunctionWorker:
     def busy_since(self) -> int | None:
         """See :meth:`Tenure.processing`."""
         return self._tenure.busy_since
+
+    @property
+    def surely_idle(self) -> bool:
+        """Whether nothing of the program runs for it. What a program without a function does with it, nobody knows."""
+        return self._work is not None and not self._running and self.busy_since is None
 
 
 class AsyncWork:
@@ -99,8 +112,8 @@ async def outcome(call: Awaitable[T]) -> T:
     """
     try:
         return await call
-    except asyncio.CancelledError as error:
-        if is_cancelled():
+    except (asyncio.CancelledError, BaseExceptionGroup) as error:
+        if is_cancelled() or not is_cancellation(error):
             raise
         raise UsageError(
             "the program's code awaited something that was cancelled: catch asyncio.CancelledError where it awaits it"

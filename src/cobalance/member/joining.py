@@ -17,7 +17,7 @@ CLAIMS_A_PAGE = 100
 
 
 class Joining:
-    """The current join and later ones."""
+    """Makes the requests of a join, a page of claims at a time, and decides what a refusal means."""
 
     def __init__(self, label: str, settings: GroupSettings, member: MemberSettings) -> None:
         self._label, self._settings, self._own = label, settings, member

@@ -42,6 +42,11 @@ class Lease:
         """The session has ended."""
         self.until = None
 
+    def refused(self, now: int, session_timeout_ms: int) -> None:
+        """The coordinator takes it later, perhaps; it is sent again as if there had been no answer."""
+        self.session_ms = session_timeout_ms
+        self.failed(now)
+
     def failed(self, now: int) -> None:
         """The request got no answer. Attempts follow each other within a third of the session timeout, including the
         time spent waiting, so that no live claim misses the window in which a recovering group takes claims.

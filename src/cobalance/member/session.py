@@ -205,7 +205,9 @@ class Session:
                 self._rejoin([])
 
     def _refused_as_double(self, reply: CoordinatorReply) -> None:
-        self.lease.failed(self._now)  # repeated until the session of the instance id's owner has ended
+        self.lease.refused(
+            self._now, reply.session_timeout_ms
+        )  # until the session of the instance id's owner has ended
         if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is not a member, so there is nothing to leave
         else:

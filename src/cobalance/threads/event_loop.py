@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 State = Literal["running", "stopped", "closed"]
 
 
-class Event(Protocol):
+class LoopEvent(Protocol):
     """An event that belongs to one loop."""
 
     def set(self) -> None:
@@ -32,7 +33,7 @@ class EventLoop(Protocol):
     def run_soon(self, do: Callable[[], None]) -> None:
         """Calls a function in the loop, from any thread. Raises RuntimeError if the loop is closed."""
 
-    def new_event(self) -> Event:
+    def new_event(self) -> LoopEvent:
         """Creates an event of the loop's own kind; anyio's costs a lookup each time."""
 
     def start_task(self, call: Call) -> object:
@@ -55,7 +56,7 @@ class Asyncio:
     def run_soon(self, do: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(do)
 
-    def new_event(self) -> Event:
+    def new_event(self) -> LoopEvent:
         return asyncio.Event()
 
     def start_task(self, call: Call) -> object:
@@ -80,7 +81,7 @@ class Asyncio:
 
 class Trio:
     def __init__(
-        self, token: trio.lowlevel.TrioToken, new_event: Callable[[], Event], spawn: Callable[..., object]
+        self, token: trio.lowlevel.TrioToken, new_event: Callable[[], LoopEvent], spawn: Callable[..., object]
     ) -> None:
         self._token, self.new_event, self._spawn = token, new_event, spawn
 
@@ -126,6 +127,8 @@ class Attendance:
     def __init__(self, loop: EventLoop, patience_ms: int) -> None:
         self._loop, self._patience_ms = loop, patience_ms
         self._stopped_at: int | None = None
+        self._asked_at: int | None = None
+        self._looked_at = 0
 
     def missing(self, now: int) -> str | None:
         """Describes what is wrong with the loop, or None if it works or stopped only a moment ago."""
@@ -139,6 +142,23 @@ class Attendance:
         elif now - self._stopped_at >= self._patience_ms:
             return f"its event loop has not run for {now - self._stopped_at} ms"
         return None
+
+    def blocked_since(self, now: int) -> int | None:
+        """Since when the loop has run nothing at all, if that was too long ago already when this was last called. It has
+        to be called much more often than that is: a longer pause means that the process was stopped, and hardly counts.
+        """
+        looked_at, self._looked_at = self._looked_at, now
+        if self._asked_at is None:
+            self._asked_at = now
+            with suppress(RuntimeError):  # closed
+                self._loop.run_soon(self._answer)
+            return None
+        stopped_ms = max(0, now - looked_at - self._patience_ms // 2)
+        asked_at = self._asked_at = self._asked_at + stopped_ms
+        return asked_at if looked_at + stopped_ms - asked_at >= self._patience_ms else None
+
+    def _answer(self) -> None:
+        self._asked_at = None
 
     @property
     def over(self) -> bool:

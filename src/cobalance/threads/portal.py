@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
+
+from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -18,16 +20,18 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs an event loop for the duration of a ``with``, and returns its portal. The thread is a daemon, so it never
-    keeps a process alive.
-    """
+    """Runs an event loop for the duration of a ``with``. The thread is a daemon, so it never keeps a process alive."""
 
-    def __enter__(self) -> BlockingPortal:
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may call while its thread does
+        """A call begins before the loop ends, or not at all."""
+
+    def __enter__(self) -> Self:
         opened: Future[BlockingPortal] = Future()
-        self._thread = threading.Thread(target=_run, args=(opened,), name="cobalance-event-loop", daemon=True)
+        self._thread = ServiceThread(_run, "cobalance-event-loop", (opened,))
         self._thread.start()
-        self._portal = opened.result()
-        return self._portal
+        self.portal = opened.result()
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(cancel=kind is not None)
@@ -44,9 +48,34 @@ class EventLoopThread:
             raise
         self._end(cancel=cancel)
 
+    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Future[T]:
+        """Begins a call in the loop. Its future is cancelled if the loop ends first, or has ended."""
+        with self._lock:
+            try:
+                return self.portal.start_task_soon(function, *args)
+            except RuntimeError:  # it has ended
+                never: Future[T] = Future()
+                never.cancel()
+                return never
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Calls an async function in the loop and returns its result. If the waiting thread is interrupted, as by a
+        signal handler, the call is cancelled. Once this loop has ended, another one is made for the call.
+        """
+        call = _Call(function, *args)
+        try:
+            return self.begin(call.run).result()
+        except CancelledError:
+            self._thread.join()
+        except BaseException:
+            self.begin(call.stop)
+            raise
+        with EventLoopThread() as other:
+            return other.call(function, *args)
+
     def _end(self, *, cancel: bool) -> None:
-        with suppress(RuntimeError):  # it has already ended
-            self._portal.call(self._portal.stop, cancel)
+        with self._lock, suppress(RuntimeError):  # it has already ended
+            self.portal.call(self.portal.stop, cancel)
         self._thread.join()
 
 
@@ -79,19 +108,6 @@ class _Call(Generic[T]):
     async def stop(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
-
-
-def call_in(portal: BlockingPortal, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Calls an async function in the loop and returns its result. If the waiting thread is interrupted, as by a signal
-    handler, the call is cancelled.
-    """
-    pending = _Call(function, *args)
-    try:
-        return portal.call(pending.run)
-    except BaseException:
-        with suppress(RuntimeError):  # the event loop is gone
-            portal.start_task_soon(pending.stop)
-        raise
 
 
 async def within(seconds: float | None, wait: Callable[..., Awaitable[T]], *args: str) -> T:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from anyio import CancelScope
 
-from cobalance.threads.event_loop import Event, running_event_loop
+from cobalance.threads.event_loop import LoopEvent, running_event_loop
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Crossing:
 
     def __init__(self) -> None:
         self.loop = running_event_loop()
-        self._ended: deque[Event] = deque()
+        self._ended: deque[LoopEvent] = deque()
         self._is_due = False
 
     async def result_of(self, future: Future[T]) -> T:
@@ -51,7 +51,7 @@ class Crossing:
             await event.wait()
         return future.result()
 
-    def _end(self, event: Event) -> None:  # any thread
+    def _end(self, event: LoopEvent) -> None:  # any thread
         self._ended.append(event)
         if not self._is_due:
             self._is_due = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import Future
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -41,9 +41,7 @@ class WorkerThreads:
         runs on by itself.
         """
         await anyio.lowlevel.checkpoint()
-        context = copy_context()
-        context.run(_leave_event_loop)
-        return await result_of(self._daemons.start(partial(context.run, function)))
+        return await result_of(self._daemons.start(partial(_context().run, function)))
 
     async def run_to_end(
         self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[CancelScope]]
@@ -66,8 +64,8 @@ class WorkerThreads:
 
 
 async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
-    """Returns the result of `make`, called in a new thread. If the caller is gone by then, the result is passed to
-    `undo`.
+    """Returns the result of `make`, called in a new thread, with the caller's context variables. If the caller is gone
+    by then, the result is passed to `undo`.
     """
     made: Future[T] = Future()
 
@@ -75,7 +73,7 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
         tell = _carry_out(made, make)
         tell()
 
-    Thread(target=run, name="cobalance-call", daemon=True).start()
+    Thread(target=_context().run, args=(run,), name="cobalance-call", daemon=True).start()
     try:
         return await result_of(made)
     except BaseException:
@@ -123,8 +121,14 @@ def _carry_out(call: Future[T], function: Callable[[], T]) -> Callable[[], None]
     return partial(call.set_result, result)
 
 
+def _context() -> Context:
+    """The caller's, without sniffio's, so that the function may run an event loop of its own in the thread."""
+    context = copy_context()
+    context.run(_leave_event_loop)
+    return context
+
+
 def _leave_event_loop() -> None:
-    """Clears sniffio's context, so that the function may run an event loop of its own in the thread."""
     if "sniffio" in sys.modules:
         import sniffio
 

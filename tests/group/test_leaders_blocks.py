@@ -1,0 +1,186 @@
+"""The block of a leader that does not stop at once: nobody else leads before it has ended, however its tenure ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.names import unique
+
+from cobalance import BlockingGroup, BlockingTenure, Group, MemberSettings, Tenure
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.requests import Header, Leave, Request
+from cobalance.settings import GroupSettings
+
+SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=250, gather_ms=0)
+WITHIN_S = 20.0
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{unique('leaders')}"
+
+
+def make(url: str, **options: Any) -> Group:
+    return Group("g", ["role"], redis_url=url, settings=SETTINGS, **options)
+
+
+class Stage:
+    """A first leader, whose block cleans up until it is allowed to end, and those that follow it."""
+
+    def __init__(self) -> None:
+        self.leads, self.cleans, self.done, self.followed = (anyio.Event() for _ in range(4))
+        self.story: list[str] = []
+
+    async def lead(self, group: Group, then: Callable[[Tenure], object]) -> None:
+        async with group.leadership() as tenure:
+            self.leads.set()
+            then(tenure)
+            try:
+                with tenure.processing():
+                    await anyio.sleep_forever()
+            finally:
+                with anyio.move_on_after(WITHIN_S, shield=True):
+                    self.cleans.set()
+                    await self.done.wait()
+                    self.story.append("the first block ends")
+
+    async def follow(self, group: Group) -> None:
+        async with group.leadership():
+            self.story.append("the next one leads")
+            self.followed.set()
+
+    async def let_it_end(self, *groups: Group) -> None:
+        """Once the groups have heard what there was to hear."""
+        for group in groups * 3:
+            await group._confirm_held()
+        self.done.set()
+        await self.followed.wait()
+        assert self.story == ["the first block ends", "the next one leads"]
+
+
+@pytest.mark.parametrize("end", ["hung", "cancelled", "failed"])
+async def test_another_member_waits_for_it(url: str, end: str) -> None:
+    """Like for a work function."""
+    stage = Stage()
+
+    async def work(_: Tenure) -> None:
+        await stage.leads.wait()
+        if end == "failed":
+            raise LookupError
+        await anyio.sleep_forever()
+
+    async def be_first() -> None:
+        own = MemberSettings(max_processing_ms=300 if end == "hung" else 9_000, drain_timeout_ms=9_000)
+        async with make(url, work=work, member=own) as a:
+            members.append(a)
+            await stage.lead(a, lambda tenure: tenure.scope.cancel() if end == "cancelled" else None)
+            await anyio.sleep_forever()
+
+    async def be_first_to_the_end() -> None:
+        try:
+            await be_first()
+        except LookupError:
+            failures.append(end)
+
+    members: list[Group] = []
+    failures: list[str] = []
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(be_first_to_the_end)
+            await stage.cleans.wait()
+            async with make(url) as b:
+                tasks.start_soon(stage.follow, b)
+                await stage.let_it_end(*members, b)
+                if end != "failed":
+                    tasks.cancel_scope.cancel()
+    assert failures == (["failed"] if end == "failed" else [])
+
+
+async def test_so_does_another_task_of_its_process(url: str) -> None:
+    """The member has lost the role, and has got it back."""
+    stage = Stage()
+    with anyio.fail_after(WITHIN_S):
+        async with make(url) as group, anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.lead, group, lambda _: end_session(url, group))
+            await stage.cleans.wait()
+            tasks.start_soon(stage.follow, group)
+            await group.wait_held("role")
+            await stage.let_it_end(group)
+
+
+async def test_a_block_begins_once_on_assigned_has_returned(url: str) -> None:
+    """Like work."""
+    assigns, may_return = anyio.Event(), anyio.Event()
+    story: list[str] = []
+
+    async def assigned(_: list[Tenure]) -> None:
+        assigns.set()
+        await may_return.wait()
+        story.append("on_assigned returns")
+
+    async def lead(group: Group) -> None:
+        async with group.leadership():
+            story.append("leads")
+
+    with anyio.fail_after(WITHIN_S):
+        async with make(url, on_assigned=assigned) as group, anyio.create_task_group() as tasks:
+            tasks.start_soon(lead, group)
+            await assigns.wait()
+            await group.wait_held("role")
+            await group._confirm_held()
+            may_return.set()
+    assert story == ["on_assigned returns", "leads"]
+
+
+def test_a_block_in_a_thread_may_outlast_the_membership(url: str) -> None:
+    """It is waited for as long as work would be; afterwards it ends by itself."""
+    go_on, ends = threading.Event(), threading.Event()
+    member = MemberSettings(drain_timeout_ms=200)
+    settings = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, gather_ms=0)
+    group = BlockingGroup("g", ["role"], redis_url=url, settings=settings, member=member)
+    leads: list[BlockingTenure] = []
+
+    def lead() -> None:
+        with group.leadership() as tenure:
+            leads.append(tenure)
+            assert tenure.wait_draining(WITHIN_S)
+            go_on.wait(WITHIN_S)
+        ends.set()
+
+    group.start()
+    leader = threading.Thread(target=lead)
+    leader.start()
+    group.wait_held("role", timeout=WITHIN_S)
+    anyio.run(until, lambda: bool(leads))
+    group.stop()
+    go_on.set()
+    leader.join(WITHIN_S)
+    assert ends.is_set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(WITHIN_S):
+        while not condition():
+            await anyio.lowlevel.checkpoint()
+
+
+def end_session(url: str, group: Group) -> None:
+    """Makes the member leave behind its back; it learns of that with its next heartbeat."""
+    transport = open_transport(url)
+    line = group._engine.session.line
+    header = Header(line.member, line._number + 1_000, line.incarnation, 0, 0)
+    Coordinator(transport, group.name).execute(Request(header, Leave()))
+    transport.close()
