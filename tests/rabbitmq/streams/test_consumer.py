@@ -14,7 +14,7 @@ from tests.streams import TINY, Stream, connected, cut, new_stream
 
 from cobalance.errors import ChannelLost, OffsetUnknown, UsageError
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.partition.partition import Event, State
+from cobalance.rabbitmq.partition.partition import PartitionEvent, PartitionState
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self, connection: BrokerConnection, stream: Stream, after: int, **options: Any) -> None:
         self.connection = connection
-        self.events = queue.SimpleQueue[Event]()
+        self.events = queue.SimpleQueue[PartitionEvent]()
         self.ready = threading.Event()
         self.consumer = StreamConsumer(
             connection,
@@ -34,14 +34,18 @@ class Reader:
             token=1,
             after=after,
             on_ready=self.ready.set,
-            on_event=self.events.put,
+            on_event=self._note,
             **options,
         )
+
+    def _note(self, event: PartitionEvent) -> None:
+        self.events.put(event)
+        self.ready.set()
 
     def start(self) -> Reader:
         """Starts, and waits until it consumes."""
         self.consumer.start()
-        assert self.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
+        assert self.events.get(timeout=WAIT_S) == PartitionEvent(PartitionState.CONSUMING)
         return self
 
     def take(self, count: int) -> list[Delivery]:
@@ -52,6 +56,15 @@ class Reader:
             taken += (more := self.consumer.take(count - len(taken)))
             assert more or self.ready.wait(WAIT_S)
         return taken
+
+    def reads(self) -> bool:
+        """Whether it reads a message before it ends, within a few seconds."""
+        self.consumer.start()
+        while not (taken := self.consumer.take(1)) and not self.consumer.closed.done():
+            if not self.ready.wait(5):
+                return False
+            self.ready.clear()
+        return bool(taken)
 
     def offsets(self, count: int) -> list[int | None]:
         """Takes and finishes `count` messages; returns their offsets."""
@@ -159,7 +172,7 @@ def test_a_stream_that_was_made_anew_is_not_waited_for(reader: Callable[..., Rea
     stream.append(5)
     it = reader(stream, 19).start()
     event = it.events.get(timeout=WAIT_S)
-    assert event.state is State.ENDED
+    assert event.state is PartitionState.ENDED
     assert isinstance(event.error, OffsetUnknown)
     assert "ends before offset 19" in str(event.error)
     assert isinstance(it.consumer.closed.exception(WAIT_S), OffsetUnknown)
@@ -232,36 +245,26 @@ def test_a_consumer_that_the_retention_overtakes_does_not_skip_messages_silently
             assert it.consumer.position < 20
 
 
-def alarm(reader: Callable[..., Reader], stream: Stream, after: int) -> int | None:
-    """Reads one message after an offset; returns the oldest left if some were reported as gone."""
+def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
+    reader: Callable[..., Reader], amqp_url: str
+) -> None:
+    """The oldest message left is the last one processed: no gap, unless it is dropped before it is checked."""
     gaps: list[int] = []
-    stream.append(1, size=100)  # the retention of RabbitMQ 4 may leave only one message
 
     def on_gap(first: int) -> bool:
         gaps.append(first)
         return True
 
-    it = reader(stream, after, on_gap=on_gap)
-    it.consumer.start()
-    while (event := it.events.get(timeout=WAIT_S)) != Event(State.CONSUMING):
-        assert "INTERNAL_ERROR" in str(event.error), "RabbitMQ says so while it drops the segment that is asked for"
-        it = reader(stream, after, on_gap=on_gap)
-        it.consumer.start()
-    stream.append(1, size=100)  # a consumer whose segment was dropped gets nothing before the next message
-    assert it.offsets(1)
-    assert it.events.empty()
-    return gaps[0] if gaps else None
-
-
-def test_nothing_is_gone_when_the_message_at_the_position_is_still_there(
-    reader: Callable[..., Reader], amqp_url: str
-) -> None:
-    """The oldest message left is the last one processed: no gap, unless it is dropped before it is checked."""
-    with new_stream(amqp_url, 5, TINY) as stream:
-        first = stream.append_until_gone(4)
-        while gap := alarm(reader, stream, first):
-            assert gap > first, "a false alarm"
-            first = gap
+    for _ in range(20):  # while it drops segments, RabbitMQ may close the channel, or show nobody what is left
+        with new_stream(amqp_url, 5, TINY) as stream:
+            first = stream.append_until_gone(4)
+            stream.append(1, size=100)  # the retention of RabbitMQ 4 may leave only one message
+            if reader(stream, first, on_gap=on_gap).reads() and not (gaps and gaps[0] > first):
+                break
+            gaps.clear()
+    else:
+        pytest.fail("it never came to a reader before more was dropped")
+    assert not gaps
 
 
 def test_a_lost_connection_ends_it_where_it_was(reader: Callable[..., Reader], stream: Stream) -> None:
@@ -297,11 +300,11 @@ def test_the_lock_lets_one_consume_at_a_time(reader: Callable[..., Reader], stre
     second = reader(stream, 4, lock=True)
     second.consumer.start()
     waiting = second.events.get(timeout=WAIT_S)
-    assert waiting.state is State.WAITING
+    assert waiting.state is PartitionState.WAITING
     assert "RESOURCE_LOCKED" in str(waiting.error)
     assert second.consumer.take() == []
     first.consumer.release().result(WAIT_S)
-    assert second.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
+    assert second.events.get(timeout=WAIT_S) == PartitionEvent(PartitionState.CONSUMING)
     assert second.offsets(15) == list(range(5, 20))
 
 
@@ -351,7 +354,7 @@ def test_giving_up_on_the_lock(reader: Callable[..., Reader], stream: Stream, am
     first = reader(stream, -1, lock=True).start()
     second = reader(stream, -1, lock=True)
     second.consumer.start()
-    assert second.events.get(timeout=WAIT_S).state is State.WAITING
+    assert second.events.get(timeout=WAIT_S).state is PartitionState.WAITING
     second.consumer.release().result(WAIT_S)
     first.consumer.release().result(WAIT_S)
     assert try_lock(amqp_url, stream)
@@ -378,4 +381,4 @@ def test_a_queue_of_that_name_that_is_no_lock(reader: Callable[..., Reader], str
         it.consumer.start()
         assert "RESOURCE_LOCKED" in str(it.events.get(timeout=WAIT_S).error)
         connection.channel().queue_delete(f"lock.{stream.name}")
-    assert it.events.get(timeout=WAIT_S) == Event(State.CONSUMING)
+    assert it.events.get(timeout=WAIT_S) == PartitionEvent(PartitionState.CONSUMING)

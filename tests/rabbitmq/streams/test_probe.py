@@ -80,7 +80,7 @@ def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, am
         assert end >= first
 
 
-def test_starts(connection: BrokerConnection, stream: Stream) -> None:
+def test_reading_may_start_at_a_word_or_an_offset(connection: BrokerConnection, stream: Stream) -> None:
     """Words and numbers; a number past the end is the end."""
     stream.append(10)
     assert before(connection, stream, "first") == -1
@@ -99,7 +99,7 @@ def test_a_number_before_the_oldest_message_is_the_oldest(connection: BrokerConn
         assert 4 < first <= before(connection, stream, 2) + 1 <= before(connection, stream, 0) + 1 <= stream.first()
 
 
-def test_times(connection: BrokerConnection, stream: Stream) -> None:
+def test_reading_may_start_at_a_time(connection: BrokerConnection, stream: Stream) -> None:
     """Before the first message, between two, and after the last."""
     stream.append(10)
     wait_for_next_second()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,6 +56,19 @@ async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Star
         await until(lambda: committed(here, stream) == first - 1)
         stream.append(5)
         assert await reading.wait(15 - first) == list(range(first, 15))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_an_offset_is_where_it_begins_however_slow_rabbitmq_is(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing came while it was asked for the message at that offset: not the end of the stream."""
+    nothing: Future[int | None] = Future()
+    nothing.set_result(None)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.start.offset_since", lambda *_: nothing)
+    reading = Reading()
+    async with member(here, stream, reading, start=4):
+        assert await reading.wait(6) == list(range(4, 10))
 
 
 async def test_the_last_chunk(here: Place, stream: Stream) -> None:
@@ -135,7 +149,6 @@ async def test_an_unknown_offset_can_stop_the_stream(
             assert (halted.resource, halted.reason) == (stream.name, "halted:OffsetUnknown")
             assert committed(here, stream) is None
             here.coordinator.reset_offsets({stream.name: 6})
-            here.coordinator.resume(stream.name)
             assert await reading.wait(3) == [7, 8, 9]
 
 

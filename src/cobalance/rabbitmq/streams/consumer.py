@@ -13,18 +13,19 @@ stream's leader is asked how much it has: in a cluster, the node that we are con
 import logging
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import CobalanceError, OffsetUnknown, UsageError
+from cobalance.errors import ChannelLost, CobalanceError, MessageUnreadable, OffsetUnknown, UsageError
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.partition.delivery import Delivery
-from cobalance.rabbitmq.partition.partition import PartitionConsumer, State
+from cobalance.rabbitmq.partition.partition import BACKOFF_MS, PartitionConsumer, PartitionState
 from cobalance.rabbitmq.partition.replies import Reply
-from cobalance.rabbitmq.streams.probe import OFFSET_HEADER, first_offset, offset_of
+from cobalance.rabbitmq.streams.probe import OFFSET_HEADER, first_offset, offset_of, offset_since
 from cobalance.rabbitmq.streams.start import BEFORE_FIRST
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained
@@ -34,11 +35,16 @@ from cobalance.rabbitmq.wire.pika_internals import Unreadable
 SUSPICIOUS_MS = 1_000.0
 """The message at the position normally comes within milliseconds; after this long, the stream is examined."""
 
+UNREADABLE = -2
+"""In place of the offset that was asked for: that message is there, and nobody can read where."""
+
 DOUBT_MS = 5_000.0
 """Pause between such checks while they prove nothing."""
 
 PROOFS = 2
 """RabbitMQ's count of a stream is up to five seconds old, so it must show twice that the stream is too short."""
+
+Question = Callable[[BrokerConnection, str], Future[int | None]]
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -67,6 +73,9 @@ class StreamConsumer(PartitionConsumer):
         self._arrived: deque[int] = deque()  # offsets of the messages behind the position, in order of their tags
         self._counted = 0  # messages at or before the position
         self._heard: int | None = None  # the last offset that arrived
+        self._guessed = False  # that offset: the message was unreadable
+        self._warned_of_wait = False
+        self._held: list[tuple[Channel, Basic.Deliver, BasicProperties, bytes]] = []  # until a jump is judged
         self._found_short = 0
         self._warned_of_lag = False
         self._passed_over = 0
@@ -134,7 +143,7 @@ class StreamConsumer(PartitionConsumer):
 
     @contained
     def _open(self) -> None:
-        if self.state not in {State.IDLE, State.WAITING}:
+        if self.state not in {PartitionState.IDLE, PartitionState.WAITING}:
             return
         if self._lock_queue is None or self._lock_queue.held:
             super()._open()
@@ -176,36 +185,118 @@ class StreamConsumer(PartitionConsumer):
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         if self._draining or self._halting is not None:
             return
+        if self._held:
+            self._held.append((channel, method, properties, body))
+            return
         if isinstance(properties, Unreadable):
             self._meet_unreadable(channel, method, properties, body)
             return
         offset = offset_of(self.queue.name, method, properties)
-        last, self._heard = self._heard, offset
-        if self._is_gap(last, offset) and not self._on_gap(offset):
-            with self._lock:
-                self._halting = _gone(self.queue.name, self._after if last is None else last, offset)
-            self._stop_when_idle()
-            return
+        proven = self._heard is not None and not self._guessed
+        seen, most = (self._heard, 2) if self._heard is not None and proven else (self._after, 1)
+        self._heard, self._guessed = offset, False
+        if seen != BEFORE_FIRST and offset > seen + most:
+            self._held.append((channel, method, properties, body))
+            self._examine(seen, offset, proven=proven)
+        else:
+            self._accept(offset, channel, method, properties, body)
+
+    def _accept(self, offset: int, *message: Any) -> None:
         with self._lock:
             self._arrived.append(offset)
         if offset <= self._after:
             self._pass_over()
         else:
-            super()._message(channel, method, properties, body)
+            super()._message(*message)
 
-    def _is_gap(self, last: int | None, offset: int) -> bool:
-        """Whether messages between the last offset and this one are gone.
+    def _examine(self, seen: int, offset: int, *, proven: bool) -> None:
+        """The messages between the two are gone, or there were none.
 
-        Retention drops whole segments, and RabbitMQ continues with the oldest message left. A segment begins with an
-        offset that no message has.
+        Each segment begins with an entry of RabbitMQ's own, and each offset that a client of the stream protocol stores
+        in the stream is another; both take an offset. Retention drops whole segments, and RabbitMQ continues with the
+        oldest message left. So nothing is gone while the message before the jump is there.
         """
-        if last is not None:
-            return offset > last + 2
-        return self._after != BEFORE_FIRST and offset > self._after + 1
+        judge = partial(self._judge_jump, seen, offset, proven)
+        self._ask(partial(offset_since, offset=seen), seen, judge)
+
+    def _ask(self, question: Question, seen: int, judge: Callable[[int | None], None], failures: int = 0) -> None:
+        def answered(found: Future[int | None]) -> None:
+            self._connection.submit(lambda: self._judge_answer(question, seen, judge, failures, found))
+
+        if self.state is PartitionState.CONSUMING:
+            question(self._connection, self.queue.name).add_done_callback(answered)
+
+    @contained
+    def _judge_answer(
+        self,
+        question: Question,
+        seen: int,
+        judge: Callable[[int | None], None],
+        failures: int,
+        found: Future[int | None],
+    ) -> None:
+        """A query that failed says nothing of the stream."""
+        if self.state is not PartitionState.CONSUMING or self._draining:
+            return
+        error = found.exception()
+        if isinstance(error, ChannelLost):
+            pause_ms = BACKOFF_MS.pause(failures + 1)
+            self._connection.call_later(pause_ms, lambda: self._ask(question, seen, judge, failures + 1))
+        elif isinstance(error, MessageUnreadable):
+            judge(UNREADABLE)
+        elif isinstance(error, CobalanceError):
+            self._halt(error)
+        else:
+            judge(found.result())
+
+    def _judge_jump(self, seen: int, offset: int, proven: bool, since: int | None) -> None:
+        if since == seen:
+            self._go_on(offset)
+        elif proven and since is not None and since != UNREADABLE:
+            self._meet_gap(seen, offset)
+        else:
+            self._ask(first_offset, seen, partial(self._judge_start, seen, offset, proven, since))
+
+    def _judge_start(self, seen: int, offset: int, proven: bool, since: int | None, first: int | None) -> None:
+        if first is None:  # RabbitMQ is slow: a message is held
+            self._say_it_waits(seen)
+            self._connection.call_later(DOUBT_MS, lambda: self._examine(seen, offset, proven=proven))
+        elif first > seen or first == since == UNREADABLE:  # otherwise an unreadable first one is before `seen`
+            self._meet_gap(seen, offset)
+        elif proven or since == UNREADABLE:
+            self._go_on(offset)
+        elif since is None:  # RabbitMQ was slow
+            self._examine(seen, offset, proven=proven)
+        else:
+            self._halt(_replaced(self.queue.name, seen))
+
+    def _say_it_waits(self, seen: int) -> None:
+        if not self._warned_of_wait:
+            words = "stream %s: RabbitMQ does not say where it begins, so what comes behind offset %d waits"
+            log.warning(words, self.queue.name, seen)
+        self._warned_of_wait = True
+
+    def _meet_gap(self, seen: int, offset: int) -> None:
+        if self._on_gap(offset):
+            self._go_on(offset)
+        else:
+            self._halt(_gone(self.queue.name, seen, offset))
+
+    def _go_on(self, offset: int) -> None:
+        held, self._held = self._held, []
+        self._accept(offset, *held[0])
+        for message in held[1:]:
+            self._message(*message)
+
+    def _halt(self, error: CobalanceError) -> None:
+        with self._lock:
+            self._halting = error
+        self._stop_when_idle()
 
     def _meet_unreadable(self, channel: Channel, method: Basic.Deliver, properties: Unreadable, body: bytes) -> None:
         """The offset is unreadable, too. A consumer that continued behind the message meets it at the position."""
         if method.delivery_tag == 1 and self._after != BEFORE_FIRST:
+            self._heard, self._guessed = self._after, True
             with self._lock:
                 self._arrived.append(self._after)
             self._pass_over()
@@ -223,7 +314,7 @@ class StreamConsumer(PartitionConsumer):
     @contained
     def _doubt(self) -> None:
         """Nothing came at the position or behind it: the stream may end before."""
-        if self.state is State.CONSUMING and self._heard is None:
+        if self.state is PartitionState.CONSUMING and self._heard is None:
             first_offset(self._connection, self.queue.name).add_done_callback(
                 lambda found: self._connection.submit(
                     lambda: self._judge(None if found.exception() else found.result())
@@ -232,7 +323,7 @@ class StreamConsumer(PartitionConsumer):
 
     @contained
     def _judge(self, first: int | None) -> None:
-        if self.state is not State.CONSUMING or self._heard is not None:
+        if self.state is not PartitionState.CONSUMING or self._heard is not None:
             return
         if first is None or self._channel is None:  # empty, or RabbitMQ is slow
             self._connection.call_later(DOUBT_MS, self._doubt)
@@ -242,7 +333,7 @@ class StreamConsumer(PartitionConsumer):
     @contained
     def _compare(self, first: int, found: Any) -> None:
         """Compares with the leader's message count, from any node; 0 if the leader cannot be asked or is new."""
-        if self.state is not State.CONSUMING or self._heard is not None:
+        if self.state is not PartitionState.CONSUMING or self._heard is not None:
             return
         count = found.method.message_count
         lags = first + count > self._after
@@ -276,14 +367,21 @@ class StreamConsumer(PartitionConsumer):
 def _gone(stream: str, after: int, first: int) -> OffsetUnknown:
     return OffsetUnknown(
         f"Messages of stream {stream!r} are gone before they were read: {after} was the last one processed, and the oldest left has offset "
-        f"{first}. Stop the group and say where to go on, e.g. cobalance group reset-offsets GROUP --resource {stream} --to-earliest "
-        f"--execute; or use on_unknown_offset='first', which goes on at the oldest."
+        f"{first}. Say where to go on, e.g. cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, "
+        f"which resumes it; or use on_unknown_offset='first', which goes on at the oldest."
     )
 
 
 def _shorter(stream: str, after: int) -> OffsetUnknown:
+    return _other(f"ends before offset {after}", stream, "it was deleted and made anew, or RabbitMQ lost its end")
+
+
+def _replaced(stream: str, after: int) -> OffsetUnknown:
+    return _other(f"has older messages, but none at offset {after}", stream, "it was deleted and made anew")
+
+
+def _other(what: str, stream: str, why: str) -> OffsetUnknown:
     return OffsetUnknown(
-        f"Stream {stream!r} ends before offset {after}, which was the last one processed: it was deleted and made anew, or RabbitMQ lost "
-        f"its end. Committed offsets never fall by themselves: stop the group and say where to go on, e.g. "
-        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute"
+        f"Stream {stream!r} {what}, which was the last one processed: {why}. Committed offsets never fall by themselves: say where to go "
+        f"on, e.g. cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it"
     )

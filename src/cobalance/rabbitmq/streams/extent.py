@@ -9,7 +9,7 @@ from datetime import datetime
 
 import attrs
 
-from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at
+from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
@@ -64,6 +64,12 @@ def read_offsets_at(amqp_url: str, streams: Iterable[str], time: datetime) -> di
     """See :func:`cobalance.rabbitmq.streams.probe.offset_at`, for each stream."""
     with _asking(amqp_url) as ask:
         return dict(ask(lambda connection, stream: offset_at(connection, stream, time), list(streams)))
+
+
+def read_offsets_since(amqp_url: str, offsets: Mapping[str, int]) -> dict[str, int | None]:
+    """See :func:`cobalance.rabbitmq.streams.probe.offset_since`, for each stream."""
+    with _asking(amqp_url) as ask:
+        return dict(ask(lambda connection, stream: offset_since(connection, stream, offsets[stream]), list(offsets)))
 
 
 @contextmanager

@@ -28,6 +28,11 @@ def first_offset(connection: BrokerConnection, stream: str) -> Future[int | None
     return _begin(_Probe(connection, stream, "first", window=1))
 
 
+def offset_since(connection: BrokerConnection, stream: str, offset: int) -> Future[int | None]:
+    """The offset of the oldest message from this offset on; None if there is none."""
+    return _begin(_Probe(connection, stream, offset, window=1))
+
+
 def last_chunk(connection: BrokerConnection, stream: str) -> Future[int | None]:
     """The offset of the first message of the last chunk; None if the stream is empty."""
     return _begin(_Probe(connection, stream, "last", window=1))
@@ -66,7 +71,7 @@ def _begin(probe: "_Probe") -> Future[int | None]:
 class _Probe:
     """One probe, on its own channel. All methods run on the I/O thread."""
 
-    def __init__(self, connection: BrokerConnection, stream: str, spec: str | datetime, *, window: int) -> None:
+    def __init__(self, connection: BrokerConnection, stream: str, spec: str | int | datetime, *, window: int) -> None:
         self.connection = connection
         self.found: Future[int | None] = Future()
         self.found.set_running_or_notify_cancel()
@@ -78,10 +83,8 @@ class _Probe:
     @contained
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
-        if self.found.done():  # the connection has just ended
-            return
-        self._channel = self.connection.open_channel(self._subscribe)
-        self._channel.add_on_close_callback(self._closed)
+        if not self.found.done():  # otherwise the connection has just ended
+            self.connection.lend_channel(self._subscribe, self._closed, self.broken)
 
     @contained
     def lost(self, reason: str) -> None:
@@ -89,6 +92,7 @@ class _Probe:
 
     @contained
     def _subscribe(self, channel: Channel) -> None:
+        self._channel = channel
         channel.basic_qos(prefetch_count=self._window)
         channel.basic_consume(
             self._stream, self._message, arguments={OFFSET_HEADER: self._spec}, callback=self._subscribed

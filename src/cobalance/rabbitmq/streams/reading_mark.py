@@ -67,7 +67,7 @@ class _Declaration:
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
         if not self.answer.done():  # otherwise the connection has just ended
-            self.connection.open_channel(self._declare).add_on_close_callback(self._closed)
+            self.connection.lend_channel(self._declare, self._closed, self.broken)
 
     @contained
     def lost(self, reason: str) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from cobalance.rabbitmq.model.stream_settings import Start
-from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.streams.probe import last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
 
@@ -30,7 +30,7 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
     if isinstance(start, datetime):
         found = await result_of(offset_at(connection, stream, start))
         return end if found is None else found - 1
-    if isinstance(start, int):
-        first = await result_of(first_offset(connection, stream))
-        return min(max(start, first or 0) - 1, end)
+    if isinstance(start, int) and start <= end:  # the offset itself may be none of a message's
+        found = await result_of(offset_since(connection, stream, start))
+        return (start if found is None else found) - 1  # None: RabbitMQ is slow, since the stream ends behind it
     return end
