@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from tests.cli_process import cobalance
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
 
+from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, Topic, grow_topic, read_dead_letters, replay_dead_letters
+from cobalance.rabbitmq.consume.dead_letters import DeadLetter
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
 
@@ -154,6 +157,28 @@ async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
     assert (properties.headers or {}).get("x-delivery-count", 0) <= 11
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["another id", "the first cannot be sent back"])
+async def test_what_is_not_settled_outlives_a_delivery_limit(here: Place, fails: bool) -> None:
+    """RabbitMQ 4 gives every quorum queue a limit of 20. All keep their order, though some were also listed."""
+    with new_topic(here.amqp_url, queue_type="quorum") as topic:
+        dead = f"{topic.name}.dead"
+        with channel(here.amqp_url) as it:
+            it.queue_delete(dead)
+            it.queue_declare(dead, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 20})
+        here.publish(dead, *range(4))
+        for times in range(25):
+            await until(lambda: ready_messages(here.amqp_url, [dead])[dead] == 4)
+            if fails:
+                with pytest.raises(UsageError, match="m0 does not say which queue"):
+                    replay_dead_letters(here.amqp_url, topic.name)
+            elif times < 3:
+                read_dead_letters(here.amqp_url, topic.name, most=2)
+            else:
+                assert replay_dead_letters(here.amqp_url, topic.name, "m9") == []
+        await until(lambda: ready_messages(here.amqp_url, [dead])[dead] == 4)
+        assert bodies_in(here.amqp_url, dead) == ["0", "1", "2", "3"]
+
+
 async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, topic: Topic) -> None:
     """Its headers are then RabbitMQ's."""
     here.publish(topic, "x", partition=1)
@@ -165,6 +190,146 @@ async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, to
     assert (letter.queue, letter.error) == (topic.queue_names[1], "rejected")
     replay_dead_letters(here.amqp_url, topic.name, "mx")
     assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-death": "notalist"},
+        {
+            "x-death": [1],
+            "x-cobalance-queue": 5,
+            "x-cobalance-exchange": 5,
+            "x-cobalance-routing-key": {"a": 1},
+            "x-cobalance-failures": "many",
+            "x-cobalance-error": ["e"],
+            "x-cobalance-group": True,
+            "x-cobalance-expiration": 5,
+            "x-cobalance-user-id": [],
+            "x-delivery-count": "many",
+        },
+        {
+            "x-death": [{"queue": 5, "reason": 7, "routing-keys": "k", "time": "now", "exchange": True}],
+            "x-cobalance-queue": "q" * 300,
+            "x-cobalance-exchange": "e" * 300,
+            "x-cobalance-routing-key": "k" * 300,
+        },
+    ],
+    ids=["no list", "no mapping", "too long"],
+)
+async def test_headers_that_a_publisher_has_made_up_hinder_nobody(
+    here: Place, topic: Topic, headers: dict[str, Any]
+) -> None:
+    """Anyone may set the headers by which RabbitMQ and we describe a death, to anything."""
+    properties = BasicProperties(message_id="m1", headers=headers)
+    with channel(here.amqp_url) as it:
+        it.basic_publish(topic.name, topic.routing_key(1), b"wrong", properties, mandatory=True)
+    async with here.member(topic, refuse, **OPTIONS):
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (letter.message_id, letter.queue, letter.group) == ("m1", topic.queue_names[1], here.group)
+    assert (letter.exchange, letter.routing_key) == (topic.name, topic.routing_key(1))
+    with channel(here.amqp_url) as it:  # a stranger's dead letter
+        it.basic_publish("", f"{topic.name}.dead", b"strange", BasicProperties(message_id="m2", headers=headers))
+    own, strange = read_dead_letters(here.amqp_url, topic.name)
+    assert (own.message_id, strange.message_id) == ("m1", "m2")
+    assert (strange.queue, strange.group, strange.failures, strange.died_at) == (None, None, None, None)
+    assert strange.error == "unknown"
+    assert cobalance("deadletters", topic.name, environment={"COBALANCE_AMQP_URL": here.amqp_url}).code == 0
+    replay_dead_letters(here.amqp_url, topic.name, "m1")
+    assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
+
+
+@pytest.mark.parametrize("has_died", [True, False], ids=["RabbitMQ has moved it", "a stranger has put it there"])
+async def test_a_publisher_has_no_say_in_where_a_replay_goes(here: Place, topic: Topic, has_died: bool) -> None:
+    """Its rights may end at the topic, while the operator's do not."""
+    with new_topic(here.amqp_url) as payroll, channel(here.amqp_url) as it:
+        made_up = BasicProperties(message_id="m1", headers={"x-cobalance-queue": payroll.queue_names[0]})
+        if has_died:
+            it.basic_publish(topic.name, topic.routing_key(1), b"pay mallory", made_up, mandatory=True)
+            method: Any = next(it.consume(topic.queue_names[1]))[0]
+            it.basic_reject(method.delivery_tag, requeue=False)
+            it.cancel()
+        else:
+            it.basic_publish("", f"{topic.name}.dead", b"pay mallory", made_up, mandatory=True)
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+        if has_died:
+            replay_dead_letters(here.amqp_url, topic.name)
+        else:
+            with pytest.raises(UsageError, match="has its dead letters elsewhere"):
+                replay_dead_letters(here.amqp_url, topic.name)
+        assert ready_messages(here.amqp_url, [payroll.queue_names[0], topic.queue_names[1]]) == {
+            payroll.queue_names[0]: 0,
+            topic.queue_names[1]: int(has_died),
+        }
+
+
+async def test_a_dead_letter_goes_back_to_where_it_died_whatever_its_publisher_wrote(here: Place, topic: Topic) -> None:
+    """The listing says the same."""
+    own, other = topic.queue_names[1], topic.queue_names[0]
+    death = {"queue": other, "reason": "rejected", "count": 2**63 - 1, "exchange": "", "routing-keys": ["k"]}
+    claims = {"x-cobalance-queue": other, "x-death": [death, death | {"queue": own}]}
+    with channel(here.amqp_url) as it:
+        for name in ("rejected", "wrong"):
+            properties = BasicProperties(message_id=name, headers=claims)
+            it.basic_publish("", own, name.encode(), properties, mandatory=True)
+            if name == "rejected":
+                method: Any = next(it.consume(own))[0]
+                it.basic_reject(method.delivery_tag, requeue=False)
+                it.cancel()
+    async with here.member(topic, refuse, **OPTIONS):
+        await until(lambda: len(read_dead_letters(here.amqp_url, topic.name)) == 2)
+    letters = read_dead_letters(here.amqp_url, topic.name)
+    assert {it.message_id: it.queue for it in letters} == {"rejected": own, "wrong": own}
+    replay_dead_letters(here.amqp_url, topic.name)
+    assert ready_messages(here.amqp_url, [own, other]) == {own: 2, other: 0}
+
+
+async def test_a_message_that_is_given_up_again_counts_as_when_rabbitmq_rejects_it(here: Place, topic: Topic) -> None:
+    """Programs count the tries of a message that comes back from a retry queue by what ``x-death`` says."""
+    earlier = [
+        {"queue": "retry", "reason": "expired", "count": 3},
+        {"queue": topic.queue_names[1], "reason": "rejected", "count": 3},
+    ]
+    with channel(here.amqp_url) as it:
+        properties = BasicProperties(headers={"x-death": earlier})
+        it.basic_publish(topic.name, topic.routing_key(1), b"wrong", properties, mandatory=True)
+    async with here.member(topic, refuse, **OPTIONS):
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    with channel(here.amqp_url) as it:
+        _, found, _ = it.basic_get(f"{topic.name}.dead")
+    assert found is not None
+    assert found.headers is not None
+    deaths = found.headers["x-death"]
+    assert [(it["queue"], it["reason"], it["count"]) for it in deaths] == [
+        (topic.queue_names[1], "rejected", 4),
+        ("retry", "expired", 3),
+    ]
+    assert (deaths[0]["exchange"], deaths[0]["routing-keys"]) == (topic.name, [topic.routing_key(1)])
+
+
+@pytest.mark.parametrize("by_exchange", [False, True], ids=["directly", "by an exchange"])
+async def test_a_queue_that_is_no_partition_can_have_its_dead_letters_there(here: Place, by_exchange: bool) -> None:
+    """They go back to it."""
+    name = unique("legacy")
+    exchange = unique("dead") if by_exchange else ""
+    arguments = {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": f"{name}.dead"}
+    with channel(here.amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments=arguments)
+        it.queue_declare(f"{name}.dead", durable=True)
+        if by_exchange:
+            it.exchange_declare(exchange, "fanout", durable=True)  # type: ignore[arg-type]  # text will do
+            it.queue_bind(f"{name}.dead", exchange)
+    here.publish(name, "wrong")
+    async with here.member([name], refuse, **OPTIONS):
+        await until(lambda: ready_messages(here.amqp_url, [f"{name}.dead"])[f"{name}.dead"])
+    replay_dead_letters(here.amqp_url, name)
+    assert bodies_in(here.amqp_url, name) == ["wrong"]
+    with channel(here.amqp_url) as it:
+        it.queue_delete(name)
+        it.queue_delete(f"{name}.dead")
+        if by_exchange:
+            it.exchange_delete(exchange)
 
 
 async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) -> None:
@@ -213,11 +378,15 @@ async def test_who_is_careful_has_the_type_only(here: Place, caplog: pytest.LogC
 
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
 async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bool) -> None:
-    """It gets the message and the handler's exception; an error of its own is logged and changes nothing."""
-    reported: list[tuple[str, str]] = []
+    """It gets the message and the handler's exception, and sees the program's context variables; an error of its own is
+    logged and changes nothing.
+    """
+    reported: list[tuple[str, str, str]] = []
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    tenant.set("acme")
 
     def tell(delivery: Delivery, error: Exception) -> None:
-        reported.append((delivery.body.decode(), str(error)))
+        reported.append((delivery.body.decode(), str(error), tenant.get()))
         raise RuntimeError("the pager is off")
 
     async def tell_async(delivery: Delivery, error: Exception) -> None:
@@ -234,7 +403,7 @@ async def test_on_failure_is_called_after_each_failure(here: Place, is_plain: bo
         on_failure: Any = tell if is_plain else tell_async
         async with here.member(topic, handle, on_failure=on_failure, **OPTIONS):
             assert await seen.wait(3) == ["wrong", "wrong", "good"]
-    assert reported == [("wrong", "no customer of that name")] * 2
+    assert reported == [("wrong", "no customer of that name", "acme")] * 2
 
 
 @pytest.mark.parametrize("target", ["no exchange", "no queue"])
@@ -261,3 +430,18 @@ async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
 def test_the_help_says_what_replaying_does() -> None:
     outcome = cobalance("deadletters", "--help", environment={})
     assert "goes to the end of its queue" in " ".join(outcome.out.split())
+
+
+def died(*deaths: tuple[str, str]) -> str | None:
+    """The queue that a dead letter with these (reason, queue), the last first, goes back to."""
+    headers = {"x-death": [{"reason": reason, "queue": name} for reason, name in deaths]}
+    return DeadLetter.read(BasicProperties(headers=headers), 0).queue
+
+
+def test_a_queue_in_which_a_dead_letter_only_waited_is_not_its_own() -> None:
+    """An operator had parked it, with a time to live; a partition's own time to live is another matter."""
+    assert died(("expired", "parked"), ("rejected", "orders-3")) == "orders-3"
+    assert died(("expired", "orders-3"), ("rejected", "legacy")) == "orders-3"
+    assert died(("rejected", "legacy"), ("rejected", "orders-3")) == "legacy"
+    assert died(("expired", "parked")) == "parked"
+    assert died() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Any
 
 import anyio.lowlevel
@@ -238,3 +239,36 @@ async def test_an_acknowledgement_that_cannot_be_is_refused_in_words(here: Place
         stranger = ConsumerGroup("other", topic, handle, ack="manual")
         with pytest.raises(UsageError, match="is not of this group"):
             stranger.ack(seen[0])
+
+
+@pytest.mark.parametrize("shape", ["async", "plain", "lambda"])
+async def test_what_a_handler_sets_in_its_context_is_its_own(here: Place, shape: str) -> None:
+    """A tenant or a trace id of one message is not taken for the next one's; what the program has set is seen."""
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    seen: list[tuple[str, str]] = []
+
+    def note(delivery: Delivery) -> None:
+        token = tenant.set(tenant.get() + delivery.body.decode())
+        seen.append((tenant.get(), delivery.body.decode()))
+        if delivery.body == b"0":
+            tenant.reset(token)
+            tenant.set("another")
+
+    async def note_async(delivery: Delivery) -> None:
+        before = tenant.get()
+        await anyio.lowlevel.checkpoint()
+        assert tenant.get() == before
+        token = tenant.set(f"{before}{delivery.body.decode()}")
+        await anyio.lowlevel.checkpoint()
+        seen.append((tenant.get(), delivery.body.decode()))
+        if delivery.body == b"0":
+            tenant.reset(token)
+            tenant.set("another")
+
+    handlers: dict[str, Any] = {"async": note_async, "plain": note, "lambda": as_lambda(note_async)}
+    tenant.set("program")
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 0, 1, 2)
+        async with here.member(topic, handlers[shape]):
+            await until(lambda: len(seen) == 3)
+    assert seen == [("program0", "0"), ("program1", "1"), ("program2", "2")]

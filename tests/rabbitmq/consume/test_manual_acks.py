@@ -200,6 +200,36 @@ async def test_a_batch_is_tried_again_without_what_is_settled(here: Place) -> No
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
 
 
+@pytest.mark.parametrize("in_thread", [False, True], ids=["loop", "thread"])
+async def test_what_is_settled_while_a_failed_batch_is_tried_one_by_one_is_left_out(
+    here: Place, in_thread: bool
+) -> None:
+    """The handler of one message settles another one of the same batch."""
+    calls: list[list[str]] = []
+    batch: list[Delivery] = []
+
+    def handle(deliveries: list[Delivery]) -> None:
+        calls.append([it.body.decode() for it in deliveries])
+        if len(deliveries) > 1:
+            batch.extend(deliveries)
+            raise RuntimeError("not as a batch")
+        for it in (batch[0], batch[2]) if deliveries[0] is batch[0] else deliveries:
+            member.ack(it)
+
+    async def handle_on_loop(deliveries: list[Delivery]) -> None:
+        handle(deliveries)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(4))
+        member = here.member(
+            topic, handle if in_thread else handle_on_loop, ack="manual", batch=Batch(4, within_ms=60_000), retries=0
+        )
+        async with member:
+            await until(lambda: not any(ready_messages(here.amqp_url, topic.queue_names).values()) and len(calls) == 4)
+        assert calls == [["0", "1", "2", "3"], ["0"], ["1"], ["3"]]
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+
+
 async def test_a_batch_that_is_given_up_leaves_what_is_not_settled(here: Place) -> None:
     """The next holder gets exactly that, in order."""
     with new_topic(here.amqp_url) as topic:

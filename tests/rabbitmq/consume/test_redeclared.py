@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.consumers import Place, Seen, channel, until
+from tests.consumers import Place, Seen, bodies_in, channel, until
 from tests.names import unique
 
+from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, MatchingQueues, Queue
 from cobalance.rabbitmq.consume.subscription import Subscription
 from cobalance.rabbitmq.model.topic import Topic
@@ -117,3 +118,36 @@ def test_what_the_program_describes() -> None:
     names = ["orders-0", "orders-7", "orders.v2-3", "refunds", "legacy", "other"]
     assert [it for it in names if described.describes(it)] == ["orders-0", "orders-7", "orders.v2-3", "refunds"]
     assert not Subscription("orders", "amqp://", None).describes("orders-0")
+
+
+@pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
+async def test_an_auto_delete_queue_is_refused(here: Place, described: bool) -> None:
+    """RabbitMQ would delete it, with the messages in it, at its first handover."""
+    name = unique("queue")
+    source = Queue(name, auto_delete=True) if described else name
+    with channel(here.amqp_url) as it:
+        it.queue_declare(name, durable=True, auto_delete=True)
+    try:
+        with pytest.raises(UsageError, match="auto-delete"):
+            async with Team(here, [source]).member():
+                pass
+        with channel(here.amqp_url) as it:
+            it.queue_declare(name, passive=True)
+    finally:
+        with channel(here.amqp_url) as it:
+            it.queue_delete(name)
+
+
+async def test_a_queue_that_became_an_auto_delete_queue_is_halted(here: Place, queue: str) -> None:
+    """Nothing of it is lost."""
+    team = Team(here, [queue])
+    async with team.member():
+        here.publish(queue, 1)
+        assert await team.seen.wait(1) == ["1"]
+        with channel(here.amqp_url) as it:
+            it.queue_delete(queue)
+            it.queue_declare(queue, durable=True, auto_delete=True)
+        here.publish(queue, 2)
+        await until(lambda: here.resources()[queue].halted)
+    assert team.seen.bodies == ["1"]
+    assert bodies_in(here.amqp_url, queue) == ["2"]

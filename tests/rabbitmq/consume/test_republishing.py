@@ -11,7 +11,8 @@ from tests.consumers import Place, channel, new_topic, place, until
 from tests.names import unique
 
 from cobalance import servers
-from cobalance.rabbitmq import Delivery, Topic, read_dead_letters, replay_dead_letters
+from cobalance.errors import UsageError
+from cobalance.rabbitmq import Delivery, Publisher, Topic, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.consume.republishing import republished
 from cobalance.rabbitmq.topics.broker import ready_messages
 
@@ -28,6 +29,22 @@ async def refuse(delivery: Delivery) -> None:
 def send(url: str, topic: Topic, body: bytes, properties: BasicProperties) -> None:
     with channel(url) as it:
         it.basic_publish(topic.name, topic.routing_key(0), body, properties, mandatory=True)
+
+
+def fill_frame(url: str, topic: Topic, room: int, **properties: Any) -> None:
+    """Publishes a message whose headers leave that much room in the largest frame."""
+    most = 131_072
+    with Publisher(url, topic) as publisher:
+        while True:
+            try:
+                publisher.publish("k", b"large", {"h": "x" * most}, **properties)
+            except UsageError:
+                most -= 1
+            else:
+                break
+        publisher.publish("k", b"large", {"h": "x" * (most - room)}, **properties)
+    with channel(url) as it:
+        it.basic_get(topic.queue_names[0], auto_ack=True)
 
 
 async def give_up(here: Place, topic: Topic, count: int = 1) -> None:
@@ -165,3 +182,44 @@ def test_only_what_would_act_again_is_left_out() -> None:
     assert (again.expiration, again.user_id, again.priority, again.reply_to) == (None, None, 4, "answers")
     assert (published.headers, published.expiration, published.user_id) == (headers, "5", "alice")
     assert republished(BasicProperties(headers={"CC": []})).headers is None
+
+
+@pytest.mark.parametrize(
+    ("room", "told"),
+    [
+        (700, {"ValueError", "group", "queue", "exchange"}),
+        (450, {"rejected", "group", "queue", "exchange"}),
+        (250, {"rejected", "queue", "exchange"}),
+        (0, set()),
+    ],
+)
+async def test_a_message_whose_headers_fill_a_frame_is_dead_lettered(here: Place, room: int, told: set[str]) -> None:
+    """RabbitMQ closes the connection over a larger frame, so the message goes without what does not fit."""
+    with new_topic(here.amqp_url) as topic:
+        fill_frame(here.amqp_url, topic, room, message_id="m1")
+        async with here.member(topic, fail_at_length, **OPTIONS):
+            await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+        (letter,) = read_dead_letters(here.amqp_url, topic.name)
+        assert (letter.message_id, letter.size) == ("m1", 5)
+        known = {"queue": letter.queue, "exchange": letter.exchange, "group": letter.group}
+        error = letter.error.partition(":")[0]
+        assert {name for name, value in known.items() if value is not None} | {error} - {"unknown"} == told
+        if letter.queue is not None:
+            replay_dead_letters(here.amqp_url, topic.name)
+            assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
+
+
+async def test_what_fills_a_frame_is_sent_back_although_its_user_was_no_header(here: Place) -> None:
+    """RabbitMQ itself has moved it, so it had all the room that our headers take after a replay."""
+    with new_topic(here.amqp_url) as topic:
+        fill_frame(here.amqp_url, topic, 0, user_id="guest", expiration_ms=600_000)
+        reject_first(here.amqp_url, topic.queue_names[0])
+        await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+        (letter,) = read_dead_letters(here.amqp_url, topic.name)
+        assert letter.queue == topic.queue_names[0]
+        replay_dead_letters(here.amqp_url, topic.name)
+        assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
+
+
+async def fail_at_length(_: Delivery) -> None:
+    raise ValueError("x" * 500)

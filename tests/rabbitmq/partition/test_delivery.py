@@ -13,7 +13,7 @@ from tests.consumers import WITHIN_S, new_topic, place
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.partition.delivery import Tenure
+from cobalance.rabbitmq.partition.delivery import QueueTenure
 
 SECRET = b"card 4111"
 
@@ -26,8 +26,17 @@ def anyio_backend() -> str:
 def test_nothing_of_the_payload_is_shown() -> None:
     """A delivery's repr easily ends up in a log or an error message."""
     headers = BasicProperties(headers={"secret": "card 4111"})
-    delivery = Delivery(Tenure("orders-3", 7), Basic.Deliver(delivery_tag=1), headers, SECRET)
-    assert repr(delivery) == "Delivery(tenure=Tenure(queue='orders-3', token=7), body=<9 bytes>)"
+    delivery = Delivery(QueueTenure("orders-3", 7), Basic.Deliver(delivery_tag=1), headers, SECRET)
+    assert repr(delivery) == "Delivery(tenure=QueueTenure(queue='orders-3', token=7), body=<9 bytes>)"
+
+
+@pytest.mark.parametrize("made_up", [True, ["1"], "n" * 300], ids=["bool", "list", "long text"])
+def test_headers_that_a_publisher_has_made_up_are_not_taken_for_rabbitmq_s(made_up: Any) -> None:
+    """They count only if they are what RabbitMQ or we would have set."""
+    names = ("x-delivery-count", "x-stream-offset", "x-cobalance-exchange", "x-cobalance-routing-key")
+    delivery = Delivery.fake(headers=dict.fromkeys(names, made_up))
+    assert (delivery.earlier_tries, delivery.offset) == (None, None)
+    assert (delivery.exchange, delivery.routing_key) == ("fake", "0")
 
 
 def test_no_handler_is_told_at_once() -> None:

@@ -16,7 +16,7 @@ from cobalance.errors import ChannelLost, CobalanceError, QueueMismatch, QueueMi
 from cobalance.rabbitmq import Queue
 from cobalance.rabbitmq.partition.acks import Progress
 from cobalance.rabbitmq.partition.delivery import Delivery
-from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent, PartitionState
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
@@ -80,7 +80,7 @@ class Member:
 
     def __init__(self, connection: BrokerConnection, queue_: Queue, token: int, **arguments: object) -> None:
         self.connection = connection
-        self.events = queue.SimpleQueue[Event]()
+        self.events = queue.SimpleQueue[PartitionEvent]()
         self.ready = threading.Event()
         self.wakeups = 0
         self.partition = PartitionConsumer(
@@ -100,9 +100,9 @@ class Member:
     def start(self) -> None:
         """Starts, and waits until it consumes."""
         self.partition.start()
-        assert self.next_event() == Event(State.CONSUMING)
+        assert self.next_event() == PartitionEvent(PartitionState.CONSUMING)
 
-    def next_event(self) -> Event:
+    def next_event(self) -> PartitionEvent:
         """The next event at the broker."""
         return self.events.get(timeout=WAIT_S)
 
@@ -115,7 +115,7 @@ class Member:
     def ended_with(self) -> CobalanceError:
         """The error of an unrequested end."""
         event = self.next_event()
-        assert event.state is State.ENDED
+        assert event.state is PartitionState.ENDED
         assert event.error is not None
         assert self.partition.closed.exception(WAIT_S) is event.error
         return event.error
@@ -174,7 +174,7 @@ def test_planned_handovers_under_load_keep_order(
         running = holder.take(1)[0]
         successor = members(guarded, token, prefetch=20, ack_every=7)
         seen += hand_over(holder, successor, running, finish_buffer=finish_buffer)
-        assert successor.next_event() == Event(State.CONSUMING)
+        assert successor.next_event() == PartitionEvent(PartitionState.CONSUMING)
         holder = successor
     seen += holder.work(count - len(seen))
     assert seen == list(range(count))
@@ -189,7 +189,7 @@ def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_bu
     partition.closed.add_done_callback(lambda _: successor.partition.start())
     closed = partition.release()
     holder.await_io()
-    assert partition.state is State.CONSUMING  # the release waits for the running handler
+    assert partition.state is PartitionState.CONSUMING  # the release waits for the running handler
     for delivery in (running, *rest):
         partition.done(delivery)
     progress = closed.result(WAIT_S)
@@ -238,10 +238,10 @@ def test_an_exclusive_consumer_waits_for_the_holder(
     holder.start()
     successor.partition.start()
     event = successor.next_event()
-    assert event.state is State.WAITING
+    assert event.state is PartitionState.WAITING
     assert "in exclusive use" in str(event.error)
     holder.partition.release()
-    assert successor.next_event() == Event(State.CONSUMING)
+    assert successor.next_event() == PartitionEvent(PartitionState.CONSUMING)
     assert successor.work(1) == [0]
 
 
@@ -250,9 +250,9 @@ def test_waiting_ends_with_the_tenure(members: Callable[..., Member], classic: Q
     holder, successor = members(classic, 1), members(classic, 2)
     holder.start()
     successor.partition.start()
-    assert successor.next_event().state is State.WAITING
+    assert successor.next_event().state is PartitionState.WAITING
     assert successor.partition.release().result(WAIT_S) == Progress(0, 0)
-    assert successor.partition.state is State.ENDED
+    assert successor.partition.state is PartitionState.ENDED
 
 
 def test_a_single_active_consumer_keeps_the_other_waiting(
@@ -349,7 +349,7 @@ def test_a_lost_connection(members: Callable[..., Member], classic: Queue, broke
     holder.start()
     holder.take(1)
     waiting.partition.start()
-    assert waiting.next_event().state is State.WAITING
+    assert waiting.next_event().state is PartitionState.WAITING
     for member in (holder, waiting):
         transport = member.connection._pika._transport  # type: ignore[union-attr]
         member.connection.submit(lambda transport=transport: transport._sock.shutdown(socket.SHUT_RDWR))  # type: ignore[misc]

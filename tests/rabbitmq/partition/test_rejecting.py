@@ -137,10 +137,16 @@ async def test_a_message_that_a_thread_never_finishes_stays_where_its_target_is_
 ) -> None:
     """Its member was asked to stop and gives it up, but does not drop it."""
     go_on = threading.Event()
+
+    def handle(_: Delivery) -> None:
+        if go_on.is_set():
+            raise RuntimeError("handed out again before the member has left")
+        go_on.wait()
+
     here.publish(dead_end, 1, 2)
     options: Any = {"member": OWN, "on_error": "dead_letter", "retries": 9}
     try:
-        async with here.member([dead_end], lambda _: go_on.wait() and None, **options):
+        async with here.member([dead_end], handle, **options):
             await until(lambda: here.journal("abandoned"))
             go_on.set()
     finally:

@@ -89,6 +89,29 @@ async def test_a_request_is_answered(here: Place, replies: str, queue_type: str,
     assert answers(here, replies) == [("11", "c-1"), ("22", "c-2")]
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "stream"])
+async def test_a_reply_whose_headers_are_larger_than_a_frame_is_refused(
+    here: Place, replies: str, queue_type: str
+) -> None:
+    """RabbitMQ would close the connection for replies over it, again and again; so the handler is told at once."""
+    refusals: list[str] = []
+
+    async def handle(delivery: Delivery) -> None:
+        try:
+            delivery.reply(b"x", {"large": "x" * 200_000})
+        except UsageError as error:
+            refusals.append(str(error))
+        delivery.reply(b"y" * 200_000, {"just": "x" * 130_000})
+
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        ask(here, topic, replies, "1")
+        async with here.member(topic, handle):
+            await until(lambda: arrived(here.amqp_url, replies))
+    assert len(refusals) == 1
+    assert "more than the 131,0" in refusals[0]
+    assert answers(here, replies) == [("y" * 200_000, "c-1")]
+
+
 async def test_a_program_of_pika_s_asks_with_direct_reply_to(here: Place) -> None:
     """To RabbitMQ this pseudo-queue is not a queue."""
     got: list[tuple[str | None, bytes]] = []
@@ -548,6 +571,51 @@ async def test_a_reply_to_what_was_taken_away_is_refused(here: Place, replies: s
             await until(lambda: seen)
         with pytest.raises(UsageError, match="too late"):
             seen[0].reply("one")
+
+
+async def test_a_direct_reply_to_that_is_none_holds_up_nobody(here: Place, replies: str) -> None:
+    """RabbitMQ 3 closes the connection for replies over it. The others are answered, each request is handled once."""
+    seen: list[bytes] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        delivery.reply(delivery.body)
+
+    with new_topic(here.amqp_url, 3) as topic:
+        with channel(here.amqp_url) as it:
+            for number in range(9):
+                to = "amq.rabbitmq.reply-to.garbage.key" if number % 3 == 0 else replies
+                properties = BasicProperties(reply_to=to, correlation_id=f"c-{number}")
+                it.basic_publish(topic.name, topic.routing_key(number % 3), str(number).encode(), properties)
+        async with here.member(topic, handle):
+            await until(lambda: arrived(here.amqp_url, replies) >= 6 and len(seen) >= 9)
+        await until_worked(here, topic)
+    assert sorted(seen) == [str(number).encode() for number in range(9)]
+    assert {body for body, _ in answers(here, replies)} == {"1", "2", "4", "5", "7", "8"}
+    assert here.journal("abandoned") == []
+
+
+def test_only_the_reply_fails_over_which_connections_are_lost(amqp_url: str, replies: str) -> None:
+    """Those that are sent together with it are sent again, one by one."""
+    sender = Replies("g", amqp_url, "g/m", heartbeat_s=5)
+    assert sender.send(reply_to(replies)).result(20)
+    guilty = reply_to(replies)
+
+    def cut_before_the_confirm() -> bool:
+        sender._connection.submit(lambda: 1 / 0)
+        return True
+
+    guilty.wanted = cut_before_the_confirm
+    others = [reply_to(replies) for _ in range(6)]
+    together = [*others[:3], guilty, *others[3:]]
+    written: Future[list[Future[bool]]] = Future()
+    sender._connection.submit(lambda: written.set_result([sender.send(it) for it in together]))
+    *_, last = written.result(20)
+    assert last.result(20)
+    assert [it.sent.result(20) for it in others] == [True] * 6
+    with pytest.raises(PublishFailed, match="ZeroDivisionError"):
+        guilty.sent.result(20)
+    sender.close()
 
 
 class Unexpected(Exception):

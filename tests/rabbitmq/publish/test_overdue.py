@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.overdue import Overdue
 
 WITHIN_S = 30
@@ -19,15 +19,15 @@ class Withdrawn:
         self.messages: list[tuple[str, float]] = []
         self._count, self.all = count, threading.Event()
 
-    def __call__(self, message: Message) -> None:
+    def __call__(self, message: UnconfirmedMessage) -> None:
         self.messages.append((message.id, time.monotonic()))
         if len(self.messages) == self._count:
             self.all.set()
 
 
-def message(name: str) -> Message:
+def message(name: str) -> UnconfirmedMessage:
     properties: Any = None
-    return Message(lambda _: 0, name, name, b"", properties)
+    return UnconfirmedMessage(lambda _: 0, name, name, b"", properties)
 
 
 def test_each_has_its_whole_time() -> None:

@@ -142,7 +142,7 @@ def test_an_unroutable_message(amqp_url: str, topic: Topic) -> None:
         assert fine.result(WAIT_S) == topic.partition_of(keys[1])
 
 
-def test_a_nack(amqp_url: str) -> None:
+def test_a_message_that_a_full_queue_refuses_fails(amqp_url: str) -> None:
     """A full queue that rejects publishes."""
     full = Topic("publisher.full", 1)
     with broker(amqp_url) as channel:
@@ -355,7 +355,7 @@ def test_no_key(amqp_url: str, topic: Topic) -> None:
     )
 
 
-def test_a_partition(amqp_url: str, topic: Topic) -> None:
+def test_a_partition_may_be_named_and_has_to_exist(amqp_url: str, topic: Topic) -> None:
     """It is used whatever the key is; it must exist."""
     with Publisher(amqp_url, topic) as publisher:
         assert publisher.publish("a", b"x", partition=3).result() == 3

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cobalance import servers
+from cobalance import ConsumerGroup, servers
 from cobalance.errors import (
     AuthenticationRefused,
+    ChannelLost,
     QueueMismatch,
     QueueMissing,
     TopicInUse,
@@ -36,7 +38,7 @@ from cobalance.rabbitmq import (
     verify_topic,
 )
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics.broker import check_topic
+from cobalance.rabbitmq.topics.broker import check_topic, readable_queues
 
 
 @contextmanager
@@ -145,6 +147,16 @@ def test_a_missing_topic(amqp_url: str) -> None:
         delete_topic(amqp_url, missing.name)
 
 
+def test_a_queue_that_is_taken_for_a_topic(amqp_url: str) -> None:
+    """A name by itself is a topic's; the message says how to name a queue."""
+    group = ConsumerGroup("g", "broker.queue", print, amqp_url=amqp_url, redis_url="memory://")
+    with channel(amqp_url) as it:
+        it.queue_declare("broker.queue", exclusive=False)
+        with pytest.raises(TopicMissing, match=r"consumed as a list of queues, \['broker\.queue'\]; or create it with"):
+            anyio.run(group.start)
+        it.queue_delete("broker.queue")
+
+
 def test_a_missing_queue(topic: Topic, amqp_url: str) -> None:
     """Checking does not create it by accident."""
     with channel(amqp_url) as pika_channel:
@@ -226,6 +238,23 @@ def test_reading_a_missing_queue(amqp_url: str) -> None:
     for _ in range(2):
         with pytest.raises(QueueMissing):
             learn_queue(amqp_url, "broker.nowhere")
+
+
+def test_of_several_queues_those_that_can_be_used_are_read(amqp_url: str) -> None:
+    """One is exclusive to another connection, one was deleted, and one would be at its first handover."""
+    names = ["broker.exclusive", "broker.deleted", "broker.usable", "broker.fleeting"]
+    with channel(amqp_url) as it:
+        it.queue_declare(names[0], exclusive=True)
+        it.queue_declare(names[2], durable=True)
+        it.queue_declare(names[3], auto_delete=True)
+        try:
+            assert [queue.name for queue in readable_queues(amqp_url, names)] == names[2:3]
+            with pytest.raises(ChannelLost, match=r"exclusive to another connection.*RESOURCE_LOCKED") as caught:
+                learn_queue(amqp_url, names[0])
+        finally:
+            for name in names[2:]:
+                it.queue_delete(name)
+    assert "redelivered" not in str(caught.value)
 
 
 def test_topics_are_listed(topic: Topic, amqp_url: str, rabbitmq_server: servers.RabbitMQServer) -> None:

@@ -15,7 +15,7 @@ from tests.names import unique
 
 from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
-from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
+from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
 from cobalance.rabbitmq.topics.layouts import Look
 from cobalance.rabbitmq.topics.management import bound_queues, message_counts
@@ -178,6 +178,96 @@ async def test_an_unguarded_queue_that_turns_up_is_halted(
     assert "group resume" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "on_error", "why"),
+    [({"x-queue-type": "quorum"}, "pause", "Unguarded"), ({}, "dead_letter", "UsageError")],
+    ids=["unguarded", "no-dead-letters"],
+)
+async def test_a_group_starts_beside_a_queue_that_is_halted(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, arguments: dict[str, str], on_error: Any, why: str
+) -> None:
+    """Or a rolling restart would end one process after the other, though the others go on while they run."""
+    prefix, seen = unique("beside"), Seen()
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200, "on_error": on_error}
+    with channel(here.amqp_url) as it:
+        it.queue_declare(f"{prefix}-1", durable=True, arguments={"x-dead-letter-exchange": ""})
+        it.queue_declare(f"{prefix}-2", durable=True, arguments=arguments)
+        async with here.member(MatchingQueues(f"{prefix}-."), handler_of(seen), **options):
+            await until(lambda: [row.halted for row in here.resources().values() if row.halted] == [why])
+            async with here.member(MatchingQueues(f"{prefix}-."), handler_of(seen), **options):
+                here.publish(f"{prefix}-1", "x")
+                await seen.wait(1)
+        with pytest.raises(CobalanceError):
+            await here.member([MatchingQueues(f"{prefix}-."), f"{prefix}-2"], handler_of(seen), **options).start()
+        for name in (f"{prefix}-1", f"{prefix}-2"):
+            it.queue_delete(name)
+
+
+@pytest.fixture
+def restricted(hashing_rabbitmq: servers.OwnRabbitMQ) -> Iterator[servers.OwnRabbitMQ]:
+    """That RabbitMQ, with a user "few" whose permissions can be changed."""
+    hashing_rabbitmq.control("add_user", "few", "few")
+    hashing_rabbitmq.control("set_user_tags", "few", "management")
+    yield hashing_rabbitmq
+    hashing_rabbitmq.control("delete_user", "few")
+
+
+async def test_a_group_starts_beside_queues_that_cannot_be_used(
+    restricted: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exclusive and a forbidden queue match: the others are consumed, and these once they can be."""
+    prefix, seen = unique("unusable"), Seen()
+    exclusive, forbidden, usable = (f"{prefix}-{name}" for name in ("exclusive", "forbidden", "usable"))
+    restricted.control("set_permissions", "few", f"^(?!{forbidden}).*", ".*", ".*")
+    options = {"management_url": str(restricted.management_url).replace("guest:guest", "few:few"), "refresh_ms": 200}
+    with place(restricted.url.replace("guest:guest", "few:few")) as here, channel(restricted.url) as it:
+        for name in (forbidden, usable):
+            it.queue_declare(name, durable=True)
+        here.publish(usable, "usable")
+        with channel(restricted.url) as other:
+            other.queue_declare(exclusive, exclusive=True)
+            group = here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), **options)
+            await group.start()
+            assert await seen.wait(1) == ["usable"]
+            await until(lambda: caplog.text.count("Trying again until it can be used") == 2)
+            assert set(group.tenures) == {exclusive, forbidden, usable}
+        it.queue_declare(exclusive, durable=True)
+        restricted.control("set_permissions", "few", ".*", ".*", ".*")
+        for name in (exclusive, forbidden):
+            here.publish(name, name)
+        assert sorted((await seen.wait(3))[1:]) == [exclusive, forbidden]
+        await group.stop()
+        assert here.journal("abandoned") == []
+        for name in (exclusive, forbidden, usable):
+            it.queue_delete(name)
+    assert "RESOURCE_LOCKED" in caplog.text
+
+
+async def test_an_unbound_queue_that_cannot_be_asked_stops_no_look(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ
+) -> None:
+    """It stays until it is gone; a queue that is bound meanwhile is found."""
+    exchange = unique("asked")
+    exclusive, usable, later = (f"{exchange}.{name}" for name in ("exclusive", "usable", "later"))
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 200}
+    with channel(here.amqp_url) as it:
+        make_exchange(it, exchange, "direct", usable)
+        with channel(here.amqp_url) as other:
+            other.queue_declare(exclusive, exclusive=True)
+            other.queue_bind(exclusive, exchange, "1")
+            group = here.member(BoundQueues(exchange), handler_of(Seen()), **options)
+            await group.start()
+            await until(lambda: held(here) == {exclusive, usable})
+            await until(lambda: message_counts(here.amqp_url, hashing_rabbitmq.management_url)[exclusive] == 0)
+            other.queue_unbind(exclusive, exchange, "1")
+            it.queue_declare(later, durable=True)
+            it.queue_bind(later, exchange, "1")
+            await until(lambda: held(here) == {exclusive, usable, later})
+        await until(lambda: set(here.resources()) == {usable, later})
+        await group.stop()
+        clean_up(it, exchange, usable, later)
+
+
 async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
     hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,7 +360,7 @@ def test_a_page_is_no_answer_of_the_management_api() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(server.handle_request)
-        with pytest.raises(Unreachable, match="no JSON"):
+        with pytest.raises(Unreachable, match="not JSON"):
             message_counts("amqp://127.0.0.1", f"http://127.0.0.1:{server.server_port}")
 
 

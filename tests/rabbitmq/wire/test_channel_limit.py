@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+from pika.channel import Channel
 from tests.consumers import Place, Seen, new_topic, place, until
+from tests.streams import connected, new_stream
 
 from cobalance import servers
 from cobalance.errors import ChannelLimitReached
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
+from cobalance.rabbitmq.streams.probe import first_offset
+from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
+from cobalance.rabbitmq.wire.pika_internals import bare_close
 
 pytestmark = pytest.mark.anyio
+
+WAIT_S = 60
 
 MOST = 10
 """One channel is for probing the connection, and one is spare."""
@@ -97,21 +104,144 @@ async def test_more_members_work_what_one_cannot() -> None:
             assert sorted(map(int, await seen.wait(20))) == list(range(20))
 
 
+def test_channels_for_a_moment_are_lent_in_turn(amqp_url: str) -> None:
+    """A stream's queries wait for each other rather than fail where RabbitMQ allows few channels."""
+    with new_stream(amqp_url, 1) as stream, connected(f"{amqp_url}?channel_max=2") as connection:
+        asked = [first_offset(connection, stream.name) for _ in range(8)]
+        assert [it.result(WAIT_S) for it in asked] == [0] * 8
+
+
+def test_a_channel_for_a_moment_takes_no_queue_s_place(amqp_url: str) -> None:
+    """Of four channels, one is to spare: that one."""
+    opened: queue.SimpleQueue[Channel] = queue.SimpleQueue()
+    with connected(f"{amqp_url}?channel_max=4") as connection:
+        connection.submit(lambda: connection.lend_channel(opened.put, lambda *_: None, lambda _: None))
+        for _ in range(3):
+            opened.get(timeout=WAIT_S)
+            connection.submit(lambda: connection.open_channel(opened.put, lasting=True))
+        opened.get(timeout=WAIT_S)
+
+
+def test_a_query_that_is_never_answered_stops_no_other(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its channel is not waited for."""
+    monkeypatch.setattr("cobalance.rabbitmq.wire.connection.LENT_MS", 100)
+    opened: queue.SimpleQueue[Channel] = queue.SimpleQueue()
+    with connected(f"{amqp_url}?channel_max=2") as connection:
+        for _ in range(2):
+            connection.submit(lambda: connection.lend_channel(opened.put, lambda *_: None, lambda _: None))
+        assert opened.get(timeout=WAIT_S) is not opened.get(timeout=WAIT_S)
+
+
+def test_a_channel_that_was_given_back_leaves_the_spare_one(amqp_url: str) -> None:
+    """No queue gets it, though RabbitMQ may still count the one that was lent."""
+    found: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
+    with connected(f"{amqp_url}?channel_max=4") as connection:
+
+        def opens(_: int) -> bool:
+            try:
+                connection.open_channel(lambda _: None, lasting=True)
+            except ChannelLimitReached:
+                return False
+            return True
+
+        def closed(*_: object) -> None:
+            connection.call_later(0, lambda: found.put([opens(it) for it in range(4)]))
+
+        connection.submit(lambda: connection.lend_channel(bare_close, closed, lambda _: None))
+        assert found.get(timeout=WAIT_S) == [True, True, True, False]
+
+
+def test_a_trial_is_left_to_channels_that_are_to_stay() -> None:
+    """Those for a moment can wait."""
+    now = 0.0
+    limit = ChannelLimit("g/m", lambda: now)
+    lose_with(limit, 4)
+    now += TRIED_AGAIN_S.longest
+    limit.check(4, "here")
+    assert limit.leaves_room(1)
+    assert not limit.leaves_room(2)
+
+
+TOO_MANY = (
+    "530 NOT_ALLOWED - number of channels opened for user 'few' has reached the maximum allowed user limit of (4)"
+)
+
+
+def lose_with(limit: ChannelLimit, channels: int) -> None:
+    """A connection that opens that many channels and is ended for it."""
+    limit.connected(2_047)
+    for _ in range(channels):
+        limit.opened()
+    limit.lost(TOO_MANY)
+
+
 def test_a_limit_that_was_learned_is_kept() -> None:
     """The next connection keeps it, whatever channel_max is announced."""
     limit = ChannelLimit("g/m")
     limit.connected(2_047)
     limit.check(2_046, "here")
-    for _ in range(4):
-        limit.opened()
-    limit.closed()
-    limit.lost(
-        "530 NOT_ALLOWED - number of channels opened for user 'few' has reached the maximum allowed user limit of (4)"
-    )
+    lose_with(limit, 4)
     limit.connected(2_047)
     limit.check(3, "here")
     with pytest.raises(ChannelLimitReached, match="allows 4 channels"):
         limit.check(4, "here")
+
+
+def test_a_channel_that_was_opened_over_the_limit_is_not_counted() -> None:
+    """RabbitMQ counts a user's channels a moment late; its words have the limit."""
+    limit = ChannelLimit("g/m")
+    lose_with(limit, 5)
+    with pytest.raises(ChannelLimitReached, match="allows 4 channels"):
+        limit.check(4, "here")
+
+
+def test_each_loss_at_the_limit_takes_one_off_it() -> None:
+    """Other connections of the user have channels, too; the remedy names what RabbitMQ allows."""
+    limit = ChannelLimit("g/m")
+    lose_with(limit, 4)
+    lose_with(limit, 4)
+    limit.check(2, "here")
+    with pytest.raises(ChannelLimitReached, match="allows 4 channels in all connections of this user, 3 of them on"):
+        limit.check(3, "here")
+
+
+def test_a_limit_is_tried_again_ever_more_rarely() -> None:
+    """Others may have gone, or the limit was raised; but each trial may cost the connection."""
+    now = 0.0
+    limit = ChannelLimit("g/m", lambda: now)
+    kept_for: list[float] = []
+    for _ in range(8):
+        lose_with(limit, 4)
+        kept_for.append(TRIED_AGAIN_S.pause(len(kept_for) + 1))
+        now += kept_for[-1] - 1
+        with pytest.raises(ChannelLimitReached):
+            limit.check(4, "here")
+        now += 1
+        limit.check(4, "here")
+    assert kept_for == sorted(kept_for)
+    assert kept_for[-1] == TRIED_AGAIN_S.longest
+
+
+def test_a_trial_that_paid_off_is_soon_repeated() -> None:
+    """More channels were open when RabbitMQ refused one than the time before."""
+    now = 0.0
+    limit = ChannelLimit("g/m", lambda: now)
+    for channels in (2, 2, 2, 3):
+        lose_with(limit, channels)
+        now += 1_000
+    lose_with(limit, 4)
+    now += TRIED_AGAIN_S.first
+    limit.check(4, "here")
+
+
+def test_a_connection_lost_for_another_reason_leaves_no_limit() -> None:
+    """RabbitMQ may have been given a higher one."""
+    limit = ChannelLimit("g/m")
+    lose_with(limit, 4)
+    limit.connected(2_047)
+    limit.lost("320 CONNECTION_FORCED - restarted")
+    limit.connected(2_047)
+    limit.check(4, "here")
 
 
 def test_without_a_limit_there_is_none() -> None:

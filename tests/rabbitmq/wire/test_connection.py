@@ -247,8 +247,8 @@ def test_blocked_and_unblocked_are_told(amqp_url: str) -> None:
         assert not connection.blocked
 
 
-def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str) -> None:
-    """An I/O thread that dies unnoticed would be worse than any loss."""
+def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An I/O thread that dies unnoticed would be worse than any loss. The log says where it failed."""
     heard = queue.SimpleQueue[str]()
 
     def fail() -> None:
@@ -257,3 +257,7 @@ def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str) -> None:
     with connected(amqp_url, on_lost=heard.put) as connection:
         connection.submit(fail)
         assert "a bug" in heard.get(timeout=WAIT_S)
+        assert "in fail" in caplog.text
+        connection.connect()
+        connection.submit(lambda: connection.add_end_listener(lambda _: fail()))
+    assert caplog.text.count("in fail") == 2

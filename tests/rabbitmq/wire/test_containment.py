@@ -17,7 +17,7 @@ from tests.streams import connected, new_stream
 from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.partition import partition
-from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent, PartitionState
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -57,7 +57,7 @@ class Heard:
     """Records what a consumer reports."""
 
     def __init__(self, connection: BrokerConnection, topic: Any, number: int, on_event: Any = None) -> None:
-        self.events = queue.SimpleQueue[Event]()
+        self.events = queue.SimpleQueue[PartitionEvent]()
         self.ready = queue.SimpleQueue[None]()
         self.consumer = PartitionConsumer(
             connection,
@@ -69,18 +69,18 @@ class Heard:
         self.consumer.start()
 
 
-@pytest.mark.parametrize("state", [State.CONSUMING, State.ENDED])
-def test_a_listener_that_raises_ends_its_own_consumer_only(amqp_url: str, state: State) -> None:
+@pytest.mark.parametrize("state", [PartitionState.CONSUMING, PartitionState.ENDED])
+def test_a_listener_that_raises_ends_its_own_consumer_only(amqp_url: str, state: PartitionState) -> None:
     """The connection stays, and the other consumer goes on."""
     lost: list[str] = []
 
-    def fail(event: Event) -> None:
+    def fail(event: PartitionEvent) -> None:
         if event.state is state:
             raise ZeroDivisionError("a bug")
 
     with new_topic(amqp_url, 2) as topic, connected(amqp_url, on_lost=lost.append) as connection:
         broken, well = Heard(connection, topic, 0, fail), Heard(connection, topic, 1)
-        assert well.events.get(timeout=WITHIN_S) == Event(State.CONSUMING)
+        assert well.events.get(timeout=WITHIN_S) == PartitionEvent(PartitionState.CONSUMING)
         with channel(amqp_url) as it:
             it.queue_delete(topic.queue_names[0])
         error = broken.consumer.closed.exception(WITHIN_S)
@@ -173,12 +173,12 @@ def test_who_goes_on_behind_a_message_that_cannot_be_read_is_not_stopped_by_it(a
         publish_unreadable(amqp_url, stream.name)
         with channel(amqp_url) as it:
             it.basic_publish("", stream.name, b"2")
-        ready, events = threading.Event(), queue.SimpleQueue[Event]()
+        ready, events = threading.Event(), queue.SimpleQueue[PartitionEvent]()
         options: dict[str, Any] = {"token": 1, "on_ready": ready.set, "on_event": events.put}
         for after, behind in ((-1, [0]), (0, []), (1, [2])):
             consumer = StreamConsumer(connection, stream.queue, after=after, **options)
             consumer.start()
-            assert events.get(timeout=WITHIN_S) == Event(State.CONSUMING)
+            assert events.get(timeout=WITHIN_S) == PartitionEvent(PartitionState.CONSUMING)
             for offset in behind:
                 ready.clear()
                 while not (taken := consumer.take()):

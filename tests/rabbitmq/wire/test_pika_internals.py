@@ -18,7 +18,7 @@ from tests.names import unique
 
 from cobalance.errors import Unreachable
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, calling_back
+from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, calling_back, frame_max
 
 WAIT_S = 60
 QUEUE = "internals"
@@ -47,6 +47,16 @@ def consuming(connection: BrokerConnection, messages: queue.SimpleQueue[tuple[Ba
 
     connection.submit(lambda: connection.open_channel(opened))
     return ready.result(WAIT_S)
+
+
+def test_a_blocking_connections_largest_frame_is_what_was_agreed(amqp_url: str) -> None:
+    """RabbitMQ closes the connection over a larger one. Its own default is 128 KiB."""
+    parameters = URLParameters(amqp_url)
+    for asked, agreed in ((parameters.frame_max, 131_072), (8_192, 8_192)):
+        parameters.frame_max = asked
+        connection = BlockingConnection(parameters)
+        assert frame_max(connection) == agreed
+        connection.close()
 
 
 def test_pikas_resolver_of_our_hosts_is_recognised(caplog: pytest.LogCaptureFixture) -> None:

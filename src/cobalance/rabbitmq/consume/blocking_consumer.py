@@ -9,7 +9,6 @@ from cobalance.group.blocking import BlockingMembership, Threaded, exits_contain
 from cobalance.group.worker import is_async
 from cobalance.limits import check_callables
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
-from cobalance.threads.portal import call_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -122,4 +121,4 @@ class BlockingConsumerGroup(BlockingMembership):
 
     def seek(self, stream: str, start: Start) -> None:
         """Continues reading a stream from elsewhere; see :meth:`cobalance.ConsumerGroup.seek`."""
-        call_in(self._portal, self._group.seek, stream, start)
+        self._call(self._group.seek, stream, start)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.failure_policy import OnFailure
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.model.batches import Batch
-    from cobalance.rabbitmq.partition.partition import Event as ConsumerEvent
+    from cobalance.rabbitmq.partition.partition import PartitionEvent
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -339,11 +339,21 @@ class ConsumerGroup(Streaming):
     def _check_queues(self) -> None:
         if not self._queues and not self._subscribed.may_be_empty:
             raise UsageError(f"group {self.name!r} was given no queues: name a topic, or at least one queue")
-        for queue in self._queues.values():
-            self._check_queue(queue)
+        for queue in list(self._queues.values()):
+            try:
+                self._check_queue(queue)
+            except CobalanceError:
+                if self._subscribed.names(queue.name):
+                    raise
+                del self._queues[queue.name]  # its holder says why, and halts it
 
     def _check_queue(self, queue: Queue) -> None:
         validate_name("queue", queue.name)
+        if queue.auto_delete:
+            raise UsageError(
+                f"queue {queue.name!r} is an auto-delete queue: RabbitMQ deletes it with its messages when its only consumer goes, which "
+                "happens at each handover. Declare it without auto_delete; x-expires deletes a queue that nobody uses"
+            )
         if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
             raise unguarded(queue)
         if self._retries.parks and self._reads_as_stream(queue):
@@ -451,7 +461,7 @@ class ConsumerGroup(Streaming):
         queue: Queue,
         token: int,
         on_ready: Callable[[], None],
-        on_event: Callable[[ConsumerEvent], None],
+        on_event: Callable[[PartitionEvent], None],
     ) -> PartitionConsumer:
         """A consumer for one tenure, on the current connection."""
         return PartitionConsumer(

@@ -8,20 +8,26 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from pika.compat import long
 
 from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing
 from cobalance.rabbitmq.consume.dead_letter_target import required_target
 from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish
-from cobalance.rabbitmq.consume.republishing import republished
+from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
+from cobalance.rabbitmq.model.headers import DEATHS, as_number
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.wire.pika_internals import frame_max
+
+MOST_COUNTED = 2**31
+"""A publisher can claim any number of earlier deaths; one more has to fit into a header."""
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from pika.adapters.blocking_connection import BlockingChannel
     from pika.spec import BasicProperties
 
     from cobalance.rabbitmq.model.queues import Queue
@@ -88,9 +94,14 @@ class DeadLetterSender:
 
 def _send(letter: Letter, admin: Admin) -> None:
     queue, delivery, reason = letter.queue, letter.delivery, letter.reason
-    target, properties = required_target(queue, delivery.routing_key), _with_reason(queue, delivery, reason)
+    target = required_target(queue, delivery.routing_key)
+
+    def send(channel: BlockingChannel) -> None:
+        properties = _with_reason(queue, delivery, reason, frame_max(channel.connection))
+        publish(channel, target.exchange, target.routing_key, properties, delivery.body)
+
     try:
-        admin.call(queue.name, lambda it: publish(it, target.exchange, target.routing_key, properties, delivery.body))
+        admin.call(queue.name, send)
     except QueueMissing:
         raise PublishFailed(f"there is no {target}, where dead letters of {queue.name!r} go") from None
     except PermissionMissing:
@@ -100,20 +111,38 @@ def _send(letter: Letter, admin: Admin) -> None:
         ) from None
 
 
-def _with_reason(queue: Queue, delivery: Delivery, reason: Reason) -> BasicProperties:
-    properties = republished(delivery.properties)
-    failures = {} if reason.failures is None else {FAILURES: reason.failures}
-    headers: Mapping[str, Any] = properties.headers or {}
-    properties.headers = {
-        **headers,
-        ERROR: reason.error,
-        QUEUE: queue.name,
-        GROUP: reason.group,
-        **failures,
+def _with_reason(queue: Queue, delivery: Delivery, reason: Reason, most: int) -> BasicProperties:
+    own = {
+        QUEUE: queue.name,  # the only one that a replay needs, together with the next, if the message has it
+        DEATHS: _deaths(queue.name, delivery),
         EXCHANGE: delivery.exchange,
         ROUTING_KEY: delivery.routing_key,
+        EXPIRATION: delivery.properties.expiration,
+        USER_ID: delivery.properties.user_id,
+        FAILURES: reason.failures,
+        GROUP: reason.group,
+        ERROR: reason.error,
     }
-    return properties
+    return republished(delivery.properties, own, frame_max=most)
+
+
+def _deaths(queue: str, delivery: Delivery) -> list[Any]:
+    """The message's deaths, this one first, as RabbitMQ has them when it rejects a message by itself: whoever moved the
+    message last, its first entry says from where, and no header of a publisher does.
+    """
+    deaths = delivery.headers.get(DEATHS)
+    earlier = [it for it in deaths if isinstance(it, dict)] if isinstance(deaths, list) else []
+    same = [it for it in earlier if (it.get("queue"), it.get("reason")) == (queue, "rejected")]
+    before = as_number(same[0].get("count")) if same else None
+    this = {
+        "count": long(min(before or 0, MOST_COUNTED) + 1),
+        "reason": "rejected",
+        "queue": queue,
+        "time": datetime.now(UTC),
+        "exchange": delivery.exchange,
+        "routing-keys": [delivery.routing_key],
+    }
+    return [this, *(it for it in earlier if it not in same)]
 
 
 def _failure(error: Exception) -> CobalanceError:

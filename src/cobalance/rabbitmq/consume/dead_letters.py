@@ -6,7 +6,8 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -15,29 +16,32 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
-from cobalance.errors import PublishFailed, TopicMissing, UsageError
+from cobalance.errors import CobalanceError, PublishFailed, TopicMissing, TopologyError, UsageError
 from cobalance.limits import check_kind
+from cobalance.rabbitmq.consume.dead_letter_target import target_of
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
+from cobalance.rabbitmq.model.headers import DEATHS, as_name, as_number, as_text, last_death
 from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
-from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout
+from cobalance.rabbitmq.wire.pika_internals import frame_max
 from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
 FAILURES = "x-cobalance-failures"
 """The headers of a dead letter, together with ``EXCHANGE``, ``ROUTING_KEY``, ``EXPIRATION`` and ``USER_ID``."""
 
-NOT_THE_MESSAGES = ("x-cobalance-", "x-death", "x-first-death-", "x-last-death-")
+NOT_THE_MESSAGES = ("x-cobalance-", DEATHS, "x-first-death-", "x-last-death-")
 """Headers about the message's death; they are removed when it is sent back."""
 
 MOST_TEXT = 300
 """Characters kept of an exception's text."""
 
 OFTEN = 10
-"""After this many deliveries a listed message is published again.
+"""After this many deliveries a message that stays is published again.
 
-RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an ack, and listing is a delivery.
+RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an ack, and looking at one is a delivery.
 """
 
 
@@ -58,7 +62,7 @@ class DeadLetter:
     """The group whose handler failed."""
     failures: int | None
     died_at: int | None
-    """Unix time in seconds, set by RabbitMQ; None unless RabbitMQ itself moved the message."""
+    """Unix time in seconds."""
     expiration: str | None
     """The time to live that it was published with, in ms. A dead letter does not expire by it."""
     user_id: str | None
@@ -70,20 +74,21 @@ class DeadLetter:
     def read(cls, properties: BasicProperties, size: int) -> DeadLetter:
         """Reads a message in a dead-letter queue."""
         headers: Mapping[str, Any] = properties.headers or {}
-        death: Mapping[str, Any] = next(iter(headers.get("x-death") or ()), {})
-        keys: Sequence[str] = death.get("routing-keys") or (None,)  # type: ignore[assignment]
-        died = death.get("time")
+        death = last_death(headers)
+        keys, died = death.get("routing-keys"), death.get("time")
+        key = keys[0] if isinstance(keys, list) and keys else None
+        exchange = as_name(headers.get(EXCHANGE))
         return cls(
             message_id=properties.message_id,
-            queue=headers.get(QUEUE) or death.get("queue"),
-            routing_key=headers.get(ROUTING_KEY) or keys[0],
-            exchange=headers.get(EXCHANGE, death.get("exchange")),
-            error=str(headers.get(ERROR) or death.get("reason") or "unknown"),
-            group=headers.get(GROUP),
-            failures=headers.get(FAILURES),
-            died_at=None if died is None else int(died.timestamp()),
-            expiration=headers.get(EXPIRATION) or death.get("original-expiration"),
-            user_id=headers.get(USER_ID) or properties.user_id,
+            queue=as_name(death.get("queue")) or as_name(headers.get(QUEUE)),  # which a publisher may have set
+            routing_key=as_name(headers.get(ROUTING_KEY)) or as_name(key),
+            exchange=as_name(death.get("exchange")) if exchange is None else exchange,
+            error=as_text(headers.get(ERROR)) or as_text(death.get("reason")) or "unknown",
+            group=as_text(headers.get(GROUP)),
+            failures=as_number(headers.get(FAILURES)),
+            died_at=int(died.timestamp()) if isinstance(died, datetime) else None,
+            expiration=as_text(headers.get(EXPIRATION)) or as_text(death.get("original-expiration")),
+            user_id=as_text(headers.get(USER_ID)) or properties.user_id,
             size=size,
         )
 
@@ -109,9 +114,13 @@ def publish(
     try:
         channel.basic_publish(exchange, routing_key, body, properties, mandatory=True)
     except pika_errors.UnroutableError:
-        raise PublishFailed(f"no queue takes routing key {routing_key!r} of exchange {exchange!r}") from None
+        raise PublishFailed(
+            f"no queue takes routing key {routing_key!r} of exchange {exchange!r}: bind one, or correct the dead-letter target"
+        ) from None
     except pika_errors.NackError:
-        raise PublishFailed("RabbitMQ refused the message, as a queue that is full does") from None
+        raise PublishFailed(
+            "RabbitMQ refused the message: is its queue full (x-max-length with reject-publish)?"
+        ) from None
 
 
 # -- afterwards --------------------------------------------------------------------------------------------------------
@@ -125,14 +134,11 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
     """
     found: list[DeadLetter] = []
 
-    def look(channel: BlockingChannel, count: int) -> None:
-        for tag, letter, properties, body in _letters(channel, topic, min(count, most)):
-            found.append(letter)
-            if int((properties.headers or {}).get("x-delivery-count", 0)) >= OFTEN:
-                publish(channel, "", dead_letter_queue(topic), republished(properties), body)
-                channel.basic_ack(tag)
+    def look(_: BlockingChannel, letter: DeadLetter, *__: object) -> bool:
+        found.append(letter)
+        return False
 
-    _visit(url, topic, look)
+    _visit(url, topic, look, most)
     return found
 
 
@@ -155,7 +161,7 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
     check_kind("the topic's name", topic, str)
     with connected(url) as admin:
         newest = Topic(topic, 1, layout=newest_layout(admin, topic))
-    return _settle(url, topic, message_ids, partial(_send_back, newest))
+    return _settle(url, topic, message_ids, partial(_send_back, Homes(url, newest)))
 
 
 def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
@@ -174,23 +180,26 @@ def dead_letter_queue(topic: str) -> str:
 
 Deal = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], None]
 
+Use = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], bool]
+"""Returns whether the letter is settled."""
+
 
 def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> list[DeadLetter]:
     settled: list[DeadLetter] = []
 
-    def settle(channel: BlockingChannel, count: int) -> None:
-        for tag, letter, properties, body in _letters(channel, topic, count):
-            if not message_ids or letter.message_id in message_ids:
-                deal(channel, letter, properties, body)
-                channel.basic_ack(tag)
-                settled.append(letter)
+    def settle(channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
+        chosen = not message_ids or letter.message_id in message_ids
+        if chosen:
+            deal(channel, letter, properties, body)
+            settled.append(letter)
+        return chosen
 
     _visit(url, topic, settle)
     return settled
 
 
-def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) -> None:
-    """Calls `use` with a channel; what it does not acknowledge is back in its place once the channel is closed."""
+def _visit(url: str, topic: str, use: Use, most: int | None = None) -> None:
+    """Takes the dead letters out one after the other; those that `use` has not settled go back."""
     check_kind("the topic's name", topic, str)
     queue = dead_letter_queue(topic)
     with connected(url) as admin:
@@ -199,41 +208,84 @@ def _visit(url: str, topic: str, use: Callable[[BlockingChannel, int], None]) ->
             raise TopicMissing(
                 f"There is no queue {queue!r} at {admin.place}: {topic!r} is no topic, or one without dead letters."
             )
-        admin.call(queue, lambda channel: use(channel, count))
+        number = count if most is None else min(count, most)
+        admin.call(queue, lambda channel: _use_each(channel, queue, number, use))
 
 
-def _letters(
-    channel: BlockingChannel, topic: str, count: int
-) -> Iterator[tuple[int, DeadLetter, BasicProperties, bytes]]:
-    """No more than there were at the beginning: messages published again come behind those."""
-    for _ in range(count):
-        got: tuple[Any, Any, Any] = channel.basic_get(dead_letter_queue(topic))
+def _use_each(channel: BlockingChannel, queue: str, number: int, use: Use) -> None:
+    """What is not acknowledged is back in its place once the channel is closed. After one that is published again, and
+    so goes behind the others, all others are, too, so that they keep their order.
+    """
+    failure: CobalanceError | None = None
+    publishes = False
+    for _ in range(number):  # no more: what is published again comes behind those
+        got: tuple[Any, Any, Any] = channel.basic_get(queue)
         method, properties, body = got
         if method is None:
-            return
-        yield method.delivery_tag, DeadLetter.read(properties, len(body)), properties, body
+            break
+        try:
+            settled = failure is None and use(channel, DeadLetter.read(properties, len(body)), properties, body)
+        except CobalanceError as error:
+            settled, failure = False, error
+        deliveries = as_number((properties.headers or {}).get("x-delivery-count")) or 0
+        publishes = publishes or (not settled and deliveries >= OFTEN)
+        if publishes and not settled:
+            publish(channel, "", queue, republished(properties, frame_max=frame_max(channel.connection)), body)
+        if publishes or settled:
+            channel.basic_ack(method.delivery_tag)
+        elif failure is not None:
+            break
+    if failure is not None:
+        raise failure
 
 
 def _send_back(
-    newest: Topic, channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
+    homes: Homes, channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
 ) -> None:
-    if letter.queue is None:
+    home = homes.find(letter, properties)
+    if home is None:
         raise UsageError(
-            f"Message {letter.message_id} does not say which queue it came from: it was not given up by a group, nor by RabbitMQ."
+            f"Message {letter.message_id} does not say which queue it came from, or one that has its dead letters elsewhere: it was not "
+            "given up by a group, nor by RabbitMQ."
         )
-    again = republished(properties, without=NOT_THE_MESSAGES)
-    headers: Mapping[str, Any] = again.headers or {}
-    published = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
+    own = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
     if letter.routing_key is not None and letter.exchange is not None:
-        published |= {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key}
-    again.headers = {**headers, **{name: value for name, value in published.items() if value is not None}} or None
-    publish(channel, "", _home(letter.queue, newest), again, body)
+        own = {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key, **own}
+    again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(channel.connection))
+    publish(channel, "", home, again, body)
 
 
-def _home(queue: str, newest: Topic) -> str:
-    """The queue itself, or that of the same number in the layout that is consumed; the older ones have fewer."""
-    match partition_named(queue):
-        case newest.name, number:
-            return f"{newest.prefix}-{number}"
-        case _:
-            return queue
+class Homes:
+    """The queues that dead letters of a topic go back to. A publisher can claim any in a header of its own, but the first
+    entry of ``x-death`` is RabbitMQ's or ours once the message has been dead-lettered.
+    """
+
+    def __init__(self, url: str, newest: Topic) -> None:
+        self._url, self._newest = url, newest
+        self._known: dict[str, bool] = {}
+
+    def find(self, letter: DeadLetter, properties: BasicProperties) -> str | None:
+        """A partition goes by its number in the layout that is consumed; the older ones have fewer."""
+        if letter.queue is None:
+            return None
+        match partition_named(letter.queue):
+            case self._newest.name, number:
+                return f"{self._newest.prefix}-{number}"
+        died_there = letter.queue == last_death(properties.headers or {}).get("queue")
+        return letter.queue if died_there or self._leads_here(letter.queue) else None
+
+    def _leads_here(self, queue: str) -> bool:
+        if queue not in self._known:
+            with connected(self._url) as admin:
+                self._known[queue] = self._is_source(admin, queue)
+        return self._known[queue]
+
+    def _is_source(self, admin: Admin, queue: str) -> bool:
+        """An exchange may be bound to the dead-letter queue; bindings cannot be queried."""
+        try:
+            target = target_of(admin.learn(queue), "")
+        except TopologyError:  # missing, or not readable
+            return False
+        return target is not None and (
+            bool(target.exchange) or target.routing_key == dead_letter_queue(self._newest.name)
+        )

@@ -84,8 +84,8 @@ class Discovery:
             if look.resources is not None:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
-            # A loss of the group's own connection is logged by the group.
-            is_logged = isinstance(error, Unreachable) and not self._is_connected()
+            # A loss of the group's own connection is logged by the group, which may not have noticed it yet.
+            is_logged = isinstance(error, Unreachable) and not (self._trouble and self._is_connected())
             trouble = (logging.INFO if is_logged else logging.WARNING, str(error))
             if trouble != self._trouble and not self._over:  # otherwise its connections were closed during a look
                 log.log(trouble[0], "group %s: its queues could not be looked for. %s", self._coordinator.group, error)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ class Handling:
         self, parcels: deque[Parcel], most: int, worker: PartitionWorker, attempt: Stoppable
     ) -> Exception | None:
         for _ in range(most):
-            if not worker.begin():
+            if not self._begin(parcels, worker):
                 break
             error = await self._completed(self._call(parcels[0]), parcels, worker, attempt)
             if error is not None:
@@ -183,10 +184,10 @@ class Handling:
     def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Outcome:
         """Runs in a thread. An awaitable result is returned as well, to be awaited on the event loop."""
         for _ in range(most):
-            if not worker.begin():
+            if not self._begin(parcels, worker):
                 break
             try:
-                result = self._handler(self._argument(parcels[0]))
+                result = copy_context().run(self._handler, self._argument(parcels[0]))
                 if inspect.isawaitable(result):
                     return None, result
                 refuse_result(result)
@@ -196,6 +197,13 @@ class Handling:
                 return error, None
             self._finished(parcels, worker)
         return None, None
+
+    def _begin(self, parcels: deque[Parcel], worker: PartitionWorker) -> bool:
+        """Whether the first parcel may be begun. Not if the program has settled it while one before it was worked."""
+        if self._manual and not parcels[0].drop(worker.is_settled):
+            parcels.popleft()
+            return False
+        return worker.begin()
 
     def _argument(self, parcel: Parcel) -> Delivery | list[Delivery]:
         return parcel.deliveries[0] if self.batch is None else list(parcel.deliveries)

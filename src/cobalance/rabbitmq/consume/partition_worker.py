@@ -16,14 +16,14 @@ import anyio
 from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError
+from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
 from cobalance.group.engine import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
+from cobalance.rabbitmq.consume.channel_loss import ChannelLosses
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.parked import Parked
 from cobalance.rabbitmq.consume.watch import Watch
-from cobalance.rabbitmq.partition.partition import State
-from cobalance.rabbitmq.wire.channel_loss import ChannelLosses
+from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.acks import Progress
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.in_flight import Turn
-    from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent
     from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -81,7 +81,7 @@ class PartitionWorker:
     def in_flight(self) -> InFlight:
         """Messages that RabbitMQ has sent to this tenure; none without a channel. Any thread."""
         consumer = self._consumer
-        return InFlight(0, 0) if consumer is None or consumer.state is State.ENDED else consumer.in_flight
+        return InFlight(0, 0) if consumer is None or consumer.state is PartitionState.ENDED else consumer.in_flight
 
     # -- on the event loop ---------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class PartitionWorker:
         if error is not None and self.partitions.connection.is_open:
             log.error(
                 "group %s: %s The request is answered again: its partition is given up for a while, with that message first in it",
-                *(self.partitions.name, error),
+                *(self.partitions.name, sentence(error)),
             )
         elif error is None and not sent.result():
             log.warning(
@@ -496,13 +496,13 @@ class PartitionWorker:
         self._last_word.add_done_callback(lambda _: consumer.abort())
         return consumer.closed
 
-    def _consumer_event(self, event: Event) -> None:
-        if event.state is State.CONSUMING:
+    def _consumer_event(self, event: PartitionEvent) -> None:
+        if event.state is PartitionState.CONSUMING:
             self._subscribed = True
             self._guard(proven=True)
-        elif event.state is State.WAITING:
+        elif event.state is PartitionState.WAITING:
             self._losses.wait_for_others()
-        elif event.state is State.ENDED:
+        elif event.state is PartitionState.ENDED:
             self._guard(proven=False)
             self._lost = event.error
             if event.error is not None:

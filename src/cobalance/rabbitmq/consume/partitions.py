@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.in_flight import Share
-    from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent
     from cobalance.rabbitmq.partition.replies import Reply
     from cobalance.rabbitmq.wire.connection import BrokerConnection
     from cobalance.settings import MemberSettings
@@ -36,7 +36,7 @@ class Partitions(Protocol):
         """Returns once there is a connection to RabbitMQ."""
 
     def consumer(
-        self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[Event], None]
+        self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[PartitionEvent], None]
     ) -> PartitionConsumer:
         """A consumer for one tenure, on the current connection."""
 

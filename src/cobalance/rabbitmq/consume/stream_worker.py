@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start, StreamSettings
     from cobalance.rabbitmq.partition.delivery import Delivery
-    from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer
+    from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent
     from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -62,7 +62,7 @@ class Streams(Partitions, Protocol):
         after: int,
         *,
         on_ready: Callable[[], None],
-        on_event: Callable[[Event], None],
+        on_event: Callable[[PartitionEvent], None],
         on_gap: Callable[[int], bool],
     ) -> StreamConsumer:
         """A consumer for one tenure that starts after an offset, on the current connection."""
@@ -332,5 +332,5 @@ def _no_offset(stream: str) -> OffsetUnknown:
     return OffsetUnknown(
         f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
         f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
-        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute; or use on_unknown_offset='first'."
+        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it; or use on_unknown_offset='first'."
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start
-    from cobalance.rabbitmq.partition.partition import Event
+    from cobalance.rabbitmq.partition.partition import PartitionEvent
     from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 ASK_AGAIN_S = 0.2
@@ -86,7 +86,7 @@ class Streaming(Group):
         after: int,
         *,
         on_ready: Callable[[], None],
-        on_event: Callable[[Event], None],
+        on_event: Callable[[PartitionEvent], None],
         on_gap: Callable[[int], bool],
     ) -> StreamConsumer:
         """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""

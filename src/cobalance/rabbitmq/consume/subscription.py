@@ -10,7 +10,7 @@ from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.member.declaration import digest
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.topic import Topic, partition_named
-from cobalance.rabbitmq.topics.broker import learn_queue, read_topic, verify_topic
+from cobalance.rabbitmq.topics.broker import learn_queue, read_topic, readable_queues, verify_topic
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.sources import BoundQueues, ManagedSource, MatchingQueues
 from cobalance.rabbitmq.wire.failures import topic_in_place_of_queue
@@ -56,7 +56,8 @@ class Subscription:
             source = ManagedSource(part, self._amqp_url, self._management_url)
             self._managed.append(source)
             self._words.append(str(part))
-            return [learn_queue(self._amqp_url, name) for name in sorted(source.find())]
+            # The holder of one that cannot be read says why, and tries again: it is no reason not to work the others.
+            return readable_queues(self._amqp_url, sorted(source.find()))
         if isinstance(part, Topic):
             return self._of_topic(verify_topic(self._amqp_url, part))
         queue = part if isinstance(part, Queue) else self._learn(part)
@@ -122,11 +123,12 @@ class Subscription:
             again.append(look.again_in_ms)
         if self._managed:
             declared = ask_declared()
-            theirs = {name: row for name, row in listed.items() if name in declared and not self._is_anothers(name)}
+            theirs = {name: row for name, row in listed.items() if name in declared and not self.names(name)}
             for source in self._managed:
                 resources = source.look(theirs).resources
                 found.update(theirs if resources is None else resources)
         return Look(tuple(sorted(found)), min((it for it in again if it is not None), default=None))
 
-    def _is_anothers(self, name: str) -> bool:
+    def names(self, name: str) -> bool:
+        """Whether the program itself names the queue, or its topic, instead of having it looked for."""
         return name in self._fixed or any(layout.owns(name) for layout in self._layouts)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from cobalance.errors import CobalanceError, QueueMissing, ServerError
+from cobalance.errors import CobalanceError, QueueMissing, ServerError, sentence
 from cobalance.member.events import Abandoned, Drained
-from cobalance.rabbitmq.wire.channel_loss import BACKOFF_MS
+from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ class UnknownQueueWorker:
         try:
             make = await in_thread(self._make)
             self._worker = make()
-        except (QueueMissing, ServerError) as error:  # it may come, or come back
+        except (QueueMissing, ServerError) as error:  # it may come, come back, or be permitted
             if not self._warned:
-                log.warning("group %s: %s Looking again until it is there.", self._group, error)
+                until = "it is there" if isinstance(error, QueueMissing) else "it can be used"
+                log.warning("group %s: %s Trying again until %s.", self._group, sentence(error), until)
             self._warned = True
             return False
         except CobalanceError as error:
@@ -62,7 +63,9 @@ class UnknownQueueWorker:
     def _halt(self, error: CobalanceError) -> None:
         resource = self._tenure.resource
         resume = f"cobalance group resume {self._group} {resource}"
-        log.error("group %s: %s The partition is halted; once that is put right: %s", self._group, error, resume)
+        log.error(
+            "group %s: %s The partition is halted; once that is put right: %s", self._group, sentence(error), resume
+        )
         self._halted = f"halted:{type(error).__name__}"
         self._tenure.ask_back()
 

@@ -33,7 +33,7 @@ DEFAULT_PREFETCH = 100
 
 
 @attrs.frozen
-class Consumer:
+class BasicConsumer:
     """One ``basic_consume``."""
 
     channel: GroupChannel
@@ -104,7 +104,7 @@ class GroupChannel:
         self._pika.queue_declare(queue, passive=True)
         self._count += 1
         tag = consumer_tag or f"cobalance.{self._pika.channel_number}.{self._count}"
-        self.connection.add_consumer(queue, Consumer(self, tag, on_message_callback, self._prefetch))
+        self.connection.add_consumer(queue, BasicConsumer(self, tag, on_message_callback, self._prefetch))
         return tag
 
     @property

@@ -24,6 +24,9 @@ What differs from pika:
   them stops or is closed, the others go on under a new membership, and what they had not acknowledged is redelivered.
 - A lost connection to RabbitMQ does not end ``start_consuming``: it is restored. Everything but consuming uses an
   ordinary pika connection, whose errors are pika's own.
+- If an exception ends ``start_consuming`` after that ordinary connection was lost, the process leaves the group, as it
+  would by closing; so a loop that connects again after an error gets its queues. A :class:`GroupConnection` that is
+  dropped without closing leaves once Python has collected it; while something refers to it, it keeps its queues.
 - A process killed by SIGTERM without warning is only missed after the session timeout. To leave at once, turn the
   signal into what Ctrl-C does: ``signal.signal(signal.SIGTERM, signal.default_int_handler)``.
 """
@@ -31,14 +34,17 @@ What differs from pika:
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import threading
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote
+from weakref import WeakMethod, ref
 
 import pika
 from pika import exceptions as pika_errors
@@ -50,9 +56,9 @@ from cobalance.faces import hides
 from cobalance.group.engine import monotonic_ms
 from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
-from cobalance.rabbitmq.dropin.channel import Consumer, GroupChannel
+from cobalance.rabbitmq.dropin.channel import BasicConsumer, GroupChannel
 from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
-from cobalance.rabbitmq.dropin.lanes import Lanes, Message
+from cobalance.rabbitmq.dropin.lanes import Lanes, NextMessage
 from cobalance.rabbitmq.topics.options import check_options
 from cobalance.rabbitmq.wire.address import check_amqp_url, single_urls
 from cobalance.rabbitmq.wire.failures import connect_failure
@@ -102,7 +108,7 @@ class DropinOptions(TypedDict, total=False):
     connect_timeout_s: float
 
 
-@hides("add_consumer", "close_channel", "consumer_tags", "inherited", "remove_consumer", "stop")
+@hides("add_consumer", "close_channel", "consumer_tags", "inherited", "leave_regardless", "remove_consumer", "stop")
 class GroupConnection:
     """Replaces :class:`pika.BlockingConnection`; its channels replace pika's.
 
@@ -130,11 +136,12 @@ class GroupConnection:
         check_options({**options, "redis_url": redis_url})
         self.group = validate_name("group", group)
         self._options = {**options, "redis_url": redis_url, "amqp_url": url_of(parameters)}
-        LaneGroup(group, {}, Lanes(self._wake), _nothing, **self._options)  # raises if the options are invalid
+        LaneGroup(group, {}, Lanes(_nothing), _nothing, **self._options)  # raises if the options are invalid
         self._membership: BackgroundMembership | None = None
         self._process = 0
-        self._lanes = Lanes(self._wake)
-        self._consumers: dict[str, Consumer] = {}
+        self._lanes = Lanes(_nothing)
+        self._at_exit = partial(_leave_at_exit, ref(self))
+        self._consumers: dict[str, BasicConsumer] = {}
         self._cancelled: set[str] = set()  # queues whose consumers go when the membership is over
         self._stopping = False
         self._calls: deque[Callable[[], object]] = deque()
@@ -211,7 +218,7 @@ class GroupConnection:
         """Whether this is a fork of the member's process: the membership and the connections stay there."""
         return self._membership is not None and self._process != os.getpid()
 
-    def add_consumer(self, queue: str, consumer: Consumer) -> None:
+    def add_consumer(self, queue: str, consumer: BasicConsumer) -> None:
         """Adds a queue to be shared with the group."""
         if self._stopping:
             self.leave()
@@ -280,6 +287,13 @@ class GroupConnection:
         finally:
             self._give_up(membership)
 
+    def leave_regardless(self) -> None:
+        """Leaves; what fails in that is only logged."""
+        try:
+            self.leave()
+        except Exception as error:  # noqa: BLE001 -- there is no caller to raise it to, or it has another exception
+            log.warning("group %s: leaving failed (%s)", self.group, error)
+
     def _give_up(self, membership: BackgroundMembership) -> None:
         self._lanes.give_up()
         try:
@@ -303,6 +317,10 @@ class GroupConnection:
             self._serve(until)
             while self._goes_on(until):
                 self._serve(until)
+        except BaseException:
+            if not self._pika.is_open:  # The program connects again, mostly without closing this connection.
+                self.leave_regardless()
+            raise
         finally:  # Until the program comes back, its partitions count as kept waiting.
             self._lanes.busy_since = monotonic_ms()
 
@@ -326,7 +344,7 @@ class GroupConnection:
             return PATIENCE_S if self._goes_on(None) else 0
         return min(PATIENCE_S, max(0.0, until - time.monotonic()))
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: NextMessage) -> None:
         delivery, consumer = message.delivery, self._consumers[message.delivery.queue]
         method = Basic.Deliver(
             consumer.tag,
@@ -378,11 +396,14 @@ class GroupConnection:
     # -- membership ----------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        self._stopping, self._lanes = False, Lanes(self._wake)
+        if BackgroundMembership.running:
+            gc.collect()  # A connection and its channels refer to each other: one that was dropped may hold our queues.
+        wake = partial(_wake, WeakMethod(self._wake))
+        self._stopping, self._lanes = False, Lanes(wake)
         queues = {queue: it.prefetch for queue, it in self._consumers.items()}
-        self._membership = BackgroundMembership(self.group, queues, self._lanes, self._wake, **self._options)
+        self._membership = BackgroundMembership(self.group, queues, self._lanes, wake, ref(self), **self._options)
         self._process = os.getpid()
-        atexit.register(self._leave_at_exit)
+        atexit.register(self._at_exit)
         self._membership.start()
         failure = self._membership.entered.exception()
         if failure is not None:
@@ -390,15 +411,8 @@ class GroupConnection:
             self._forget()
             _raise(failure)
 
-    def _leave_at_exit(self) -> None:
-        """Leaves when the program ends without closing, so that others need not wait for the session timeout."""
-        try:
-            self.leave()
-        except Exception as error:  # noqa: BLE001 -- there is no caller left to raise it to
-            log.warning("group %s: leaving failed (%s)", self.group, error)
-
     def _forget(self) -> None:
-        atexit.unregister(self._leave_at_exit)
+        atexit.unregister(self._at_exit)
         self._membership = None
         for consumer in self._consumers.values():
             consumer.channel.forget()
@@ -440,6 +454,20 @@ def _raise(error: BaseException | None) -> None:
 def _may_come_up(error: Exception) -> bool:
     """Whether a retry may help: not if the server answers and refuses us."""
     return isinstance(error, pika_errors.AMQPConnectionError) and isinstance(connect_failure(error, ""), Unreachable)
+
+
+def _wake(method: WeakMethod[Callable[[], None]]) -> None:
+    """Wakes the program's thread, unless its connection is gone."""
+    wake = method()
+    if wake is not None:
+        wake()
+
+
+def _leave_at_exit(connection: ref[GroupConnection]) -> None:
+    """Leaves when the program ends without closing, so that others need not wait for the session timeout."""
+    it = connection()
+    if it is not None:
+        it.leave_regardless()
 
 
 def _nothing() -> None: ...

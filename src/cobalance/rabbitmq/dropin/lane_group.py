@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
 
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.dropin.lanes import LaneWorker
+from cobalance.threads.log_lines import ServiceThread
 from cobalance.threads.wakeup import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from weakref import ref
 
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.dropin.lanes import Lanes
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery
+
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+LOOK_S = 0.5
+"""How often to check whether a membership still has an owner."""
 
 
 class LaneGroup(ConsumerGroup):
@@ -59,13 +68,23 @@ async def _never_called(_: Delivery) -> None: ...
 
 
 class BackgroundMembership:
-    """One membership of one process: begun by `start`, ended by `ask_stop` or by a failure.
+    """One membership of one process: begun by `start`, ended by `ask_stop`, by a failure, or with its owner.
 
-    `wake` is called on the membership's thread when `over` is done.
+    `wake` is called on the membership's thread when `over` is done. Nothing here refers to the owner, so that Python
+    can collect it.
     """
 
+    running: ClassVar[set[BackgroundMembership]] = set()
+    """Those of this process that are not over."""
+
     def __init__(
-        self, name: str, queues: Mapping[str, int], lanes: Lanes, wake: Callable[[], None], **options: Any
+        self,
+        name: str,
+        queues: Mapping[str, int],
+        lanes: Lanes,
+        wake: Callable[[], None],
+        owner: ref[Any],
+        **options: Any,
     ) -> None:
         self.entered: Future[None] = Future()
         """Done when the servers are reached, or with the error that prevents it."""
@@ -74,10 +93,11 @@ class BackgroundMembership:
         self._stop: Future[None] = Future()
         self._stop_lock = threading.Lock()
         self._group = LaneGroup(name, queues, lanes, self.ask_stop, **options)
-        self._wake = wake
-        self._thread = threading.Thread(target=self._run, name=f"cobalance-{name}-member", daemon=True)
+        self._lanes, self._wake, self._owner = lanes, wake, owner
+        self._thread = ServiceThread(self._run, f"cobalance-{name}-member")
 
     def start(self) -> None:
+        self.running.add(self)
         self._thread.start()
 
     def ask_stop(self) -> None:
@@ -92,6 +112,7 @@ class BackgroundMembership:
             anyio.run(self._be_a_member)
         except BaseException as error:  # noqa: BLE001 -- raised again on the program's thread
             failure = bare(error)
+        self.running.discard(self)
         for future in (self.entered, self.over):
             if failure is None and not future.done():
                 future.set_result(None)
@@ -102,10 +123,20 @@ class BackgroundMembership:
     async def _be_a_member(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._interrupt_entering, tasks.cancel_scope)
+            tasks.start_soon(self._watch_owner)
             async with self._group:
                 self.entered.set_result(None)
                 await result_of(self._stop)
             tasks.cancel_scope.cancel()
+
+    async def _watch_owner(self) -> None:
+        """Leaves when nobody can take messages any more."""
+        while self._owner() is not None:  # noqa: ASYNC110 -- a finalizer may run anywhere, also while locks are held
+            await anyio.sleep(LOOK_S)
+        log.warning("group %s: its GroupConnection was dropped without closing it; leaving", self._group.name)
+        self._lanes.stop()
+        self._lanes.give_up()
+        self.ask_stop()
 
     async def _interrupt_entering(self, scope: anyio.CancelScope) -> None:
         await result_of(self._stop)

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.partitions import Partitions
     from cobalance.rabbitmq.model.queues import Queue
-    from cobalance.rabbitmq.partition.delivery import Delivery
-    from cobalance.rabbitmq.partition.delivery import Tenure as ChannelTenure
+    from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
 
 BACKOFF_S = Backoff(0.1, 5.0)
 
@@ -90,11 +89,11 @@ class LaneWorker(PartitionWorker):
         """There is one thread for all: if a callback hangs, so does every partition that has something to do."""
         return self._lanes.busy_since if self.watch.is_busy else None
 
-    def serves(self, channel_tenure: ChannelTenure) -> bool:
+    def serves(self, channel_tenure: QueueTenure) -> bool:
         """Whether this is still the worker's channel, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
 
-    def put_back(self, channel_tenure: ChannelTenure, deliveries: Sequence[Delivery]) -> None:
+    def put_back(self, channel_tenure: QueueTenure, deliveries: Sequence[Delivery]) -> None:
         """Returns messages that were begun to the queue with the close, and takes no more. Any thread."""
         consumer = self._consumer
         if deliveries and consumer is not None and consumer.tenure is channel_tenure:
@@ -104,7 +103,7 @@ class LaneWorker(PartitionWorker):
 
 
 @attrs.define(eq=False)
-class Batch:
+class OfferedBatch:
     """Messages of one partition, offered to the program's thread."""
 
     worker: LaneWorker
@@ -118,16 +117,16 @@ class Batch:
 class Lane:
     """One partition, as long as its channel lives. On the program's thread only."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: OfferedBatch) -> None:
         self.worker, self.tenure = batch.worker, batch.deliveries[0].tenure
-        self._batch: Batch | None = None
+        self._batch: OfferedBatch | None = None
         self._pending: deque[Delivery] = deque()
         self._begun = 0
         self._unsettled: dict[int, Delivery] = {}
         self._again: deque[tuple[float, Delivery]] = deque()
         self._failures: dict[int, int] = {}
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: OfferedBatch) -> None:
         """Offers more messages, once the previous ones are dealt with."""
         self._batch, self._pending, self._begun = batch, batch.deliveries, 0
 
@@ -202,7 +201,7 @@ class Lane:
 
 
 @attrs.frozen
-class Message:
+class NextMessage:
     """What the program's thread is to do next."""
 
     lane: Lane
@@ -216,7 +215,7 @@ class Lanes:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._inbox: deque[Batch] = deque()
+        self._inbox: deque[OfferedBatch] = deque()
         self._stopped = False
         self._lanes: dict[str, Lane] = {}
         self._turns: deque[Lane] = deque()
@@ -227,7 +226,7 @@ class Lanes:
 
     async def work(self, worker: LaneWorker, deliveries: Sequence[Delivery]) -> int:
         """Handles messages in order on the program's thread while the worker goes on; returns how many were begun."""
-        batch = Batch(worker, deque(deliveries))
+        batch = OfferedBatch(worker, deque(deliveries))
         with self._lock:
             if self._stopped:
                 return 0
@@ -241,7 +240,7 @@ class Lanes:
 
     # -- the program's thread ------------------------------------------------------------------------------------------
 
-    def take(self) -> Message | None:
+    def take(self) -> NextMessage | None:
         """The next message, taken from the lanes in turn; None if there is none now."""
         self._sort_inbox()
         for _ in range(len(self._turns)):
@@ -249,7 +248,7 @@ class Lanes:
             self._turns.rotate(-1)
             taken = lane.take()
             if taken is not None:
-                return Message(lane, *taken)
+                return NextMessage(lane, *taken)
         return None
 
     def seconds_to_next(self, most: float) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from cobalance.rabbitmq.memory.queue import MemoryQueue, Message
+from cobalance.rabbitmq.memory.queue import MemoryQueue, QueuedMessage
 from cobalance.rabbitmq.memory.refusal import Refusal, inequivalent, missing, not_implemented
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Exchange:
     """Pairs of routing key and queue."""
 
 
-class Broker:
+class MemoryBroker:
     """The state of one ``memory://NAME``."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Broker:
             queue.push(exchange, routing_key, properties, body)
         return bool(queues)
 
-    def _dead_letter(self, queue: MemoryQueue, message: Message, reason: str) -> None:
+    def _dead_letter(self, queue: MemoryQueue, message: QueuedMessage, reason: str) -> None:
         exchange = queue.arguments.get("x-dead-letter-exchange")
         if exchange is None or (exchange and exchange not in self.exchanges):
             return
@@ -180,11 +180,12 @@ class Broker:
         }
         properties = copy(message.properties)
         headers: Mapping[str, Any] = properties.headers or {}
-        properties.headers = {**headers, "x-death": [death, *(headers.get("x-death") or [])]}
+        earlier = headers.get("x-death")
+        properties.headers = {**headers, "x-death": [death, *(earlier if isinstance(earlier, list) else ())]}
         routing_key = queue.arguments.get("x-dead-letter-routing-key", message.routing_key)
         self.publish(exchange, routing_key, properties, message.body)
 
-    def reject(self, queue: MemoryQueue, message: Message) -> None:
+    def reject(self, queue: MemoryQueue, message: QueuedMessage) -> None:
         """Dead-letters a rejected message."""
         self._dead_letter(queue, message, "rejected")
 

@@ -12,9 +12,9 @@ from cobalance.rabbitmq.memory.refusal import Refusal, not_implemented
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cobalance.rabbitmq.memory.broker import Broker
+    from cobalance.rabbitmq.memory.broker import MemoryBroker
     from cobalance.rabbitmq.memory.connection import MemoryConnection
-    from cobalance.rabbitmq.memory.queue import MemoryQueue, Message
+    from cobalance.rabbitmq.memory.queue import MemoryQueue, QueuedMessage
 
 
 @attrs.define(eq=False)
@@ -34,7 +34,7 @@ class ChannelConsumer:
         """Whether the prefetch allows another message."""
         return not self.prefetch or self.out < self.prefetch
 
-    def deliver(self, queue: MemoryQueue, message: Message) -> None:
+    def deliver(self, queue: MemoryQueue, message: QueuedMessage) -> None:
         tag = self.channel.hand_out(queue, message, None if self.without_acks else self)
         sent = Basic.Deliver(self.tag, tag, message.redelivered, message.exchange, message.routing_key)
         self.channel.send(sent, queue.properties_of(message), message.body)
@@ -48,12 +48,12 @@ class ChannelConsumer:
 class MemoryChannel:
     """Open until it is closed, its connection ends, or a request is refused."""
 
-    def __init__(self, broker: Broker, connection: MemoryConnection, number: int) -> None:
+    def __init__(self, broker: MemoryBroker, connection: MemoryConnection, number: int) -> None:
         self._broker, self._connection, self._number = broker, connection, number
         self._prefetch = self._tags = self._published = 0
         self._confirms = self.closing = False
         self.consumers: dict[str, tuple[MemoryQueue, ChannelConsumer]] = {}
-        self._out: dict[int, tuple[MemoryQueue, Message, ChannelConsumer | None]] = {}
+        self._out: dict[int, tuple[MemoryQueue, QueuedMessage, ChannelConsumer | None]] = {}
         self._methods: dict[type, Callable[[Any], object]] = {
             Basic.Qos: self._qos,
             Basic.Consume: self._consume,
@@ -123,7 +123,7 @@ class MemoryChannel:
             queue.serve()
 
     def hand_out(
-        self, queue: MemoryQueue, message: Message, consumer: ChannelConsumer | None, *, gotten: bool = False
+        self, queue: MemoryQueue, message: QueuedMessage, consumer: ChannelConsumer | None, *, gotten: bool = False
     ) -> int:
         """Returns the delivery tag by which the message is settled."""
         self._tags += 1
@@ -166,7 +166,7 @@ class MemoryChannel:
         self.send(answer, queue.properties_of(message), message.body)
         return None
 
-    def _settled(self, tag: int, *, multiple: bool) -> list[tuple[MemoryQueue, Message]]:
+    def _settled(self, tag: int, *, multiple: bool) -> list[tuple[MemoryQueue, QueuedMessage]]:
         tags = [it for it in self._out if it == tag or (multiple and (it <= tag or not tag))]
         if not tags and not multiple:
             raise Refusal(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")

@@ -13,7 +13,7 @@ from cobalance.rabbitmq.memory.channel import MemoryChannel
 from cobalance.rabbitmq.memory.refusal import Refusal
 
 if TYPE_CHECKING:
-    from cobalance.rabbitmq.memory.broker import Broker
+    from cobalance.rabbitmq.memory.broker import MemoryBroker
 
 FRAME_MAX, CHANNEL_MAX, HEARTBEAT_S = 131_072, 2_047, 60
 
@@ -44,7 +44,7 @@ class Incoming:
 class MemoryConnection(asyncio.Protocol):
     """A connection, on the broker's thread."""
 
-    def __init__(self, broker: Broker, connections: set[MemoryConnection]) -> None:
+    def __init__(self, broker: MemoryBroker, connections: set[MemoryConnection]) -> None:
         self._broker, self._connections = broker, connections
         self._buffer = b""
         self._channels: dict[int, MemoryChannel] = {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class Message:
+class QueuedMessage:
     """A message in a queue."""
 
     place: int
@@ -36,7 +36,7 @@ class Consumer(Protocol):
     def has_room(self) -> bool:
         """Whether the prefetch allows another message."""
 
-    def deliver(self, queue: MemoryQueue, message: Message) -> None:
+    def deliver(self, queue: MemoryQueue, message: QueuedMessage) -> None:
         """Delivers a message."""
 
     def cancelled(self) -> None:
@@ -53,8 +53,8 @@ class MemoryQueue:
     auto_delete: bool
     owner: object
     """The connection that declared it exclusive, or None."""
-    dead_letter: Callable[[MemoryQueue, Message, str], None]
-    ready: list[Message] = attrs.field(factory=list)
+    dead_letter: Callable[[MemoryQueue, QueuedMessage, str], None]
+    ready: list[QueuedMessage] = attrs.field(factory=list)
     consumers: list[Consumer] = attrs.field(factory=list)
     out: int = 0
     """The number of unacknowledged messages."""
@@ -72,10 +72,10 @@ class MemoryQueue:
 
     def push(self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> None:
         self._places += 1
-        self.ready.append(Message(self._places, exchange, routing_key, properties, body))
+        self.ready.append(QueuedMessage(self._places, exchange, routing_key, properties, body))
         self.serve()
 
-    def give_back(self, messages: Iterable[Message], *, then_serve: bool = True) -> None:
+    def give_back(self, messages: Iterable[QueuedMessage], *, then_serve: bool = True) -> None:
         """Returns messages to their places."""
         for message in messages:
             message.redelivered = True
@@ -105,7 +105,7 @@ class MemoryQueue:
             self.consumers.append(free)
         return free
 
-    def properties_of(self, message: Message) -> BasicProperties:
+    def properties_of(self, message: QueuedMessage) -> BasicProperties:
         """The properties as delivered: quorum queues add how often the message was returned."""
         if not self.is_quorum or not message.returns:
             return message.properties

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from cobalance.rabbitmq.memory.broker import Broker
+from cobalance.rabbitmq.memory.broker import MemoryBroker
 from cobalance.rabbitmq.memory.connection import MemoryConnection
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class MemoryRabbitMQ:
     """Listens on a free local port until the process ends."""
 
     def __init__(self) -> None:
-        self.broker = Broker()
+        self.broker = MemoryBroker()
         self._connections: set[MemoryConnection] = set()
         self._loop = asyncio.new_event_loop()
         listening: Future[int] = Future()
@@ -43,7 +43,7 @@ class MemoryRabbitMQ:
         """The AMQP URL it listens on."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
-    def call(self, do: Callable[[Broker], T]) -> T:
+    def call(self, do: Callable[[MemoryBroker], T]) -> T:
         """Inspects or changes the broker between two methods of its clients. Any thread."""
         done: Future[T] = Future()
 
@@ -59,7 +59,7 @@ class MemoryRabbitMQ:
     def shut_out(self, name: str) -> None:
         """Drops the connections with this name without closing them, and refuses new ones."""
 
-        def shut_out(broker: Broker) -> None:
+        def shut_out(broker: MemoryBroker) -> None:
             broker.shut_out.add(name)
             for connection in [it for it in self._connections if it.name == name]:
                 connection.cut()

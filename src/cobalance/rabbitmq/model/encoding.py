@@ -26,6 +26,10 @@ _HOLDS = (
 )
 
 
+FRAME_OVERHEAD = 20
+"""Bytes in a properties frame besides the properties."""
+
+
 class Encoded(BasicProperties):
     """Properties that are already encoded; pika sends the bytes as they are."""
 
@@ -36,6 +40,18 @@ class Encoded(BasicProperties):
     def size(self) -> int:
         """Size in bytes."""
         return len(self._bytes)
+
+    def fits(self, frame_max: int) -> bool:
+        """Whether RabbitMQ takes them: it closes the connection over a larger frame. 0 stands for any size."""
+        return not 0 < frame_max < self.size + FRAME_OVERHEAD
+
+    def check_fits(self, frame_max: int, place: str) -> None:
+        """Raises UsageError unless they fit."""
+        if not self.fits(frame_max):
+            raise UsageError(
+                f"the headers take {self.size:,} bytes, more than the {frame_max - FRAME_OVERHEAD:,} that RabbitMQ at {place} "
+                "takes in one frame: send such data in the body"
+            )
 
     def encode(self) -> list[bytes]:
         """Called by pika, which adds the frame header."""

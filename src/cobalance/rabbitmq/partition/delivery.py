@@ -8,6 +8,7 @@ from pika.spec import Basic, BasicProperties
 
 from cobalance.faces import hides
 from cobalance.rabbitmq.model.encoding import Body, encode_body
+from cobalance.rabbitmq.model.headers import as_name, as_number
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 
@@ -16,7 +17,7 @@ ROUTING_KEY, EXCHANGE = "x-cobalance-routing-key", "x-cobalance-exchange"
 
 
 @attrs.frozen
-class Tenure:
+class QueueTenure:
     """One process's hold on one queue. It ends when the queue moves; its token is never used again."""
 
     queue: str
@@ -46,7 +47,7 @@ class PikaProperties(TypedDict, total=False):
 class Delivery:
     """A message of one tenure."""
 
-    tenure: Tenure
+    tenure: QueueTenure
     method: Basic.Deliver = attrs.field(repr=False)
     """pika's own method frame, for callbacks written for pika."""
     properties: BasicProperties = attrs.field(repr=False)
@@ -75,7 +76,7 @@ class Delivery:
         partition = topic.partition_of(key)
         method = Basic.Deliver("fake", 1, redelivered, topic.name, topic.routing_key(partition))
         made = BasicProperties(headers=None if headers is None else dict(headers), **properties)
-        return cls(Tenure(topic.queue_names[partition], token), method, made, encode_body(body))
+        return cls(QueueTenure(topic.queue_names[partition], token), method, made, encode_body(body))
 
     def reply(self, body: Body, headers: Mapping[str, Any] | None = None, *, content_type: str | None = None) -> None:
         """Answers a request, in the queue named by its ``reply_to``.
@@ -91,8 +92,8 @@ class Delivery:
         To answer later from another thread or task, use ``ack="manual"``: reply there first, then acknowledge.
 
         Raises:
-            UsageError: the message has no ``reply_to``, AMQP cannot hold the reply, or it is too late: the handler has
-                returned, or the message was acknowledged, committed or taken away.
+            UsageError: the message has no ``reply_to``, AMQP cannot hold the reply, its headers do not fit into a frame,
+                or it is too late: the handler has returned, or the message was acknowledged, committed or taken away.
         """
         self._drafts.put(self, Reply.make(self.properties, body, headers, content_type))
 
@@ -123,23 +124,23 @@ class Delivery:
     @property
     def earlier_tries(self) -> int | None:
         """How often a quorum queue has delivered it without success; None for queues that do not count."""
-        return cast("int | None", self.headers.get("x-delivery-count"))
+        return as_number(self.headers.get("x-delivery-count"))
 
     @property
     def routing_key(self) -> str:
         """As published: for a topic, the number of the partition."""
-        return str(self.headers.get(ROUTING_KEY) or self.method.routing_key or "")
+        return as_name(self.headers.get(ROUTING_KEY)) or self.method.routing_key or ""
 
     @property
     def exchange(self) -> str:
         """As published: for a topic, its name."""
-        return str(self.headers.get(EXCHANGE, self.method.exchange or ""))
+        exchange = as_name(self.headers.get(EXCHANGE))
+        return (self.method.exchange or "") if exchange is None else exchange
 
     @property
     def offset(self) -> int | None:
         """The message's offset in its stream; None in a queue. Offsets rise, but may have gaps."""
-        offset = self.headers.get("x-stream-offset")
-        return None if offset is None else int(offset)
+        return as_number(self.headers.get("x-stream-offset"))
 
     @property
     def headers(self) -> Mapping[str, Any]:

@@ -6,8 +6,8 @@
                      ▼   │                                           │
                     WAITING ─────────────── close ───────────────────┘
 
-A channel closed by the broker, a cancelled consumer or a lost connection leads to ENDED from every state. A consumer
-serves one tenure and is never reused.
+A channel closed by the broker, a cancelled consumer or a lost connection leads to ENDED from every state, but for
+a queue in use, which is waited for. A consumer serves one tenure and is never reused.
 """
 
 import enum
@@ -27,7 +27,7 @@ from cobalance.group.engine import monotonic_ms
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.partition.acks import AckTracker, Progress
 from cobalance.rabbitmq.partition.arrivals import Arrivals
-from cobalance.rabbitmq.partition.delivery import Delivery, Tenure
+from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
@@ -37,7 +37,7 @@ from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 BACKOFF_MS = Backoff(10.0, 1_000.0)
 
 
-class State(enum.Enum):
+class PartitionState(enum.Enum):
     """The state of a tenure at the broker."""
 
     IDLE = "idle"
@@ -55,10 +55,10 @@ class State(enum.Enum):
 
 
 @attrs.frozen
-class Event:
+class PartitionEvent:
     """A change of a tenure at the broker, reported on the I/O thread."""
 
-    state: State
+    state: PartitionState
     """WAITING, CONSUMING, or an ENDED that we did not ask for."""
     error: CobalanceError | None = None
     """The reason, unless it is CONSUMING."""
@@ -80,7 +80,7 @@ class PartitionConsumer:
         *,
         token: int,
         on_ready: Callable[[], None],
-        on_event: Callable[[Event], None] = lambda _: None,
+        on_event: Callable[[PartitionEvent], None] = lambda _: None,
         prefetch: int = 100,
         ack_every: int = 50,
         ack_interval_ms: float = 50.0,
@@ -90,8 +90,8 @@ class PartitionConsumer:
     ) -> None:
         if require_guard and queue.guard is Guard.NONE:
             raise unguarded(queue)
-        self.queue, self.tenure = queue, Tenure(queue.name, token)
-        self.state = State.IDLE
+        self.queue, self.tenure = queue, QueueTenure(queue.name, token)
+        self.state = PartitionState.IDLE
         self.consume_arguments: dict[str, str | int] = {}
         self.drained: Future[None] = Future()
         """Done when, after `drain`, everything handed out is finished."""
@@ -105,7 +105,7 @@ class PartitionConsumer:
         self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
         self._acks_ahead_at_close = acks_ahead_at_close
         self._lock = threading.Lock()  # guards the tracker and the flags below; never held while calling out
-        self._drafts = Drafts(self._lock, self._may_answer)
+        self._drafts = Drafts(self._lock, self._may_answer, self._check_reply)
         self._buffer: deque[Delivery] = deque()
         self._arrivals = Arrivals()
         self._armed = False
@@ -262,7 +262,7 @@ class PartitionConsumer:
         with self._lock:
             self._draining = True
             self._buffer.clear()
-        if not self._connection.submit(self._close) and self.state is State.IDLE:
+        if not self._connection.submit(self._close) and self.state is PartitionState.IDLE:
             self._end(None)
         return self.closed
 
@@ -285,6 +285,10 @@ class PartitionConsumer:
         let_go = self.closed.done() and self.closed.exception() is None
         return self._acks.is_open(tag) and not let_go
 
+    def _check_reply(self, reply: Reply) -> None:
+        """Replies have a connection of their own, which may not be open yet, to the same RabbitMQ."""
+        reply.properties.check_fits(self._connection.frame_max, self._connection.place)
+
     def _report_drained(self) -> None:
         with self._lock:
             now = self._draining and self._acks.idle and not self._buffer and not self._reported_drained
@@ -301,9 +305,9 @@ class PartitionConsumer:
 
     @contained
     def _open(self) -> None:
-        if self.state not in {State.IDLE, State.WAITING}:
+        if self.state not in {PartitionState.IDLE, PartitionState.WAITING}:
             return
-        self.state = State.OPENING
+        self.state = PartitionState.OPENING
         self._channel = self._connection.open_channel(self._prove_and_subscribe, lasting=True)
         self._channel.add_on_close_callback(self._channel_closed)
 
@@ -332,9 +336,9 @@ class PartitionConsumer:
 
     @contained
     def _subscribed(self, _: object) -> None:
-        if self.state is State.OPENING:
-            self.state = State.CONSUMING
-            self._on_event(Event(State.CONSUMING))
+        if self.state is PartitionState.OPENING:
+            self.state = PartitionState.CONSUMING
+            self._on_event(PartitionEvent(PartitionState.CONSUMING))
 
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
@@ -393,27 +397,27 @@ class PartitionConsumer:
 
     @contained
     def _close(self) -> None:
-        if self.state in {State.IDLE, State.WAITING}:
+        if self.state in {PartitionState.IDLE, PartitionState.WAITING}:
             self._end(None)
-        elif self.state in {State.OPENING, State.CONSUMING}:
+        elif self.state in {PartitionState.OPENING, PartitionState.CONSUMING}:
             self._acks.ahead = self._acks.ahead or self._acks_ahead_at_close
             self._flush()
-            self.state = State.CLOSING
+            self.state = PartitionState.CLOSING
             self._close_channel()
 
     @contained
     def _channel_closed(self, _: Channel, reason: Exception) -> None:
         error = channel_failure(reason, self.queue.name)
-        if self.state is State.OPENING and in_exclusive_use(reason):
+        if self.state is PartitionState.OPENING and in_exclusive_use(reason):
             self._wait_and_retry(error)
         else:
             self._end(error)
 
     def _wait_and_retry(self, error: CobalanceError | None) -> None:
-        self.state = State.WAITING
+        self.state = PartitionState.WAITING
         self._refusals += 1
         if self._refusals == 1:
-            self._on_event(Event(State.WAITING, error))
+            self._on_event(PartitionEvent(PartitionState.WAITING, error))
         self._connection.call_later(BACKOFF_MS.pause(self._refusals), self._open)
 
     @contained
@@ -439,9 +443,9 @@ class PartitionConsumer:
     def _end(self, error: CobalanceError | None) -> None:
         """Runs once; without a connection, on whichever thread notices first."""
         with self._lock:
-            if self.state is State.ENDED:
+            if self.state is PartitionState.ENDED:
                 return
-            asked, self.state = self.state is State.CLOSING or error is None, State.ENDED
+            asked, self.state = self.state is PartitionState.CLOSING or error is None, PartitionState.ENDED
             self._draining = True
             self._buffer.clear()
             progress = self._acks.progress
@@ -452,4 +456,4 @@ class PartitionConsumer:
         else:
             self.closed.set_exception(error)
         if not asked:
-            self._on_event(Event(State.ENDED, error))
+            self._on_event(PartitionEvent(PartitionState.ENDED, error))

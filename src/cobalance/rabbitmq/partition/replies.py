@@ -44,6 +44,9 @@ CONNECT_TIMEOUT_MS = 5_000
 MOST_LOSSES = 3
 """How many connections in a row may be lost before one has confirmed anything: what is sent may be the reason."""
 
+INTERNAL_ERROR = "541 "
+"""RabbitMQ 3 closes the connection with it over a direct reply-to that it cannot decode, so nobody waits there."""
+
 
 @attrs.define(eq=False)
 class Reply:
@@ -81,16 +84,21 @@ class Drafts:
     """Replies to one consumer's unsettled requests, by delivery tag.
 
     `takes` says whether a reply can still be sent; it is called under the lock under which the consumer settles.
+    `check` raises UsageError for a reply that RabbitMQ would not take.
     """
 
     def __init__(
-        self, lock: AbstractContextManager[Any] | None = None, takes: Callable[[int], bool] = lambda _: True
+        self,
+        lock: AbstractContextManager[Any] | None = None,
+        takes: Callable[[int], bool] = lambda _: True,
+        check: Callable[[Reply], None] = lambda _: None,
     ) -> None:
-        self._lock, self._takes = lock or threading.Lock(), takes
+        self._lock, self._takes, self._check = lock or threading.Lock(), takes, check
         self._replies: dict[int, tuple[Delivery, Reply]] = {}
 
     def put(self, request: Delivery, reply: Reply) -> None:
         """Stores a reply, replacing an earlier one. Any thread."""
+        self._check(reply)
         with self._lock:
             if not self._takes(request.delivery_tag):
                 raise UsageError(
@@ -121,7 +129,7 @@ class Replies:
     one that consumes, acks and the closing of channels would wait, too. Public methods may be called from any thread.
 
     Replies wait while RabbitMQ takes none. What is unconfirmed when the connection is lost is sent again on the next
-    one, unless its request is on its way to another holder by then.
+    one, unless its request is on its way to another holder by then; and one by one, since one of them may be the reason.
     """
 
     def __init__(self, group: str, url: str, name: str, *, heartbeat_s: int) -> None:
@@ -140,6 +148,7 @@ class Replies:
         self._unconfirmed: dict[int, Reply] = {}
         self._returned: set[str] = set()
         self._lost_in_vain = 0
+        self._suspects: deque[Reply] = deque()
 
     def send(self, reply: Reply) -> Future[bool]:
         """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it."""
@@ -224,8 +233,14 @@ class Replies:
             if self._waiting:
                 self._open()
             return
-        while reply := self._next():
+        while self._may_send() and (reply := self._next()):
             self._publish(self._channel, reply)
+
+    def _may_send(self) -> bool:
+        """Suspects are sent one at a time."""
+        while self._suspects and self._suspects[0].sent.done():  # they are sent in this order
+            self._suspects.popleft()
+        return not (self._suspects and self._unconfirmed)
 
     def _next(self) -> Reply | None:
         with self._lock:
@@ -268,27 +283,44 @@ class Replies:
             routed = reply.mark not in self._returned
             self._returned.discard(reply.mark)
             reply.sent.set_result(routed)
+        if self._suspects:
+            self._write()
 
     def _channel_closed(self, _: Channel, error: Exception) -> None:
-        """What was under way when RabbitMQ closed the channel may be the reason, and is not sent again."""
+        """What was under way alone when RabbitMQ closed the channel is the reason, and is not sent again."""
         self._channel, self._opening = None, False
         if isinstance(error, ChannelClosedByBroker):
-            for reply in self._take_unconfirmed():
-                _fail(reply, loss_reason(error))
+            unconfirmed = self._take_unconfirmed()
+            if len(unconfirmed) == 1:
+                _fail(unconfirmed[0], loss_reason(error))
+            self._send_again(unconfirmed)
             self._connection.submit(self._write)
 
     def _connection_lost(self, reason: str) -> None:
         self._channel, self._opening = None, False
         self._lost_in_vain += 1
         unconfirmed = self._take_unconfirmed()
-        if self._lost_in_vain >= MOST_LOSSES:
+        alone = unconfirmed[0] if len(unconfirmed) == 1 else None
+        if alone is not None and alone.to.startswith(DIRECT) and reason.startswith(INTERNAL_ERROR):
+            alone.sent.set_result(False)
+        elif self._lost_in_vain >= MOST_LOSSES and len(unconfirmed) <= 1:
             self._lost_in_vain = 0
-            self._fail_all(unconfirmed, reason)
+            if alone is None:
+                self._fail_all([], reason)
+            else:
+                _fail(alone, reason)
+        self._send_again(unconfirmed)
         with self._lock:
-            self._waiting.extendleft(reversed([it for it in unconfirmed if not it.sent.done()]))
             level = logging.WARNING if self._waiting else logging.INFO
         log.log(level, "group %s: lost the connection for replies (%s)", self._group, reason)
         self._connect()
+
+    def _send_again(self, unconfirmed: list[Reply]) -> None:
+        """What is not done yet is sent ahead of what waits. If it was more than one, any may be the reason for a loss."""
+        again = [it for it in unconfirmed if not it.sent.done()]
+        self._suspects = deque(it for it in self._suspects if not it.sent.done()) or deque(again)
+        with self._lock:
+            self._waiting.extendleft(reversed(again))
 
     def _take_unconfirmed(self) -> list[Reply]:
         unconfirmed, self._unconfirmed = list(self._unconfirmed.values()), {}

@@ -16,22 +16,19 @@ from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.publish.confirms import Confirms, Message, refused, unconfirmed
+from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 from cobalance.threads.room import Room
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cobalance.rabbitmq")
 
 BACKOFF_S = Backoff(0.05, 2.0)
 """Pauses between attempts to restore a lost connection."""
 
 NO_ANSWER = "no answer in time"
-
-FRAME_OVERHEAD = 20
-"""Bytes in a properties frame besides the properties."""
 
 
 class ConfirmChannel:
@@ -53,7 +50,7 @@ class ConfirmChannel:
         # The rest belongs to the I/O thread.
         self._channel: Channel | None = None
         self._confirms = Confirms()
-        self._held: deque[Message] = deque()
+        self._held: deque[UnconfirmedMessage] = deque()
         self._returned_messages = Returned()
         self._looking = self._reopening = False
         self._timeout_ms = 30_000
@@ -145,7 +142,7 @@ class ConfirmChannel:
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
 
-    def check(self, message: Message) -> None:
+    def check(self, message: UnconfirmedMessage) -> None:
         """Checks a message before it is sent.
 
         Raises:
@@ -157,17 +154,11 @@ class ConfirmChannel:
             raise UsageError(
                 f"topic {self.topic.name!r} has {self.topic.partitions} partitions: {partition} is none of them"
             )
-        most = self._connection.frame_max - FRAME_OVERHEAD
-        if message.properties.size > most > 0:
-            raise UsageError(
-                f"the headers take {message.properties.size:,} bytes, more than the {most:,} that RabbitMQ at {self._connection.place} "
-                "takes in one frame: send such data in the body"
-            )
-
+        message.properties.check_fits(self._connection.frame_max, self._connection.place)
         if len(message.body) > self._most_body > 0:
             raise refused(message, _too_large(message, self._most_body))
 
-    def send(self, message: Message) -> Future[int]:
+    def send(self, message: UnconfirmedMessage) -> Future[int]:
         """Sends the message after those sent before it, in the caller's place in the window; never blocks."""
         message.partition = message.route(self.topic)
         with self._lock:
@@ -176,7 +167,7 @@ class ConfirmChannel:
             self._settle(message, refused(message, "the connection is gone"))
         return message.outcome
 
-    def withdraw(self, message: Message) -> None:
+    def withdraw(self, message: UnconfirmedMessage) -> None:
         """Settles the message when its time is up, unless it is settled; any thread, even if the I/O thread hangs."""
         with self._lock:
             if message.settled:
@@ -266,7 +257,7 @@ class ConfirmChannel:
         self._held.extendleft(reversed(again))
         self._open_channel(Future())
 
-    def _write(self, message: Message) -> None:
+    def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:
             return
         if self._reopening:
@@ -278,7 +269,7 @@ class ConfirmChannel:
         else:
             self._publish(self._channel, message)
 
-    def _publish(self, channel: Channel, message: Message) -> None:
+    def _publish(self, channel: Channel, message: UnconfirmedMessage) -> None:
         partition = message.route(self.topic)
         with self._lock:  # Its owner may withdraw it on another thread.
             if message.settled:
@@ -300,7 +291,7 @@ class ConfirmChannel:
     def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
         nacked = isinstance(frame.method, Basic.Nack)
 
-        def settle(message: Message, returned: str | None) -> None:
+        def settle(message: UnconfirmedMessage, returned: str | None) -> None:
             if returned is not None and not nacked:
                 self._returned_messages.add(message, returned)
             else:
@@ -354,14 +345,14 @@ class ConfirmChannel:
 
     # The rest is for any thread.
 
-    def _settle(self, message: Message, error: ServerError | None) -> None:
+    def _settle(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
         with self._lock:
             if message.settled:
                 return
             message.settled = True
         self._finish(message, error)
 
-    def _why_late(self, message: Message) -> ServerError:
+    def _why_late(self, message: UnconfirmedMessage) -> ServerError:
         if message.written:
             return unconfirmed(message, "no confirm came in time")
         if self._returned_messages:
@@ -372,7 +363,7 @@ class ConfirmChannel:
             message, "it could not be sent in time; does a callback of a future hold up the publisher's thread?"
         )
 
-    def _finish(self, message: Message, error: ServerError | None) -> None:
+    def _finish(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
         self.window.leave()
         if error is not None and not message.watched:
             self.failures.add(message.outcome, error)
@@ -390,5 +381,5 @@ def _ms_until(moment: float) -> int:
     return max(1, round(1000 * (moment - time.monotonic())))
 
 
-def _too_large(message: Message, most: int) -> str:
+def _too_large(message: UnconfirmedMessage, most: int) -> str:
     return f"its body takes {len(message.body):,} bytes, more than the {most:,} of RabbitMQ's max_message_size"

@@ -12,7 +12,7 @@ from cobalance.rabbitmq.model.topic import Topic
 
 
 @attrs.define(eq=False)
-class Message:
+class UnconfirmedMessage:
     """One message, from `publish` to its confirm."""
 
     route: Callable[[Topic], int] = attrs.field(repr=False)
@@ -41,10 +41,10 @@ class Confirms:
 
     def __init__(self) -> None:
         self._sent = 0
-        self._open: dict[int, Message] = {}
+        self._open: dict[int, UnconfirmedMessage] = {}
         self._returned: dict[str, str] = {}
 
-    def sent(self, message: Message) -> None:
+    def sent(self, message: UnconfirmedMessage) -> None:
         """Records a message as the next one handed to the channel."""
         self._sent += 1
         message.number = self._sent
@@ -54,7 +54,7 @@ class Confirms:
         """The broker could not route the message. Its confirm is still to come and means nothing then."""
         self._returned[mark] = why
 
-    def settle(self, tag: int, *, multiple: bool, settle: Callable[[Message, str | None], None]) -> None:
+    def settle(self, tag: int, *, multiple: bool, settle: Callable[[UnconfirmedMessage, str | None], None]) -> None:
         """Reports the messages of one confirm, in order: each with None, or with the reason it was returned."""
         for number in list(takewhile(tag.__ge__, self._open)) if multiple else [tag]:
             message = self._open.pop(number)
@@ -64,20 +64,20 @@ class Confirms:
     def outstanding(self) -> bool:
         return bool(self._open)
 
-    def abandon(self) -> list[Message]:
+    def abandon(self) -> list[UnconfirmedMessage]:
         """Removes and returns everything unconfirmed, in order."""
         messages, self._open = list(self._open.values()), {}
         return messages
 
 
-def refused(message: Message, why: str) -> PublishFailed:
+def refused(message: UnconfirmedMessage, why: str) -> PublishFailed:
     """The broker does not have the message."""
     return PublishFailed(
         f"RabbitMQ did not take a message for partition {message.partition}: {why}.", outcome="not_executed"
     )
 
 
-def unconfirmed(message: Message, why: str) -> PublishFailed:
+def unconfirmed(message: UnconfirmedMessage, why: str) -> PublishFailed:
     """The broker may have the message."""
     return PublishFailed(
         f"It is unknown whether RabbitMQ has a message for partition {message.partition} (message id "

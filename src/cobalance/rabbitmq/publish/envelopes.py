@@ -15,7 +15,7 @@ from cobalance.errors import UsageError
 from cobalance.limits import check_integer, check_kind
 from cobalance.rabbitmq.model.encoding import MAX_NAME_BYTES, Body, encode_body, encode_properties, encode_text
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
-from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.wire.address import user_name
 
 Headers = Mapping[str, Any]
@@ -64,7 +64,7 @@ class Envelopes:
         partition: int | None,
         persistent: bool,
         properties: Properties,
-    ) -> Message:
+    ) -> UnconfirmedMessage:
         """Builds a message; raises UsageError for what AMQP cannot hold."""
         number = next(self._numbers)
         mark = f"{self._origin}-{number}"
@@ -75,7 +75,9 @@ class Envelopes:
         if "message_id" in own:
             made.cluster_id = mark  # AMQP no longer uses this field; RabbitMQ passes it through.
         route = _route(key, partition, number)
-        return Message(route, mark, own.get("message_id", mark), encode_body(body), encode_properties(made, headers))
+        return UnconfirmedMessage(
+            route, mark, own.get("message_id", mark), encode_body(body), encode_properties(made, headers)
+        )
 
     def _checked(self, given: Properties) -> dict[str, Any]:
         if others := given.keys() - Properties.__annotations__.keys():

@@ -14,14 +14,14 @@ from cobalance.names import validate_name
 from cobalance.rabbitmq.model.encoding import Body
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
-from cobalance.rabbitmq.publish.confirms import Message
+from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.rabbitmq.topics.options import check_options
 from cobalance.threads.wakeup import Crossing
 from cobalance.threads.worker_threads import in_thread
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cobalance.rabbitmq")
 
 Unseen = Literal["raise", "log"]
 
@@ -168,7 +168,7 @@ class Publisher(_Publishing):
             self._channel.window.give_up(turn)
             raise _no_room(self._timeout_ms) from None
 
-    def _wait(self, message: Message) -> None:
+    def _wait(self, message: UnconfirmedMessage) -> None:
         try:
             message.outcome.exception(self._timeout_ms / 1000)
         except TimeoutError:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cobalance.rabbitmq.model.topic import Topic
-    from cobalance.rabbitmq.publish.confirms import Message
+    from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 
 LOOK_EVERY_S = 0.05
 
@@ -40,12 +40,12 @@ class Returned:
     """Returned messages, kept until it is known where they go. I/O thread only."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, tuple[Message, str]] = {}
+        self._messages: dict[int, tuple[UnconfirmedMessage, str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._messages)
 
-    def add(self, message: Message, why: str) -> None:
+    def add(self, message: UnconfirmedMessage, why: str) -> None:
         """Adds a message that is in no queue, and the reason."""
         message.written = False
         self._messages[message.number] = (message, why)
@@ -55,7 +55,7 @@ class Returned:
         """Whether any of the messages is still waited for. Any thread."""
         return any(not message.settled for message, _ in list(self._messages.values()))
 
-    def take(self) -> list[tuple[Message, str]]:
+    def take(self) -> list[tuple[UnconfirmedMessage, str]]:
         """Removes and returns all of them, in the order in which they were sent."""
         messages, self._messages = self._messages, {}
         return [messages[number] for number in sorted(messages)]

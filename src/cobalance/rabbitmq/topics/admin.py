@@ -176,10 +176,14 @@ class Admin:
         return True
 
     def has_exchange(self, name: str) -> bool:
+        channel = self._connection.channel()
         try:
-            self.require_exchange(name)
-        except TopicMissing:
-            return False
+            channel.exchange_declare(name, DIRECT, passive=True)
+        except pika_errors.ChannelClosedByBroker as error:
+            if error.reply_code == 404:
+                return False
+            raise _failure(error, name) from None
+        channel.close()
         return True
 
     def declare_exchange(self, name: str, arguments: Mapping[str, Argument]) -> None:
@@ -242,16 +246,12 @@ class Admin:
 
     def require_exchange(self, name: str) -> None:
         """Raises TopicMissing unless the exchange exists."""
-        channel = self._connection.channel()
-        try:
-            channel.exchange_declare(name, DIRECT, passive=True)
-        except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 404:
-                raise TopicMissing(
-                    f"There is no topic {name!r} at {self.place}; create it with: cobalance topic create {_create(name)}"
-                ) from None
-            raise _failure(error, name) from None
-        channel.close()
+        if self.has_exchange(name):
+            return
+        remedy = f"create it with: cobalance topic create {_create(name)}"
+        if self.exists(name):
+            remedy = f"there is a queue of that name, which is consumed as a list of queues, [{name!r}]; or {remedy}"
+        raise TopicMissing(f"There is no topic {name!r} at {self.place}; {remedy}")
 
     def refuse_more_partitions(self, topic: Topic) -> None:
         """Raises TopicMismatch if the topic has more partitions than expected."""

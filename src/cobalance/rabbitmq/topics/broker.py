@@ -1,11 +1,12 @@
 """Creates, checks, reads and deletes topics and queues: short blocking calls, for setup and the CLI."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import cast
 
 import attrs
 
-from cobalance.errors import QueueMissing, TopicMismatch, TopicMissing
+from cobalance.errors import CobalanceError, QueueMissing, TopicMismatch, TopicMissing
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
@@ -256,6 +257,20 @@ def learn_queue(url: str, name: str) -> Queue:
     check_kind("the queue's name", name, str)
     with connected(url) as admin:
         return admin.learn(name)
+
+
+def readable_queues(url: str, names: Iterable[str]) -> list[Queue]:
+    """The declarations of those queues that can be read and worked.
+
+    Others are left out: one was deleted, is exclusive to another connection, may not be used by this user, or would be
+    deleted at its first handover.
+    """
+    queues = []
+    with connected(url) as admin:
+        for name in names:
+            with suppress(CobalanceError):
+                queues.append(admin.learn(name))
+    return [queue for queue in queues if not queue.auto_delete]
 
 
 def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, QueueState | None]:

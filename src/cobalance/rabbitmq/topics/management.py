@@ -194,7 +194,7 @@ def _decode(place: str, status: int, body: bytes) -> Any:
             f"RabbitMQ's management API at {place} refused the user: it needs the right password and the tag 'management' "
             "(rabbitmqctl set_user_tags USER management)."
         )
-    answered = "what is no JSON" if status == http.HTTPStatus.OK else f"status {status}"
+    answered = "what is not JSON" if status == http.HTTPStatus.OK else f"status {status}"
     what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
     raise Unreachable(
         f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or give "

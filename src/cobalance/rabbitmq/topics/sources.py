@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.errors import UsageError
+from cobalance.errors import CobalanceError, UsageError
 from cobalance.names import validate_name
-from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.layouts import Look
 from cobalance.rabbitmq.topics.management import bound_queues, message_counts
 
@@ -89,12 +90,22 @@ class ManagedSource:
             return Look(None)
         gone = {name for name, row in listed.items() if name not in found and not row.removing}
         uncounted = {name for name in gone if not counts.get(name, 0)}
-        ready = ready_messages(self._amqp_url, uncounted | self._let_go) if uncounted | self._let_go else {}
+        ready = self._ready(uncounted | self._let_go)
         unfinished = (gone - uncounted) | {name for name, messages in ready.items() if messages}
         missing = gone - unfinished
         kept, self._missing = missing - self._missing, missing
         self._let_go = {name for name in (self._let_go | missing) - found - kept if ready.get(name) is not None}
         return Look(tuple(sorted(found | unfinished | kept)))
+
+    def _ready(self, names: set[str]) -> dict[str, int | None]:
+        """As RabbitMQ counts them; 1 where it does not say, so that such a queue stays, and the others are looked at."""
+        ready: dict[str, int | None] = dict.fromkeys(names, 1)
+        if names:
+            with connected(self._amqp_url) as admin:
+                for name in names:
+                    with suppress(CobalanceError):
+                        ready[name] = admin.ready(name)
+        return ready
 
     def _counts(self) -> dict[str, int]:
         return message_counts(self._amqp_url, self._management_url)

@@ -26,10 +26,19 @@ from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, drop
 from cobalance.rabbitmq.wire.pika_log import our_connection
 from cobalance.rabbitmq.wire.proof import Proof
+from cobalance.threads.log_lines import ServiceThread
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cobalance.rabbitmq")
 
 Job = Callable[[], object]
+
+Borrower = tuple[Callable[[Channel], None], Callable[[Channel, Exception], None], Callable[[Exception], None]]
+
+LENT_MS = 10_000.0
+"""A channel that was lent for longer takes a place for good, and the next one is lent."""
+
+COUNTED_MS = 50.0
+"""RabbitMQ counts a user's channels a moment late: one that was closed may still count against the next."""
 
 SILENT_HEARTBEATS = 2
 """This many heartbeats without a byte mean that the peer or the network is gone (AMQP 0.9.1, 4.2.7)."""
@@ -71,10 +80,13 @@ class BrokerConnection:
         self._waking = False
         self._loop: IOLoop | None = None  # None unless the connection is open.
         self._pika: SelectConnection | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._channels: list[Channel] = []
         self._limit = ChannelLimit(name)
+        self._borrowers: deque[Borrower] = deque()
+        self._lent = set[Channel]()
+        self._settling = 0
         self._proof: Proof | None = None
         self._closing = False
         self._reason = ""
@@ -111,9 +123,7 @@ class BrokerConnection:
         parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
         self.place = place(url)
         opened: Future[Exception | None] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(parameters, opened), name=f"amqp {self.name}", daemon=True
-        )
+        self._thread = ServiceThread(self._run, f"amqp {self.name}", (parameters, opened))
         self._thread.start()
         failure = opened.result()
         if failure is not None:
@@ -152,7 +162,7 @@ class BrokerConnection:
         if self._pika is None:
             raise pika_errors.ConnectionWrongStateError(f"{self!r} has no channels to open")
         if lasting:
-            self._limit.check(len(self._channels) + 1, self.place)
+            self._limit.check(len(self._channels) - len(self._lent) + 1, self.place)
 
         def opened(channel: Channel) -> None:
             self._limit.opened()
@@ -163,6 +173,20 @@ class BrokerConnection:
         channel.add_on_close_callback(self._channel_closed)
         self._channels.append(channel)
         return channel
+
+    def lend_channel(
+        self,
+        use: Callable[[Channel], None],
+        closed: Callable[[Channel, Exception], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Opens a channel for a moment, in turn where RabbitMQ allows few. I/O thread only.
+
+        `use` closes it; `closed` says that it is, and `failed` that it could not be opened. None of them runs if the
+        connection ends first.
+        """
+        self._borrowers.append((use, closed, failed))
+        self._lend()
 
     def add_end_listener(self, listener: Callable[[str], None]) -> None:
         """Calls `listener(reason)` once on the I/O thread when the connection ends in any way, at once if it just has.
@@ -203,8 +227,8 @@ class BrokerConnection:
         try:
             self._start(loop, parameters, opened)
             loop.start()
-        except Exception as error:  # noqa: BLE001 -- it is the reason of the loss, which is reported
-            logger.error("the I/O thread of %r failed: %s", self, type(error).__name__)
+        except Exception as error:  # the reason of the loss, which is reported
+            logger.exception("the I/O thread of %r failed: please report this", self)
             self._reason = f"the I/O thread failed: {error!r}"
             if not opened.done():
                 opened.set_result(connect_failure(error, self.place))
@@ -273,6 +297,8 @@ class BrokerConnection:
             drop(self._pika)  # After a failure, or if the broker did not answer our close; otherwise closed already.
         self._pika = self._proof = None
         self._channels.clear()
+        self._borrowers.clear()
+        self._lent, self._settling = set(), 0
         listeners, self._listeners = self._listeners, []
         self._run_last_jobs([partial(listener, self._reason) for listener in listeners])
         if was_open and not self._closing:
@@ -285,8 +311,8 @@ class BrokerConnection:
         for job in (*first, *jobs):
             try:
                 job()
-            except Exception as error:  # noqa: BLE001 -- see above
-                logger.error("a job of %r failed after its end: %s", self, type(error).__name__)
+            except Exception:
+                logger.exception("a job of %r failed after its end: please report this", self)
 
     def _close(self) -> None:
         for channel in [c for c in self._channels if not (c.is_closing or c.is_closed)]:
@@ -296,6 +322,36 @@ class BrokerConnection:
 
     def _channel_closed(self, channel: Channel, _: Exception) -> None:
         self._channels.remove(channel)
+
+    def _lend(self) -> None:
+        while self._borrowers and (not (self._lent or self._settling) or self._limit.leaves_room(len(self._channels))):
+            use, closed, failed = self._borrowers.popleft()
+            try:
+                channel = self.open_channel(use)
+            except pika_errors.AMQPError as error:
+                failed(error)
+            else:
+                self._lent.add(channel)
+                channel.add_on_close_callback(self._returned)
+                self.call_later(LENT_MS, partial(self._give_up, channel))
+                channel.add_on_close_callback(closed)
+
+    def _returned(self, channel: Channel, _: object) -> None:
+        if channel in self._lent:
+            self._lent.remove(channel)
+            self._settling += 1
+            self.call_later(COUNTED_MS, self._settled)
+
+    def _give_up(self, channel: Channel) -> None:
+        """RabbitMQ does not answer on it: nobody waits for it any longer."""
+        if channel in self._lent:
+            self._lent.remove(channel)
+            logger.warning("%s: RabbitMQ has not answered a query for %d s", self.name, LENT_MS // 1000)
+            self._lend()
+
+    def _settled(self) -> None:
+        self._settling -= 1
+        self._lend()
 
     def _set_blocked(self, blocked: bool) -> None:
         self.blocked = blocked

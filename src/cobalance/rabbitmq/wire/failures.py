@@ -17,6 +17,7 @@ from cobalance.errors import (
     Unreachable,
     UsageError,
     VirtualHostMissing,
+    sentence,
 )
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, Topic, partition_named
@@ -97,6 +98,8 @@ def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
         return channel_lost(queue, loss_reason(error))
     if is_unavailable(error):
         return channel_lost(queue, f"{error.reply_code} {error.reply_text}")
+    if error.reply_code == 405:
+        return _exclusive_elsewhere(queue, error.reply_text)
     return _refusal(error.reply_code, error.reply_text, queue)
 
 
@@ -152,7 +155,7 @@ def difference(text: str) -> Difference | None:
 
 
 def cut_off(text: str, asked: Queue) -> Difference | None:
-    """The same where RabbitMQ's reply, of which AMQP carries 255 bytes, ends before the value: the next that it may be in a queue of a topic's."""
+    """The same for a reply cut off (at AMQP's 255 bytes) before the value: the next value that a topic's queue may have."""
     found = re.search(r"inequivalent arg '([^']+)'", text)
     name = found[1] if found else ""
     values = _values_of_topics(asked.name).get(name, [])
@@ -174,7 +177,14 @@ def _values_of_topics(queue: str) -> dict[str, list[Argument]]:
 
 def channel_lost(queue: str, reason: str) -> ChannelLost:
     return ChannelLost(
-        f"The channel that consumed queue {queue!r} is gone: {reason}. What was not acknowledged will be redelivered."
+        f"The channel that consumed queue {queue!r} is gone: {sentence(reason)} What was not acknowledged will be redelivered."
+    )
+
+
+def _exclusive_elsewhere(queue: str, text: str) -> ChannelLost:
+    return ChannelLost(
+        f"Queue {queue!r} is exclusive to another connection, which alone may use it, and is deleted with that connection ({text}). "
+        "Leave it out of what the group consumes, or have it declared without exclusive."
     )
 
 
@@ -212,7 +222,7 @@ def _words(error: BaseException) -> str:
     inner = [_words(arg) if isinstance(arg, BaseException) else str(arg) for arg in error.args]
     nested = getattr(error, "exceptions", ()) or [getattr(error, "exception", None)]
     inner += [_words(e) for e in nested if isinstance(e, BaseException)]
-    return f"{type(error).__name__}: {' '.join(inner)}"
+    return f"{type(error).__name__}: {' '.join(inner)}" if inner else type(error).__name__
 
 
 def _cause(text: str) -> str:

@@ -11,7 +11,7 @@ from pika.channel import Channel
 
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.rabbitmq.wire.failures import channel_failure
+from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, loss_reason
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 
 DECLARATION = {"x-queue-type": "classic"}
@@ -51,7 +51,7 @@ class LockQueue:
             if error is not None:
                 (taken if _is_taken(reason) else failed)(error)
 
-        self._connection.open_channel(ask).add_on_close_callback(closed)
+        self._connection.lend_channel(ask, closed, lambda error: failed(channel_lost(self.name, loss_reason(error))))
 
     def release(self, released: Callable[[], None]) -> None:
         """Releases the lock. It is gone, one way or the other, when `released` is called."""
@@ -60,14 +60,13 @@ class LockQueue:
         def ask(channel: Channel) -> None:
             channel.queue_delete(self.name, callback=lambda _: bare_close(channel))
 
-        try:
-            channel = self._connection.open_channel(ask)
-        except pika_errors.NoFreeChannels:
-            self._connection.call_later(AGAIN_MS, lambda: self.release(released))
-        except pika_errors.AMQPError:  # the connection is ending, and the lock with it
-            released()
-        else:
-            channel.add_on_close_callback(lambda *_: released())
+        def failed(error: Exception) -> None:
+            if isinstance(error, pika_errors.NoFreeChannels):
+                self._connection.call_later(AGAIN_MS, lambda: self.release(released))
+            else:  # the connection is ending, and the lock with it
+                released()
+
+        self._connection.lend_channel(ask, lambda *_: released(), failed)
 
 
 def _is_taken(reason: Exception) -> bool:

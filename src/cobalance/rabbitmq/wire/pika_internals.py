@@ -1,4 +1,4 @@
-"""The six places that touch pika's private parts, each pinned by a test."""
+"""The seven places that touch pika's private parts, each pinned by a test."""
 
 import struct
 import threading
@@ -33,6 +33,11 @@ def drop(connection: SelectConnection) -> None:
 def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
     """A context in which pika calls no callbacks, as while one is running. Yields False if one already is."""
     return connection._acquire_event_dispatch()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
+def frame_max(connection: BlockingConnection) -> int:
+    """The largest frame that both sides take, in bytes; 0 if there is no limit."""
+    return int(connection._impl.params.frame_max)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def host_resolved_by(thread: threading.Thread) -> object:

@@ -14,6 +14,7 @@ import pika.adapters.blocking_connection
 import pika.adapters.select_connection  # noqa: F401 -- both, so that all their loggers are there
 
 from cobalance.rabbitmq.wire.pika_internals import host_resolved_by
+from cobalance.threads.log_lines import divert
 
 
 class _Ours(threading.local):
@@ -51,3 +52,4 @@ def lowered(record: logging.LogRecord) -> bool:
 for _name in list(logging.root.manager.loggerDict):
     if _name.startswith("pika."):
         logging.getLogger(_name).addFilter(lowered)
+        logging.getLogger(_name).addFilter(divert)

@@ -8,13 +8,21 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, NoFreeChannels
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
 
 from cobalance import servers
-from cobalance.errors import ChannelLost, PermissionMissing, QueueMismatch, QueueMissing
+from cobalance.errors import (
+    AuthenticationRefused,
+    ChannelLost,
+    CobalanceError,
+    PermissionMissing,
+    QueueMismatch,
+    QueueMissing,
+    UsageError,
+)
 from cobalance.rabbitmq import Delivery
-from cobalance.rabbitmq.wire.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
+from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 
@@ -90,13 +98,36 @@ def test_a_queue_of_a_node_that_is_starting_is_not_missing() -> None:
     )
 
 
-def test_another_queue_halts_and_a_missing_permission_is_raised() -> None:
-    """The former concerns the partition, the latter the member."""
-    losses = ChannelLosses("g", "q")
-    verdict = losses.judge(QueueMismatch("other"), consumed=False, delivered=0, connected=True)
-    assert verdict == AfterLoss(give_up="halted:QueueMismatch")
-    with pytest.raises(PermissionMissing):
-        losses.judge(PermissionMissing("no"), consumed=False, delivered=0, connected=True)
+def test_a_sentence_about_a_lost_channel_ends_once() -> None:
+    """An error without words has its name."""
+    assert "is gone: NoFreeChannels. What" in str(channel_failure(NoFreeChannels(), "q"))
+    assert "is gone: was it deleted? What" in str(channel_lost("q", "was it deleted?"))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (QueueMismatch("other"), "halted:QueueMismatch"),
+        (UsageError("RabbitMQ cannot do that with such a queue"), "halted:UsageError"),
+        (PermissionMissing("no"), "permission_missing"),
+    ],
+)
+def test_what_is_wrong_with_one_queue_concerns_its_partition(
+    error: CobalanceError, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says at ERROR what to do."""
+    verdict = ChannelLosses("g", "q").judge(error, consumed=False, delivered=0, connected=True)
+    assert verdict == AfterLoss(give_up=reason)
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "cobalance group resume g q" in record.getMessage()
+    assert f"{error}. The partition is " in record.getMessage()
+
+
+def test_what_is_wrong_with_all_queues_is_raised() -> None:
+    """It concerns the member."""
+    with pytest.raises(AuthenticationRefused):
+        ChannelLosses("g", "q").judge(AuthenticationRefused("no"), consumed=False, delivered=0, connected=True)
 
 
 # -- on a real RabbitMQ ------------------------------------------------------------------------------------------------
@@ -172,6 +203,44 @@ async def test_a_deleted_queue_is_reported_given_up_and_picked_up_when_it_is_bac
             assert len(here.journal("abandoned")) == 1
             assert {row.name for row in here.resources().values() if row.owner} == {gone, stays}
     assert caplog.text.count("was deleted") == 1
+
+
+@pytest.fixture
+def restricted(private_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
+    """A RabbitMQ as a user whose permissions can be changed."""
+    private_rabbitmq.control("add_user", "few", "few")
+    private_rabbitmq.control("set_permissions", "few", ".*", ".*", ".*")
+    with place(private_rabbitmq.url.replace("guest:guest", "few:few")) as it:
+        yield it
+    private_rabbitmq.control("delete_user", "few")
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "stream"])
+async def test_a_queue_that_may_not_be_consumed_any_more_is_given_up_and_the_others_are_worked(
+    restricted: Place, private_rabbitmq: servers.OwnRabbitMQ, queue_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No membership ends. The queue is tried again in growing pauses, and works again once it is permitted."""
+    seen = Seen()
+    with new_topic(private_rabbitmq.url, 3, queue_type) as topic:
+        forbidden, *others = topic.queue_names
+        members = [restricted.member(topic, handler_of(seen)) for _ in range(2)]
+        async with members[0], members[1]:
+            await until(lambda: {len(it.tenures) for it in members} == {1, 2})
+            private_rabbitmq.control("set_permissions", "few", ".*", ".*", f"^(?!{forbidden}).*")
+            holder, other = sorted(members, key=lambda it: forbidden not in it.tenures)
+            await holder.leave()
+            row = await until(lambda: restricted.resources()[forbidden].halted)
+            assert row == "given up again and again (permission_missing)"
+            for partition in (1, 2):
+                restricted.publish(topic, partition, partition=partition)
+            assert sorted(await seen.wait(2)) == ["1", "2"]
+            assert set(other.tenures) == set(others)
+            private_rabbitmq.control("set_permissions", "few", ".*", ".*", ".*")
+            restricted.publish(topic, "permitted")
+            restricted.coordinator.resume(forbidden)
+            await seen.wait(3)
+    assert {it.reason for it in restricted.journal("abandoned")} == {"permission_missing"}
+    assert "needs the permissions read and configure" in log_of(caplog)
 
 
 async def test_a_queue_that_comes_back_as_another_halts_its_partition(

@@ -1,4 +1,5 @@
-"""How a partition's worker reacts when its channel ends unexpectedly.
+"""How a partition's worker reacts when its channel ends unexpectedly. ``wire/failures.py`` says which reply code is which
+error.
 
 =============================  =======================================================================================
 channel, consumer or           subscribe again in the same tenure once the old handler has returned; at growing
@@ -8,8 +9,13 @@ was consumed                   holder waits for the queue
 no channel left for it         give the partition up to a member that may have one; if none has, it waits at growing
                                intervals
 queue not there yet            keep the partition and check again at growing intervals: no other member could do better
-queue differs, has no guard,   halt the partition: an operator must look at it, and no other member should fail on it
-or an unreadable message
+a permission is missing        give the partition up ("permission_missing") to a member that may have it; if none has, it
+                               waits at growing intervals
+queue differs (the worker      halt the partition: an operator must look at it, and no other member should fail on it
+has read it again), has no
+guard or cannot be used
+(540); unreadable message
+anything else                  the member ends: it could work no queue
 =============================  =======================================================================================
 """
 
@@ -18,7 +24,16 @@ import logging
 import attrs
 
 from cobalance.backoff import Backoff
-from cobalance.errors import ChannelLimitReached, ChannelLost, CobalanceError, QueueMissing, TopologyError
+from cobalance.errors import (
+    ChannelLimitReached,
+    ChannelLost,
+    CobalanceError,
+    PermissionMissing,
+    QueueMissing,
+    TopologyError,
+    UsageError,
+    sentence,
+)
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -68,7 +83,7 @@ class ChannelLosses:
         `consumed`: the subscription was established; `delivered`: how many messages it brought.
 
         Raises:
-            CobalanceError: the same error, if neither waiting nor another member can help.
+            CobalanceError: the same error, if it does not concern this queue alone.
         """
         self._has_consumed = self._has_consumed or consumed
         self._in_vain = 0 if delivered else self._in_vain + 1
@@ -79,12 +94,30 @@ class ChannelLosses:
             return AfterLoss(give_up="channel_limit")
         if isinstance(error, QueueMissing):
             return self._missed(error)
-        if isinstance(error, TopologyError):
+        if isinstance(error, PermissionMissing):
+            return self._forbidden(error)
+        if isinstance(error, TopologyError | UsageError):
             kind = type(error).__name__
-            resume = f"cobalance group resume {self._group} {self._queue}"
-            log.error("group %s: %s The partition is halted; once that is put right: %s", self._group, error, resume)
+            log.error(
+                "group %s: %s The partition is halted; once that is put right: %s",
+                self._group,
+                sentence(error),
+                self._resume,
+            )
             return AfterLoss(give_up=f"halted:{kind}")
         raise error
+
+    @property
+    def _resume(self) -> str:
+        return f"cobalance group resume {self._group} {self._queue}"
+
+    def _forbidden(self, error: PermissionMissing) -> AfterLoss:
+        log.error(
+            "group %s: %s The partition is given up. Members try it again, with pauses of up to five minutes; once that is put right, at "
+            "once with: %s",
+            *(self._group, sentence(error), self._resume),
+        )
+        return AfterLoss(give_up="permission_missing")
 
     def _missed(self, error: QueueMissing) -> AfterLoss:
         if self._has_consumed:
@@ -93,7 +126,7 @@ class ChannelLosses:
             )
             return AfterLoss(give_up="queue_missing")
         if not self._missing:
-            log.warning("group %s: %s Looking again until it is there.", self._group, error)
+            log.warning("group %s: %s Looking again until it is there.", self._group, sentence(error))
         self._missing = True
         return AfterLoss(self._pause_ms())
 
