@@ -78,7 +78,7 @@ HELD = (
     _long("busy_ms", "how long its handler was at work in this tenure, in all"),
     _long(
         "late_ms",
-        "how much longer than a heartbeat interval nothing was heard of the holder, at most since its last report",
+        "the longest time beyond a heartbeat interval without news of the holder, since its last report",
     ),
 )
 """What a holder reports at the end of a tenure. The journal has it for released and abandoned."""

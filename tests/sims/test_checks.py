@@ -13,8 +13,8 @@ from cobalance.member import actions as act
 from cobalance_sims.simulate.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S6Poison, Violation
 from cobalance_sims.simulate.checks.sharing import retained
 from cobalance_sims.simulate.scenario import QUICKENED
-from cobalance_sims.simulate.work import Tenure
-from proof.stories.faults import Join
+from cobalance_sims.simulate.work import SimulatedTenure
+from proof.stories.faults import Arrive
 
 
 def _s1_repeats_a_token(stage: Stage) -> None:
@@ -50,8 +50,8 @@ def _s1_starts_below(stage: Stage) -> None:
 
 
 def _s2_has_two_at_work(stage: Stage) -> None:
-    stage.world.became_active(stage.first, Tenure("r", 1))
-    stage.world.became_active(stage.second, Tenure("r", 2))
+    stage.world.became_active(stage.first, SimulatedTenure("r", 1))
+    stage.world.became_active(stage.second, SimulatedTenure("r", 2))
 
 
 def _s2_releases_what_is_still_worked(stage: Stage) -> None:
@@ -212,7 +212,7 @@ def _l1_never_converges(stage: Stage) -> None:
 def _l1_goes_on_changing(stage: Stage) -> None:
     stage.world.redis.create()
     stage.world.clock.run(1_000)
-    stage.world.clock.after(1_000, Join().strike, stage.world)
+    stage.world.clock.after(1_000, Arrive().strike, stage.world)
     assert isinstance(stage.check, L1)
     stage.check.stay(5_000)
 

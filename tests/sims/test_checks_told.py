@@ -15,7 +15,7 @@ from cobalance.member.events import StopAsked
 from cobalance_sims.simulate.checks import Check, S4Told, S6Returns, Violation
 from cobalance_sims.simulate.habits import STUCK
 from cobalance_sims.simulate.scenario import QUICKENED
-from cobalance_sims.simulate.work import Tenure
+from cobalance_sims.simulate.work import SimulatedTenure
 
 
 def _s4_says_stored_of_what_is_not(stage: Stage) -> None:
@@ -41,13 +41,13 @@ def _s4_releases_unfinished_work_as_finished(stage: Stage) -> None:
 
 def _s4_forgets_where_work_ended(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
-    stage.world.watch.drained(stage.first, Tenure("r", 5, done=7))
+    stage.world.watch.drained(stage.first, SimulatedTenure("r", 5, done=7))
     stage.entry("released", resource="r", member="p1.1", token=5, committed=6)
 
 
 def _s4_keeps_without_commit(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
-    stage.world.watch.drained(stage.first, Tenure("r", 5, done=7))
+    stage.world.watch.drained(stage.first, SimulatedTenure("r", 5, done=7))
     stage.entry("graced", member="p1.1", reason="left")
 
 

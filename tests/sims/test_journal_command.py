@@ -74,12 +74,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ("words", "says"),
     [
         (["--redis-ulr", URL], "Unknown option"),
-        (["--redis-url-file", URL], "no path but a URL"),
+        (["--redis-url-file", URL], "a URL, not a path"),
         (["--redis-url", URL.replace("redis:", "rdis:")], "URL cannot be read"),
         (["--every", "0"], "no number of seconds"),
         (["--every", "nan"], "no number of seconds"),
         (["--max-entries", "0"], "Must be >= 1"),
-        (["--since", "yesterday"], "no point in time"),
+        (["--since", "yesterday"], "not a point in time"),
         (["--redis-url-file", "/nowhere/url"], "No such file"),
     ],
 )

@@ -212,22 +212,22 @@ def test_what_is_not_ours_is_named(admin: redis.Redis, group: str, options: Jour
     [
         ({}, 'needs option\\("groups"'),
         ({"groups": "g", "colour": "red"}, "has no option 'colour'; it has groups"),
-        ({"groups": "g", "since": "yesterday"}, "no point in time"),
+        ({"groups": "g", "since": "yesterday"}, "not a point in time"),
         ({"groups": "g", "since": "1h", "until": "2h"}, "nothing to read"),
         ({"groups": "g", "on_gap": "ignore"}, "onGap is 'ignore'"),
         ({"groups": "g", "maxEntriesPerBatch": "0"}, "whole number from 1"),
         ({"groups": "g", "redisUrl": f"redis://u:{PASSWORD}@h"}, "may hold no password"),
         ({"groups": "g", "redis_url": f"redis://h?password={PASSWORD}"}, "may hold no password"),
-        ({"groups": "g", "redisUrlFile": f"redis://u:{PASSWORD}@h"}, "redisUrlFile is no path but a URL"),
+        ({"groups": "g", "redisUrlFile": f"redis://u:{PASSWORD}@h"}, "redisUrlFile is a URL, not a path"),
         (
             {"groups": "g", "redisUrlEnv": f"redis://u:{PASSWORD}@h"},
-            "redisUrlEnv is no name of an environment variable",
+            "redisUrlEnv is not the name of an environment variable",
         ),
-        ({"groups": "g", "redisUrlEnv": PASSWORD + "="}, "redisUrlEnv is no name of an environment variable"),
+        ({"groups": "g", "redisUrlEnv": PASSWORD + "="}, "redisUrlEnv is not the name of an environment variable"),
         ({"groups": f"redis://u:{PASSWORD}@h"}, "groups holds a URL"),
         ({"groups": "g", "retryS": "²"}, "whole number from 0"),
-        ({"groups": "g", "since": "9" * 30}, "no point in time"),
-        ({"groups": "g", "since": "9" * 400 + "d"}, "no point in time"),
+        ({"groups": "g", "since": "9" * 30}, "not a point in time"),
+        ({"groups": "g", "since": "9" * 400 + "d"}, "not a point in time"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, str], words: str) -> None:

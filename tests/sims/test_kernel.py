@@ -179,8 +179,8 @@ def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -
     assert main(["sims", "run", "--params", "[1]"]) == 2
     assert main(["sims", "run"]) == 2
     said = capsys.readouterr().err
-    assert "no JSON" in said
-    assert "no object" in said
+    assert "not JSON" in said
+    assert "not an object" in said
 
 
 def test_a_halted_resource_is_not_free() -> None:

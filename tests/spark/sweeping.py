@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cobalance_sims.records import OUTCOME
-from cobalance_sims.simulate.kernel import Result, run_row
+from cobalance_sims.simulate.kernel import RowResult, run_row
 from cobalance_sims.spark.grid import Grid, make_grid
 from cobalance_sims.spark.progress import SweepProgress
 from cobalance_sims.spark.sweep import Done, Sweep
@@ -32,10 +32,10 @@ def sweep(spark: SparkSession, out: Path, grid: Grid, **changes: Any) -> Done:
     return Sweep(spark=spark, out=str(out), **changes).run(grid, SweepProgress(Console(file=io.StringIO())))
 
 
-def raising(seed: int) -> Callable[[dict[str, Any]], Result]:
+def raising(seed: int) -> Callable[[dict[str, Any]], RowResult]:
     """A kernel that fails at one seed."""
 
-    def run(params: dict[str, Any]) -> Result:
+    def run(params: dict[str, Any]) -> RowResult:
         if params["seed"] == seed:
             raise AssertionError(f"seed {seed} broke a promise")
         return run_row(params)
@@ -43,10 +43,10 @@ def raising(seed: int) -> Callable[[dict[str, Any]], Result]:
     return run
 
 
-def dying(seed: int) -> Callable[[dict[str, Any]], Result]:
+def dying(seed: int) -> Callable[[dict[str, Any]], RowResult]:
     """A kernel whose process dies at one seed."""
 
-    def run(params: dict[str, Any]) -> Result:
+    def run(params: dict[str, Any]) -> RowResult:
         if params["seed"] == seed:
             os._exit(7)
         return run_row(params)

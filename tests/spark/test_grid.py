@@ -70,12 +70,12 @@ def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
         ({"settings": {"session_timeout": "7 bananas"}}, "'7 bananas' is not a duration"),
         ({"settings": {"session_timeout": []}}, "session_timeout has no value"),
         ({"settings": {"gather": 1, "gather_ms": 2}}, "gather_ms is given twice"),
-        ({"settings": {"session_timeout": "session"}}, "no multiple of the session timeout"),
+        ({"settings": {"session_timeout": "session"}}, "not a multiple of the session timeout"),
         ({"settings": {"session_timeout": ["10s", "60s"]}}, r"1 of 2 combinations cannot be: revocation_timeout_ms \(30000\) is below"),
         ({"settings": {"mode": "lazy"}}, "mode is 'lazy'"),
         ({"settings": 3}, "settings is 3"),
         ({"churn": {"base": "roling_deploy"}}, "There is no churn 'roling_deploy'; did you mean rolling_deploy"),
-        ({"churn": {"drain": "lognormal:x"}}, "'lognormal:x' is no distribution"),
+        ({"churn": {"drain": "lognormal:x"}}, "'lognormal:x' is not a distribution"),
         ({"churn": {"drain": [{}]}}, "give a value or a list of values"),
         ({"churn": {"members": "many"}}, "members is 'many'"),
         ({"churn": {"capacities": 5}}, "The combination cannot be: capacities is 5: give whole numbers"),
@@ -84,7 +84,7 @@ def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
         ({"churn": {"latency_ms": [[1]]}}, r"latency_ms is \[1\]: give one of constant:MS"),
         ({"churn": {"handle_ms": True}}, "handle_ms is True: give one of constant:MS"),
         ({"churn": {"pause_ms": "lognormal:1:1e9"}}, "pause_ms is lognormal:1:1000000000: no duration is that long"),
-        ({"churn": {"name": 5}}, "name is 5: give a text"),
+        ({"churn": {"name": 5}}, "name is 5: give a string"),
         ({"churn": {"base": 5}}, "There is no churn '5'"),
         ({"checks": ["all"]}, r"checks is \['all'\]: give one of none, cheap, all"),
         ({"seeds": "1..9999999999999999999999"}, "runs: at most 2,000,000"),
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadGrid, match=r"none\.toml cannot be read: No such file"):
         read_grid(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("seeds = ")
-    with pytest.raises(BadGrid, match=r"bad\.toml is no TOML"):
+    with pytest.raises(BadGrid, match=r"bad\.toml is not TOML"):
         read_grid(tmp_path / "bad.toml")
 
 

@@ -87,7 +87,7 @@ def test_a_damaged_file_is_named_and_its_wave_made_again(spark: SparkSession, tm
 def test_a_folder_that_cannot_be_used_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """One of another kind, one that is a file, one in which another sweep is running, one that holds none."""
     spark.range(3).write.parquet(str(tmp_path / "other" / "manifest"))
-    with pytest.raises(NotASweep, match="is no manifest of this version"):
+    with pytest.raises(NotASweep, match="is not a manifest of this version"):
         sweep(spark, tmp_path / "other", tiny())
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written to"):

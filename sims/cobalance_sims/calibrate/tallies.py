@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.errors import CobalanceError
+from cobalance.ownership import BEGINNINGS, CUT_SHORT
 from cobalance.settings import STORED_NAMES
 from cobalance_sims import histogram
 from cobalance_sims.calibrate.pauses import LatenessReports
@@ -211,7 +212,7 @@ def _drains(events: DataFrame) -> dict[str, DurationSample]:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    ended = F.col("kind").isin("released", "abandoned", "forced") & F.col("deadline_ms").isNotNull()
+    ended = F.col("kind").isin("released", *sorted(CUT_SHORT)) & F.col("deadline_ms").isNotNull()
     drains = events.where((ended | (F.col("kind") == "cancelled")) & F.col("drain_ms").isNotNull()).select(
         "resource", (F.col("kind") == "released").alias("exact"), F.expr(histogram.sql("drain_ms")).alias("bin")
     )
@@ -225,7 +226,7 @@ def _drains(events: DataFrame) -> dict[str, DurationSample]:
 def _handlers(events: DataFrame) -> dict[str, Handlers]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    begun = F.col("kind").isin("granted", "claimed")
+    begun = F.col("kind").isin(*sorted(BEGINNINGS))
     tenures = (
         events.where(begun | F.col("busy_ms").isNotNull())
         .groupBy("run", "resource", "token")

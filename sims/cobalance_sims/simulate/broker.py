@@ -12,7 +12,7 @@ import attrs
 if TYPE_CHECKING:
     from random import Random
 
-    from cobalance_sims.simulate.consumer import BrokerWork, Lane
+    from cobalance_sims.simulate.consumer import BrokerWork, SimulatedPartition
     from cobalance_sims.simulate.world import World
 
 BREATHS = (2, 3)
@@ -67,13 +67,13 @@ class Queue:
     name: str
     ready: deque[Delivery] = attrs.Factory(deque)
     unacked: deque[Delivery] = attrs.Factory(deque)
-    consumer: Lane | None = None
+    consumer: SimulatedPartition | None = None
     published: int = 0
     acked: int = 0
     """All messages up to this one are acknowledged."""
 
 
-class Broker:
+class SimulatedBroker:
     """The queues and their consumers."""
 
     def __init__(self, world: World, ways: Ways | None = None) -> None:
@@ -96,7 +96,7 @@ class Broker:
         queue.ready.append(Delivery(queue.published, redelivered=False, handle_ms=handle_ms))
         self._push(queue)
 
-    def consume(self, lane: Lane) -> bool:
+    def consume(self, lane: SimulatedPartition) -> bool:
         """Adds an exclusive consumer. False if there is one already: 403, and the channel is closed."""
         queue = self.queue(lane.resource)
         if queue.consumer is not None:
@@ -106,7 +106,7 @@ class Broker:
         self._push(queue)
         return True
 
-    def ack(self, lane: Lane, seq: int) -> None:
+    def ack(self, lane: SimulatedPartition, seq: int) -> None:
         """Acknowledges up to this message (``multiple=True``). Tags mean nothing once their channel is closed."""
         queue = self.queue(lane.resource)
         if queue.consumer is not lane:
@@ -116,7 +116,7 @@ class Broker:
         self._world.watch.acked(queue.name, seq)
         self._push(queue)
 
-    def close(self, lane: Lane) -> None:
+    def close(self, lane: SimulatedPartition) -> None:
         """Handles a bare Channel.Close or the end of the connection: unacked messages return to the head, in order."""
         queue = self.queue(lane.resource)
         if queue.consumer is not lane:

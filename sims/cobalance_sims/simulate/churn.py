@@ -89,7 +89,7 @@ def _check_distribution(name: str, value: Any) -> None:
 
 def _text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, str):
-        raise BadChurn(f"{attribute.name} is {value!r}: give a text")
+        raise BadChurn(f"{attribute.name} is {value!r}: give a string")
 
 
 def _flag(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -248,9 +248,9 @@ class Churn:
         steps = (
             Randomly(self.joins_per_hour, f.ScaleOut(self.most_members, self.capacities, self.instances)),
             Randomly(self.leaves_per_hour, f.ScaleIn(self.least_members)),
-            Randomly(self.crashes_per_member_hour, f.Die(self.restart_ms), per_member=True),
+            Randomly(self.crashes_per_member_hour, f.CrashAndRestart(self.restart_ms), per_member=True),
             Randomly(self.replacements_per_member_hour, f.Replace(self.startup_ms), per_member=True),
-            Randomly(self.pauses_per_member_hour, f.Freeze(self.pause_ms), per_member=True),
+            Randomly(self.pauses_per_member_hour, f.PauseAndResume(self.pause_ms), per_member=True),
             Randomly(self.cuts_per_member_hour, f.Cut(self.cut_ms), per_member=True),
         )
         return (*self._deploys(), *[step for step in steps if step.per_hour > 0])
@@ -318,7 +318,7 @@ _ALL = (
     ),
     Churn(
         name="gc_pauses",
-        summary="garbage collectors stop processes twice a minute for about a second, one time in two hundred for ten and more",
+        summary="garbage collectors stop processes twice a minute for about a second, one time in two hundred for ten seconds or more",
         pauses_per_member_hour=120,
         pause_ms="lognormal:1000:0.9",
         crashes_per_member_hour=0.5,

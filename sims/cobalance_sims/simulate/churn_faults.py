@@ -1,4 +1,6 @@
-"""What happens to the processes of a churn. All of it is planned: skipping idle time never passes over it."""
+"""What happens to the processes of a churn. All of it goes through ``clock.plan``, so that skipping idle time never passes
+over it, unlike the faults of the stories, which skip no time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def _start_like(process: Process) -> None:
 
 
 @attrs.frozen
-class Die:
+class CrashAndRestart:
     """A process is killed (SIGKILL), and its successor starts some time later."""
 
     down: Distribution
@@ -57,7 +59,7 @@ def _await_gone(process: Process, startup: Distribution) -> None:
 
 
 @attrs.frozen
-class Freeze:
+class PauseAndResume:
     """A process executes nothing for a while: a garbage collector, a busy or migrating machine, SIGSTOP."""
 
     length: Distribution

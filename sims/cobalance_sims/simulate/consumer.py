@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from cobalance.coordinator.requests import Effort
 from cobalance.member import events as ev
 from cobalance.rabbitmq.partition.partition import BACKOFF_MS
-from cobalance_sims.simulate.broker import Broker, Delivery, Taken, whole
+from cobalance_sims.simulate.broker import Delivery, SimulatedBroker, Taken, whole
 from cobalance_sims.simulate.habits import draw
-from cobalance_sims.simulate.work import Tenure
+from cobalance_sims.simulate.work import SimulatedTenure
 
 if TYPE_CHECKING:
     from cobalance.member.actions import AbortReason
     from cobalance_sims.simulate.process import Process
 
 
-class Lane(Tenure):
+class SimulatedPartition(SimulatedTenure):
     """One partition of one process: its channel, buffer and handler."""
 
-    def __init__(self, process: Process, broker: Broker, resource: str, token: int) -> None:
+    def __init__(self, process: Process, broker: SimulatedBroker, resource: str, token: int) -> None:
         super().__init__(resource, token, since=process.world.clock.story)
         self.process, self.broker = process, broker
         self.prefetch = process.habits.prefetch
@@ -242,14 +242,14 @@ class BrokerWork:
             raise ValueError("this world has no broker")
         self._process, self._broker = process, process.world.broker
         self._freezes = 0
-        self.tenures: dict[str, Tenure] = {}
+        self.tenures: dict[str, SimulatedTenure] = {}
         member, settings = process.member_settings, process.world.settings
         self._hung_ms = member.max_processing_ms
         self._sample_ms = max(10, min(self._hung_ms // 4, settings.heartbeat_interval_ms))  # as the engine does
         process.later(self._sample_ms, self._sample, None)
 
     def _sample(self, _: object) -> None:
-        """Heartbeats report which partitions are idle; a hung handler ends the session."""
+        """Heartbeats report which partitions are idle; a hung handler costs its partition."""
         process = self._process
         process.later(self._sample_ms, self._sample, None)
         samples = [lane.sample(process.world.now, self._hung_ms) for lane in self._lanes()]
@@ -257,17 +257,17 @@ class BrokerWork:
         if news:
             process.deliver(ev.Progressed(news))
 
-    def _lanes(self) -> list[Lane]:
-        return [it for it in self.tenures.values() if isinstance(it, Lane)]
+    def _lanes(self) -> list[SimulatedPartition]:
+        return [it for it in self.tenures.values() if isinstance(it, SimulatedPartition)]
 
-    def _lane(self, resource: str, token: int) -> Lane | None:
+    def _lane(self, resource: str, token: int) -> SimulatedPartition | None:
         it = self.tenures.get(resource)
-        return it if isinstance(it, Lane) and it.token == token else None
+        return it if isinstance(it, SimulatedPartition) and it.token == token else None
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Consumes as soon as the broker allows it. The broker, not ``committed``, remembers what outlives a tenure."""
         del committed
-        self.tenures[resource] = Lane(self._process, self._broker, resource, token)
+        self.tenures[resource] = SimulatedPartition(self._process, self._broker, resource, token)
 
     def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
         if lane := self._lane(resource, token):
@@ -285,7 +285,7 @@ class BrokerWork:
         for lane in self._lanes():
             lane.hurry()
 
-    def active(self) -> list[Lane]:
+    def active(self) -> list[SimulatedPartition]:
         """The partitions that are being consumed."""
         return [lane for lane in self._lanes() if lane.is_active]
 
@@ -297,7 +297,7 @@ class BrokerWork:
             self._process.world.watch.ended(self._process, lane, "frozen")
         self._broker.frozen(self, self._freezes)
 
-    def lanes_of_freeze(self, freeze: int) -> list[Lane]:
+    def lanes_of_freeze(self, freeze: int) -> list[SimulatedPartition]:
         """Its channels, if it is still in that very freeze."""
         frozen = self._process.alive and self._process.paused and freeze == self._freezes
         return [lane for lane in self._lanes() if not lane.cut] if frozen else []
@@ -328,6 +328,6 @@ class BrokerWork:
             self._process.world.clock.after(ms, self._socket_closed, lane)
         self.tenures.clear()
 
-    def _socket_closed(self, lane: Lane) -> None:
+    def _socket_closed(self, lane: SimulatedPartition) -> None:
         lane.cut = True
         self._broker.close(lane)

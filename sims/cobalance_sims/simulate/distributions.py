@@ -220,7 +220,7 @@ def parse(text: str | float | Distribution) -> Distribution:
         make, count = _PLAIN[name]
         numbers = [float(word) for word in rest.split(":")]
     except (KeyError, ValueError) as error:
-        raise BadDistribution(f"{text!r} is no distribution: give {FORMS}, in ms") from error
+        raise BadDistribution(f"{text!r} is not a distribution: give {FORMS}, in ms") from error
     if len(numbers) != count:
         raise BadDistribution(f"{text!r} has {len(numbers)} numbers, {name} takes {count}: give {FORMS}, in ms")
     return make(*numbers)

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from cobalance.member.session import Phase
 from cobalance_sims.simulate.checks.base import Check
+from cobalance_sims.simulate.checks.in_a_row import AVOIDED_SESSIONS
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
     from cobalance_sims.simulate.world import World
-
-AVOIDED_SESSIONS = 3
-"""Session timeouts for which the coordinator avoids a member that gave a resource up (release.lua)."""
 
 
 class Idle(Check):
@@ -38,7 +36,7 @@ class Idle(Check):
         self._burst = self._calm_at = self._gathered_at = self._avoiding_until = 0
 
     def journal(self, entry: JournalEntry) -> None:
-        """Notes what the coordinator remembers for a while: gathered changes (80_settle.lua), members that gave up."""
+        """Notes what the coordinator remembers for a while: gathered changes (70_timers.lua), members that gave up."""
         now = self.world.now
         if entry.kind == "revoking" and self._gather_ms and now != self._gathered_at:
             self._burst = self._burst + 1 if now < self._calm_at else 0

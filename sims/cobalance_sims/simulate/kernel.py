@@ -23,15 +23,23 @@ from cobalance_sims.records import FAILED, OK, SIM
 from cobalance_sims.simulate.checks import ALL, L1, L2, L3, S1, S3, S5, Check
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.recorder import Recorder
-from cobalance_sims.simulate.run import Outcome, Run
+from cobalance_sims.simulate.run import Run, RunOutcome
 from cobalance_sims.simulate.scenario import Scenario
 from cobalance_sims.simulate.server import START_MS
 
 VERSION = "3"
-"""Version of the kernel: another one may give other events for the same parameters, so sweeps do not mix versions."""
+"""Version of the kernel: another one may give other events for the same parameters, so sweeps do not mix versions. A
+new field of Churn or GroupSettings gives every run another id anyway.
+"""
 
 CHECKS: dict[str, tuple[type[Check], ...]] = {"none": (), "cheap": (S1, S3, S5, L1, L2, L3), "all": ALL}
 """What a run checks. A broken promise reports the run's seed and command; ``cobalance sims run`` checks everything."""
+
+DEFAULT_CHURN = "rolling_deploy"
+"""The churn if none is named."""
+
+NOT_IN_ROWS = ("journal_length", "idle_expiry_ms")
+"""Settings without a column in records.py."""
 
 _EXAMPLE = '{"churn": "rolling_deploy", "seed": 1}'
 _OWN = ("run", "churn", "seed", "checks", "lua")
@@ -43,7 +51,7 @@ class BadParameters(UsageError):
 
 
 @attrs.frozen
-class Result:
+class RowResult:
     """The result of a run. Rows are tuples in the order of the columns in records.py."""
 
     events: list[Event]
@@ -90,9 +98,9 @@ class Row:
         try:
             params = json.loads(text)
         except ValueError as error:
-            raise BadParameters(f"the parameters are no JSON ({error}): give an object such as {_EXAMPLE}") from error
+            raise BadParameters(f"the parameters are not JSON ({error}): give an object such as {_EXAMPLE}") from error
         if not isinstance(params, dict):
-            raise BadParameters(f"the parameters are no object: give one such as {_EXAMPLE}")
+            raise BadParameters(f"the parameters are not an object: give one such as {_EXAMPLE}")
         return cls.read(params | {name: it for name, it in changes.items() if it is not None})
 
     @property
@@ -124,10 +132,10 @@ class Row:
 def _scenario(given: dict[str, Any]) -> Scenario:
     settings = {name: given[name] for name in _SETTINGS if name in given}
     others = {name: value for name, value in given.items() if name not in _OWN and name not in _SETTINGS}
-    return Churn.of(given.get("churn", "rolling_deploy")).changed(**others).scenario(GroupSettings(**settings))
+    return Churn.of(given.get("churn", DEFAULT_CHURN)).changed(**others).scenario(GroupSettings(**settings))
 
 
-def run_row(params: Mapping[str, Any]) -> Result:
+def run_row(params: Mapping[str, Any]) -> RowResult:
     """Runs one row; see :meth:`Row.read` for the parameters.
 
     Raises:
@@ -136,7 +144,7 @@ def run_row(params: Mapping[str, Any]) -> Result:
     return result_of(Row.read(params))
 
 
-def result_of(row: Row) -> Result:
+def result_of(row: Row) -> RowResult:
     """Runs it; returns the result in the columns of records.py."""
     store = _take_store(row.lua)
     run = row.run(store=store)
@@ -148,7 +156,7 @@ def result_of(row: Row) -> Result:
     _STORES.setdefault(store.engine, []).append(store)
     known = RunFacts(START_MS, START_MS + recorder.observed_ms, _header(row, told, recorder))
     folded = fold(recorder.events, row.name, SIM, known)
-    return Result(recorder.events, folded.handovers, folded.outcome)
+    return RowResult(recorder.events, folded.handovers, folded.outcome)
 
 
 _STORES: dict[str, list[MemoryStore]] = {}
@@ -165,10 +173,10 @@ def _take_store(lua: str | None) -> MemoryStore:
     return MemoryStore(lua=lua)
 
 
-def _header(row: Row, told: Outcome, recorder: Recorder) -> dict[str, Any]:
+def _header(row: Row, told: RunOutcome, recorder: Recorder) -> dict[str, Any]:
     scenario = row.scenario
     settings = attrs.asdict(scenario.settings)
-    for name in ("journal_length", "idle_expiry_ms"):
+    for name in NOT_IN_ROWS:
         settings.pop(name)
     return {
         **settings,

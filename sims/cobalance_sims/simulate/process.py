@@ -17,7 +17,7 @@ from cobalance.member.lateness import Lateness
 from cobalance.member.session import Session
 from cobalance_sims.simulate.network import Fate, Network
 from cobalance_sims.simulate.server import GROUP
-from cobalance_sims.simulate.work import Work
+from cobalance_sims.simulate.work import SimulatedWork
 
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
@@ -38,7 +38,7 @@ class Process:
         name: str,
         member: MemberSettings,
         settings: GroupSettings,
-        work: Callable[[Process], Work],
+        work: Callable[[Process], SimulatedWork],
         *,
         wants: tuple[str, ...] | None = None,
     ) -> None:

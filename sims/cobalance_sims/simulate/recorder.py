@@ -8,12 +8,12 @@ from cobalance.ownership import ENDINGS
 from cobalance_sims.outcomes import Event, of_entry
 from cobalance_sims.records import SIM
 from cobalance_sims.simulate.checks.base import Check
-from cobalance_sims.simulate.consumer import Lane
+from cobalance_sims.simulate.consumer import SimulatedPartition
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 _CUT_SHORT = ENDINGS - {"released", "withdrawn"}
@@ -75,7 +75,7 @@ class Recorder(Check):
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def ended(self, process: Process, tenure: Tenure, why: str) -> None:
+    def ended(self, process: Process, tenure: SimulatedTenure, why: str) -> None:
         """Counts the messages its consumer has at this moment."""
         if why == "frozen":
             return  # it may resume; if it does not, the moment hardly matters
@@ -88,9 +88,9 @@ class Recorder(Check):
             return self._count(process, tenure)
         return noted
 
-    def _count(self, process: Process, tenure: Tenure) -> int:
+    def _count(self, process: Process, tenure: SimulatedTenure) -> int:
         world = self.world
-        if isinstance(tenure, Lane):
+        if isinstance(tenure, SimulatedPartition):
             queue = tenure.broker.queue(tenure.resource)
             return len(queue.unacked) if queue.consumer is tenure else 0
         if world.load is None:

@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 @attrs.frozen
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     scenario: str
@@ -90,7 +90,7 @@ class Run:
         if scenario.skips_idle:
             self.world.watch.add(Idle(self.world))
 
-    def tell(self) -> Outcome:
+    def tell(self) -> RunOutcome:
         """Runs from the beginning to the end; a broken promise ends it early."""
         begun = time.process_time()
         converged, failure = -1, ""
@@ -105,7 +105,7 @@ class Run:
         if self._traced:
             self._fold_state()
         world = self.world
-        return Outcome(
+        return RunOutcome(
             self.scenario.name, world.seed, world.redis.store.engine, world.trace.digest, failure, world.now, converged,
             world.clock.steps, time.process_time() - begun, world.reached, list(world.trace.lines), self._replay,
         )  # fmt: skip

@@ -29,7 +29,7 @@ class Fault(Protocol):
     """What may go wrong, or just happen."""
 
     def strike(self, world: World) -> None:
-        """It happens now."""
+        """Applies the fault to the world."""
 
 
 @attrs.frozen

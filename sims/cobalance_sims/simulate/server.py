@@ -38,7 +38,7 @@ class Silence:
 
 
 @attrs.frozen
-class Memory:
+class Backup:
     """The data of a stale replica, or of yesterday's backup."""
 
     at: int
@@ -85,7 +85,7 @@ class RedisServer:
         self.stood_still_ms = 0
         """How long the group's clock may have stood still: a step back hides the time since the last call."""
         self.ledger = Ownership()
-        self.memory: Memory | None = None
+        self.memory: Backup | None = None
         self.store = store or MemoryStore(lua=lua)
         self.store.begin_anew(seed, clock_us=self._clock_us, identity="redis-1")
         self.transport = MemoryTransport(self.store)
@@ -163,7 +163,7 @@ class RedisServer:
 
     def remember(self) -> None:
         """Takes the snapshot that may be restored later."""
-        self.memory = Memory(self.clock.now, self.store.snapshot(), self.ledger.copy(), self._read_to)
+        self.memory = Backup(self.clock.now, self.store.snapshot(), self.ledger.copy(), self._read_to)
 
     def empty(self) -> None:
         self.store.flush()

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cobalance.member import actions as act
     from cobalance.member.events import CommitOutcome
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 
-class Watch:
+class Checkers:
     """The checkers of one world; see :class:`Check` for the methods."""
 
     def __init__(self, world: World, checks: Iterable[Check]) -> None:
@@ -71,13 +71,13 @@ class Watch:
     def asked_back(self, process: Process, action: act.Drain) -> None:
         self._tell("asked_back", process, action)
 
-    def active(self, process: Process, tenure: Tenure) -> None:
+    def active(self, process: Process, tenure: SimulatedTenure) -> None:
         self._tell("active", process, tenure)
 
-    def idle(self, process: Process, tenure: Tenure) -> None:
+    def idle(self, process: Process, tenure: SimulatedTenure) -> None:
         self._tell("idle", process, tenure)
 
-    def ended(self, process: Process, tenure: Tenure, why: str) -> None:
+    def ended(self, process: Process, tenure: SimulatedTenure, why: str) -> None:
         self._tell("ended", process, tenure, why)
 
     def frozen(self, process: Process) -> None:
@@ -86,7 +86,7 @@ class Watch:
     def thawed(self, process: Process) -> None:
         self._tell("thawed", process)
 
-    def drained(self, process: Process, tenure: Tenure) -> None:
+    def drained(self, process: Process, tenure: SimulatedTenure) -> None:
         self._tell("drained", process, tenure)
 
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class Tenure:
+class SimulatedTenure:
     """A resource as the process works it."""
 
     resource: str
@@ -35,10 +35,10 @@ class Tenure:
     """Story time at which it began (Clock.story)."""
 
 
-class Work(Protocol):
+class SimulatedWork(Protocol):
     """Carries out what the session decides, as a :class:`cobalance.group.engine.Work` would."""
 
-    tenures: dict[str, Tenure]
+    tenures: dict[str, SimulatedTenure]
 
     def begin(self, resource: str, token: int, committed: int | None) -> None: ...
 
@@ -66,7 +66,7 @@ class Work(Protocol):
     def hurry(self) -> None:
         """The fault is over: what hangs comes to its end."""
 
-    def active(self) -> Iterable[Tenure]:
+    def active(self) -> Iterable[SimulatedTenure]:
         """The resources it may be touching."""
 
 
@@ -76,23 +76,25 @@ class PlainWork:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._world = process.world
-        self.tenures: dict[str, Tenure] = {}
+        self.tenures: dict[str, SimulatedTenure] = {}
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
-        tenure = self.tenures[resource] = Tenure(resource, token, committed or 0, since=self._world.clock.story)
+        tenure = self.tenures[resource] = SimulatedTenure(
+            resource, token, committed or 0, since=self._world.clock.story
+        )
         self._world.became_active(self._process, tenure)
         span = self._process.habits.fails_ms_of.get(resource)
         if span is not None:
             self._process.later(draw(span, self._world.random), self._fail, (tenure, tenure.token))
 
-    def _fail(self, what: tuple[Tenure, int]) -> None:
+    def _fail(self, what: tuple[SimulatedTenure, int]) -> None:
         it = self.find(what[0].resource, what[1])
         habits, resource = self._process.habits, what[0].resource
         if resource in habits.fails_ms_of and it is not None and it.state == "working":
             it.abandoned = habits.fails_as.get(resource, "unworkable")
             self._stopped(it)
 
-    def active(self) -> list[Tenure]:
+    def active(self) -> list[SimulatedTenure]:
         """An aborted tenure counts as stopped: its deadline has an allowance, and an uncancellable call is exempt."""
         return [it for it in self.tenures.values() if it.state != "stopping" and not it.guarded]
 
@@ -106,7 +108,7 @@ class PlainWork:
         if was_guarded and it in self.active():
             self._world.became_active(self._process, it)
 
-    def find(self, resource: str, token: int) -> Tenure | None:
+    def find(self, resource: str, token: int) -> SimulatedTenure | None:
         """Returns the tenure, if it is still here."""
         it = self.tenures.get(resource)
         return it if it is not None and it.token == token else None
@@ -123,26 +125,26 @@ class PlainWork:
         if span is not None:
             self._later(it, draw(span, self._world.random), self._close)
 
-    def _later(self, it: Tenure, ms: int, do: object) -> None:
+    def _later(self, it: SimulatedTenure, ms: int, do: object) -> None:
         it.turn += 1
         self._process.later(ms, self._due, (it, it.turn, do))
 
-    def _due(self, what: tuple[Tenure, int, object]) -> None:
+    def _due(self, what: tuple[SimulatedTenure, int, object]) -> None:
         it, turn, do = what
         if it.turn == turn:
             do(it)  # type: ignore[operator]  # a method of ours
 
-    def _close(self, it: Tenure) -> None:
+    def _close(self, it: SimulatedTenure) -> None:
         it.state = "closing"
         self._later(it, draw(self._process.habits.close_ms, self._world.random), self._finish)
         self._process.deliver(ev.DrainBegun(it.resource, it.token))
 
-    def _finish(self, it: Tenure) -> None:
+    def _finish(self, it: SimulatedTenure) -> None:
         self._forget(it)
         self._world.watch.drained(self._process, it)
         self._process.report(ev.Drained(it.resource, it.token, 0, 0, it.done or None, self._effort(it)))
 
-    def _effort(self, it: Tenure) -> Effort | None:
+    def _effort(self, it: SimulatedTenure) -> Effort | None:
         load = self._world.load
         return None if load is None else Effort(*load.effort(it.resource, it.since, self._world.clock.story))
 
@@ -168,11 +170,11 @@ class PlainWork:
         elif span is not None:
             self._later(it, draw(span, self._world.random), self._stopped)
 
-    def _stopped(self, it: Tenure) -> None:
+    def _stopped(self, it: SimulatedTenure) -> None:
         self._forget(it)
         self._process.report(ev.Abandoned(it.resource, it.token, it.abandoned, self._effort(it)))
 
-    def _forget(self, it: Tenure) -> None:
+    def _forget(self, it: SimulatedTenure) -> None:
         it.turn += 1
         if it.state != "stopping":
             self._world.became_idle(self._process, it)

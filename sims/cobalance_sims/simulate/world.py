@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cobalance.member import events as ev
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance_sims.simulate.broker import Broker, Ways
+from cobalance_sims.simulate.broker import SimulatedBroker, Ways
 from cobalance_sims.simulate.clock import Clock
 from cobalance_sims.simulate.consumer import BrokerWork
 from cobalance_sims.simulate.habits import Habits
@@ -17,7 +17,7 @@ from cobalance_sims.simulate.process import Process
 from cobalance_sims.simulate.reached import Reached
 from cobalance_sims.simulate.server import RedisServer
 from cobalance_sims.simulate.trace import Trace, Untold
-from cobalance_sims.simulate.watch import Watch
+from cobalance_sims.simulate.watch import Checkers
 from cobalance_sims.simulate.work import PlainWork
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cobalance.member import actions as act
     from cobalance_sims.simulate.checks.base import Check
     from cobalance_sims.simulate.scenario import Messages
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
 
 HUNG_AFTER_SESSIONS = 6
 """A handler that runs for this many session timeouts is hung."""
@@ -75,7 +75,7 @@ class World:
         self.reached = Reached()
         self.network, self.habits = network or Network(), habits or Habits()
         self.redis = RedisServer(self.clock, settings, lua=lua, seed=seed, on_entry=self._on_entry, store=store)
-        self.broker = Broker(self, ways) if partitions else None
+        self.broker = SimulatedBroker(self, ways) if partitions else None
         self.load: Load | None = None
         if messages is not None:
             self.load = Load(messages.per_s, messages.handle, self.habits.prefetch, Random(seed))
@@ -93,7 +93,7 @@ class World:
         """When the journal last grew, or a process was affected by anything."""
         self._born = 0
         self._traced = traced
-        self.watch = Watch(self, checks)
+        self.watch = Checkers(self, checks)
 
     @property
     def now(self) -> int:
@@ -211,11 +211,11 @@ class World:
             process.silent_since = self.now
         self.log(process, f"aborts {action.resource} {self.trace.tag(action.token)}: {action.reason}")
 
-    def became_active(self, process: Process, tenure: Tenure) -> None:
+    def became_active(self, process: Process, tenure: SimulatedTenure) -> None:
         """User code may touch the resource from now on."""
         self.watch.active(process, tenure)
 
-    def became_idle(self, process: Process, tenure: Tenure) -> None:
+    def became_idle(self, process: Process, tenure: SimulatedTenure) -> None:
         """User code no longer touches the resource."""
         self.watch.idle(process, tenure)
 

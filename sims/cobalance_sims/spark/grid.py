@@ -10,7 +10,7 @@ As a TOML file, in which each value may be a list::
     revocation_timeout = ["session", "30s", "90s"]
 
     [[churn]]                                   # cobalance_sims.simulate.churn.Churn; as many such tables as one likes
-    base = ["rolling_deploy", "autoscaled"]
+    base = ["rolling_deploy", "autoscaled"]     # the churns to start from
     members = [4, 8]
     drain = ["lognormal:200:1.0", "lognormal:3000:1.0"]
 """
@@ -30,11 +30,10 @@ from typing import Any
 
 import attrs
 
-from cobalance.cli.options import duration_ms
 from cobalance.errors import CobalanceError, UsageError
-from cobalance.settings import GroupSettings
+from cobalance.settings import GroupSettings, duration_ms
 from cobalance_sims.simulate.churn import CHURNS, Churn
-from cobalance_sims.simulate.kernel import CHECKS, VERSION, Row
+from cobalance_sims.simulate.kernel import CHECKS, DEFAULT_CHURN, VERSION, Row
 
 MOST_RUNS = 2_000_000
 """The most runs of one command, which holds a line for each in memory."""
@@ -46,9 +45,9 @@ SHOWN = 3
 
 SETTINGS = tuple(field.name for field in attrs.fields(GroupSettings))
 PARAMETERS = ("base", *(field.name for field in attrs.fields(Churn)))
-DEFAULT = "rolling_deploy"
-"""The churn if none is named."""
-DURATIONS = {*(it for it in SETTINGS if it.endswith("_ms")), "length_ms", "deploy_every_ms", "deploy_pause_ms"}
+DURATIONS = {it for it in SETTINGS if it.endswith("_ms")} | {
+    it.name for it in attrs.fields(Churn) if it.name.endswith("_ms") and isinstance(it.default, int)
+}
 """What may be written as 30s; the other times of a churn are distributions."""
 
 Params = dict[str, Any]
@@ -104,7 +103,7 @@ def read_grid(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadGrid(f"{file} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadGrid(f"{file} is no TOML: {error}.") from None
+        raise BadGrid(f"{file} is not TOML: {error}.") from None
 
 
 def make_grid(tables: Mapping[str, Any], *, skip_impossible: bool = False) -> Grid:
@@ -176,7 +175,7 @@ def _point(params: Params) -> Point:
     scenario, changes = Row.read({**params, "seed": 0}).scenario, dict(params)
     story: Params = {name: changes.pop(name) for name in ("churn", "checks") if name in changes}
     own = {name: value for name, value in changes.items() if name not in SETTINGS}
-    story["churn"] = Churn.of(story.get("churn", DEFAULT)).changed(**own).table()
+    story["churn"] = Churn.of(story.get("churn", DEFAULT_CHURN)).changed(**own).table()
     shape = _digest(story).hex()[:8]
     whole = {**story, **attrs.asdict(scenario.settings), "kernel": VERSION}
     return Point(params, _digest(whole), f"{shape}/{scenario.settings.heartbeat_interval_ms}")
@@ -274,7 +273,7 @@ def _relative(value: Any, session_ms: Any) -> Any:
         return value
     found = re.fullmatch(r"session(?:([*/])(\d+(?:\.\d+)?))?", value)
     if found is None or not isinstance(session_ms, int) or (found[2] and float(found[2]) == 0):
-        raise BadGrid(f"{value!r} is no multiple of the session timeout: write session, session/3 or session*2.")
+        raise BadGrid(f"{value!r} is not a multiple of the session timeout: write session, session/3 or session*2.")
     factor = float(found[2] or 1)
     return int(session_ms / factor if found[1] == "/" else session_ms * factor)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-Handler = Callable[[int, FrameType | None], object]
+from cobalance.threads.signals import ENDING, signals_handled
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled(interrupt, signal.SIGTERM):
+    with signals_handled(interrupt, signal.SIGTERM):
         yield
 
 
@@ -40,7 +40,7 @@ def quiet_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
     try:
-        with _handled(interrupt, signal.SIGINT, signal.SIGTERM):
+        with signals_handled(interrupt, *ENDING):
             yield
     finally:
         logging.disable(before)
@@ -56,19 +56,5 @@ def stop_wished() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         wished.set()
 
-    with _handled(wish, signal.SIGINT, signal.SIGTERM):
+    with signals_handled(wish, *ENDING):
         yield wished
-
-
-@contextmanager
-def _handled(handler: Handler, *signals: signal.Signals) -> Iterator[None]:
-    """Python allows this in the main thread alone; elsewhere signals are left alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {it: signal.signal(it, handler) for it in signals}
-    try:
-        yield
-    finally:
-        for it, old in before.items():
-            signal.signal(it, old)

@@ -125,7 +125,7 @@ def instant_ms(text: str) -> int:
         return max(0, _instant_ms(text))
     except (ValueError, OverflowError):
         raise InvalidSettings(
-            f"{text[:40]!r} is no point in time: write 2026-11-21T10:00:00Z, milliseconds since 1970, or 2h for two hours ago."
+            f"{text[:40]!r} is not a point in time: write 2026-11-21T10:00:00Z, milliseconds since 1970, or 2h for two hours ago."
         ) from None
 
 
@@ -149,7 +149,7 @@ def _variable(text: str) -> str:
     """A value given by mistake may be the URL itself, so it is not repeated."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         raise InvalidSettings(
-            "redisUrlEnv is no name of an environment variable: give the name of one that holds Redis's URL."
+            "redisUrlEnv is not the name of an environment variable: give that of one that holds Redis's URL."
         )
     return text
 
@@ -157,7 +157,7 @@ def _variable(text: str) -> str:
 def _path(text: str) -> str:
     """A value given by mistake may be the URL itself, so it is not repeated."""
     if "://" in text:
-        raise InvalidSettings("redisUrlFile is no path but a URL: give the path of a file that holds Redis's URL.")
+        raise InvalidSettings("redisUrlFile is a URL, not a path: give the path of a file that holds Redis's URL.")
     return text
 
 

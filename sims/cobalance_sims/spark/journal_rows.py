@@ -29,7 +29,7 @@ GAP = "gap"
 SCHEMA = pa.schema(
     [field.with_nullable(it.nullable) for field, it in zip(arrow_schema(EVENT), EVENT.columns, strict=True)]
 )
-"""Here Spark also compares what may be null."""
+"""Spark compares nullability here, too."""
 
 _STORED = {"deadline_ms": "deadline"}
 """Columns that have another name in the journal."""

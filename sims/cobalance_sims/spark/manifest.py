@@ -68,7 +68,7 @@ class Manifest:
             return None
         if found != {**COLUMNS, "wave": "bigint"}:
             raise NotASweep(
-                f"{self._path} is no manifest of this version (it has {', '.join(found)}): name another folder."
+                f"{self._path} is not a manifest of this version (it has {', '.join(found)}): name another folder."
             )
         return self.spark.read.schema(f"{SCHEMA}, wave bigint").parquet(self._path)
 

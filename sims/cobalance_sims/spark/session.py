@@ -139,7 +139,7 @@ def _running(master: str | None) -> SparkSession | None:
     known = active.conf.get("spark.master", "")
     if known != master:
         raise UsageError(
-            f"This process already runs Spark on {known}, so --master {master} cannot be had: leave it out, or stop that one."
+            f"This process already runs Spark on {known}, so --master {master} cannot be used: leave it out, or stop that one."
         )
     return active
 

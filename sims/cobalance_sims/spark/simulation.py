@@ -16,7 +16,7 @@ from cobalance_sims.spark.schemas import arrow_struct, spark_struct, struct_arra
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cobalance_sims.simulate.kernel import Result
+    from cobalance_sims.simulate.kernel import RowResult
 
 RESULT = (
     f"outcome {spark_struct(OUTCOME)}, handovers array<{spark_struct(HANDOVER)}>, events array<{spark_struct(EVENT)}>, "
@@ -39,7 +39,7 @@ _NOTHING: dict[str, Any] = {
 Params = dict[str, Any]
 Told = tuple[Any, Sequence[Any], Sequence[Any], float]
 """The result of one run: outcome, handovers, events, cost."""
-Kernel = Callable[[Params], "Result"]
+Kernel = Callable[[Params], "RowResult"]
 """``kernel.run_row``, or a test's replacement."""
 
 

@@ -72,7 +72,7 @@ class Ratio:
         return float(self.amounts.sum() / self.exposures.sum())
 
     def drawn(self, draws: Draws) -> np.ndarray:
-        """In each draw."""
+        """The ratio in each draw of the bootstrap."""
         return np.asarray((draws.weights @ self.amounts) / (draws.weights @ self.exposures))
 
     def interval(self, draws: Draws) -> Interval:

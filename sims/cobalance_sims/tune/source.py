@@ -95,7 +95,7 @@ def _table(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadSource(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise BadSource(f"{path} is no {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}.") from None
+        raise BadSource(f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}.") from None
     if not isinstance(found, dict):
         raise BadSource(f"{path} holds no table of parameters.")
     return found

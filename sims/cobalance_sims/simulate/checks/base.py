@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cobalance.member import actions as act
     from cobalance.member.events import CommitOutcome
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 
@@ -52,13 +52,13 @@ class Check:
     def asked_back(self, process: Process, action: act.Drain) -> None:
         """A member was asked to give a resource back."""
 
-    def active(self, process: Process, tenure: Tenure) -> None:
+    def active(self, process: Process, tenure: SimulatedTenure) -> None:
         """User code may touch the resource from now on."""
 
-    def idle(self, process: Process, tenure: Tenure) -> None:
+    def idle(self, process: Process, tenure: SimulatedTenure) -> None:
         """User code no longer touches the resource."""
 
-    def ended(self, process: Process, tenure: Tenure, why: str) -> None:
+    def ended(self, process: Process, tenure: SimulatedTenure, why: str) -> None:
         """The work was cut short: the process died, froze (it may resume), or aborts it."""
 
     def frozen(self, process: Process) -> None:
@@ -67,7 +67,7 @@ class Check:
     def thawed(self, process: Process) -> None:
         """A frozen process is about to resume."""
 
-    def drained(self, process: Process, tenure: Tenure) -> None:
+    def drained(self, process: Process, tenure: SimulatedTenure) -> None:
         """The work is finished and about to be reported as drained."""
 
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:

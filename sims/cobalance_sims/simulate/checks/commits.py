@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cobalance.member import actions as act
     from cobalance.member.events import CommitOutcome
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 Asked = tuple[str, int, int]
@@ -82,8 +82,10 @@ class S4Told(Check):
     def started(self, process: Process, action: act.Start) -> None:
         del process
         self._begun.add((action.resource, action.token))
+        if action.resource in self._stored and action.committed is not None:  # perhaps by a script that then died
+            self._stored[action.resource] = max(action.committed, self._stored[action.resource])
 
-    def drained(self, process: Process, tenure: Tenure) -> None:
+    def drained(self, process: Process, tenure: SimulatedTenure) -> None:
         del process
         self._begun.discard((tenure.resource, tenure.token))
         if self.world.now >= self._unsure_until:

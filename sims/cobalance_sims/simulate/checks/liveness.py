@@ -19,8 +19,12 @@ LONGEST_PAUSE_MS = 300_000
 
 def why_unsettled(world: World) -> str:
     """Says what has not converged yet; empty when the group has."""
-    ledger = world.redis.ledger
     living = {process.session.member: process for process in world.living.values()}
+    return _why_not_at_rest(world, living) if living else ""  # where nobody calls, nothing happens
+
+
+def _why_not_at_rest(world: World, living: dict[str, Process]) -> str:
+    ledger = world.redis.ledger
     if ledger.recovering:
         return "the group is recovering"
     paused = [name for name, it in ledger.resources.items() if it.paused]
@@ -101,6 +105,8 @@ class L1(Check):
     def stay(self, ms: int) -> None:
         """Checks that nothing changes while nothing happens."""
         world = self.world
+        if not world.living:
+            return
         before = world.redis.coordinator.state()["version"]
         world.clock.run(ms)
         after = world.redis.coordinator.state()["version"]

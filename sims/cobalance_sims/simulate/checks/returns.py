@@ -79,7 +79,8 @@ class S6Returns(Check):
             self._check_inheritance(entry.member or "")
         elif entry.kind == "abandoned" and entry.reason != "fenced":
             self._note_giver(entry)
-        elif entry.kind == "halted":  # paused: it goes to any member with room afterwards, so nothing moves for it
+        # Paused, it goes to any member with room afterwards, so nothing moves for it; and a script that died may not have noted the giver.
+        elif entry.kind in ("halted", "repaired"):
             self._givers.pop(entry.resource or "", None)
         elif entry.kind in ("removed", "claimed"):
             self._givers.pop(entry.resource or "", None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
     from cobalance.member import actions as act
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 
@@ -74,7 +74,7 @@ class S2(Check):
         super().__init__(world)
         self._active: dict[str, list[str]] = {}
 
-    def active(self, process: Process, tenure: Tenure) -> None:
+    def active(self, process: Process, tenure: SimulatedTenure) -> None:
         """No other process may be active on it."""
         names = self._active.setdefault(tenure.resource, [])
         others = [name for name in names if name != process.name]
@@ -90,7 +90,7 @@ class S2(Check):
             if len(set(names)) > 1:
                 self.broken(f"{names[0]} and {names[1]} still both work {resource} long after a rollback")
 
-    def idle(self, process: Process, tenure: Tenure) -> None:
+    def idle(self, process: Process, tenure: SimulatedTenure) -> None:
         names = self._active.get(tenure.resource, [])
         if process.name in names:
             names.remove(process.name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cobalance_sims.simulate.checks.base import Check
+from cobalance_sims.simulate.checks.in_a_row import AVOIDED_SESSIONS
 from cobalance_sims.simulate.checks.lists import are_mixed, could_work, on_record, why_not_shared
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from cobalance.member import actions as act
     from cobalance_sims.simulate.process import Process
     from cobalance_sims.simulate.world import World
-
-AVOIDED_SESSIONS = 3
-"""Session timeouts for which a resource is not given back to the member that gave it up."""
 
 
 def retained(kept: Mapping[str, int], total: int, members: int) -> int:
