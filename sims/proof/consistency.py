@@ -190,10 +190,12 @@ def _instances(records: Records) -> Iterator[str]:
         member = records.members.get(name)
         if member is None or (member.instance, member.is_counted) != (instance, True):
             yield f"{instance} of {name}"
-    living = {name: it for name, it in records.members.items() if it.is_live}
-    succeeded = {it.reason for it in living.values()}  # whose successor has not sent all its claims yet
-    alive = Counter(it.instance for name, it in living.items() if name not in succeeded)
-    yield from (instance for instance, count in alive.items() if count > 1 and instance != "-")
+    counted = {name: it for name, it in records.members.items() if it.is_counted and it.instance != "-"}
+    yield from (it.instance for it in counted.values() if it.instance not in records.instances)
+    succeeded = {it.reason for it in counted.values() if it.is_live}  # whose successor has not sent all its claims yet
+    for name, it in counted.items():
+        if it.is_live and name not in succeeded and records.instances.get(it.instance) != name:
+            yield f"{it.instance} of {records.instances.get(it.instance)}, not {name}"
 
 
 def _unasked(records: Records) -> Collection[str]:
@@ -220,7 +222,7 @@ _RULES: tuple[tuple[str, Callable[[Records], Iterable[object]]], ...] = (
     ("something that must end has no timer", _timers),
     ("sessions are not those of the living", _sessions),
     ("subscriptions are miscounted, or a list is nobody's", _subscriptions),
-    ("an instance id is nobody's, or lives twice", _instances),
+    ("an instance id is not its living member's", _instances),
     ("a member was given what it does not name", _unasked),
     ("somebody who has ended is still told things", _feed),
 )

@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from proof.explore.table import explored as explored_table
-from proof.explore.table import reached as reached_list
-from proof.explore.table import replayed as replayed_table
-from proof.mutants.table import scored
-from proof.peers.table import rendered_peers
-from proof.spec.figures import tables
+from proof.explore.reached import REQUIRED
+from proof.mutants.planted import MUTANTS
+from proof.peers import LISTS
+from proof.peers.row import PeerList, PeerTest
+
+Reports = Sequence[dict[str, Any]]
+"""What ``explore --json`` wrote."""
 
 PROOF = Path(__file__).with_name("PROOF.md")
 FIGURES = PROOF.parent
@@ -65,33 +67,153 @@ def figures(name: str) -> Any:
     return json.loads(file.read_text("utf-8")) if file.exists() else []
 
 
-def explored() -> Iterator[str]:
-    """The CI tier."""
-    return explored_table(figures("explored"))
+# -- explorations ------------------------------------------------------------------------------------------------------
 
 
-def explored_large() -> Iterator[str]:
-    """The large tier."""
-    return explored_table(figures("explored_large"))
+def _explored(reports: Reports) -> Iterator[str]:
+    """One row for each scope, and what was followed from its states."""
+    if not reports:
+        yield "No figures yet."
+        return
+    yield "| scope | verdict | states | transitions | depth | distinct executions | CPU seconds |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for it in (report["result"] for report in reports):
+        verdict = "broken" if it["found"] else ("complete" if it["is_complete"] else "incomplete")
+        yield (
+            f"| `{it['scope']}` | {verdict} | {it['states']:,} | {it['transitions']:,} | {it['depth']} | "
+            f"{it['executions']:,} | {it['cpu_seconds']:.0f} |"
+        )
+    yield ""
+    yield "| scope | fair continuations to an even group | of these with one member never draining |"
+    yield "|---|---:|---|"
+    for it in (report["result"] for report in reports):
+        wedged = ", ".join(f"{slot} {count:,}" for slot, count in it["closures"].items() if slot)
+        yield f"| `{it['scope']}` | {sum(it['closures'].values()):,} | {wedged} |"
 
 
-def mutants() -> Iterator[str]:
-    """One row for each planted bug."""
-    return scored(figures("mutants"))
+def _reached(reports: Reports) -> Iterator[str]:
+    """How often each kind that a tier has to reach was reached, in all scopes together."""
+    counts = sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
+    yield ", ".join(f"{kind} {counts[kind]:,}" for kind in REQUIRED) + "."
 
 
-def spec() -> Iterator[str]:
-    """Models, planted mistakes and recorded histories."""
-    return tables(figures("spec"))
+def _replayed(reports: Reports) -> Iterator[str]:
+    """One row for each scope and engine."""
+    yield "| scope | engine | executions replayed | mismatches | seconds |"
+    yield "|---|---|---:|---:|---:|"
+    for report in reports:
+        for it in report["replays"]:
+            row = (f"`{report['result']['scope']}`", it["engine"], f"{it['executions']:,}", str(len(it["mismatches"])))
+            yield f"| {' | '.join(row)} | {it['seconds']:.0f} |"
+
+
+# -- planted bugs ------------------------------------------------------------------------------------------------------
+
+
+def _mutants(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """One row for each planted bug, as ``mutants --json`` scored it."""
+    mutants = {it.name: it for it in MUTANTS}
+    yield "| bug | in | what it breaks | verdict | noticed as |"
+    yield "|---|---|---|---|---|"
+    for score in scores:
+        it = mutants[score["name"]]
+        noticed = f"{score['noticed']} ({score['rung']})" if score["verdict"] == "killed" else it.equivalent
+        row = f"| {it.name} | `{Path(it.file).name}` | {it.breaks} | {score['verdict']} | {noticed} |"
+        yield row.replace("\n", " ")
+    counts = Counter(score["verdict"] for score in scores)
+    yield ""
+    yield (
+        f"{len(scores)} planted: {counts['killed']} killed, {counts['survived']} survived, {counts['equivalent']} equivalent."
+    )
+
+
+# -- the TLA+ document -------------------------------------------------------------------------------------------------
+
+
+def spec_tables(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Models, mistakes, histories."""
+    yield "| model | what it is | verdict | states | distinct | depth | seconds |"
+    yield "|---|---|---|---:|---:|---:|---:|"
+    for it in _part(outcomes, "models"):
+        verdict = "complete, every promise holds" if it["passed"] else f"{it['broken']} is broken"
+        numbers = f"{it['generated']:,} | {it['distinct']:,} | {it['depth']} | {it['seconds']:.0f}"
+        yield f"| {it['name']} | {it['summary']} | {verdict} | {numbers} |"
+    yield ""
+    yield "| planted mistake | what is wrong | found as | length of the counterexample |"
+    yield "|---|---|---|---:|"
+    for it in _part(outcomes, "mistakes"):
+        found = it["broken"] if it["passed"] else f"**not found** ({it['broken'] or 'every promise holds'})"
+        yield f"| {it['name']} | {it['summary']} | {found} | {it['steps']} |"
+    yield ""
+    yield "| histories | verdict | events followed |"
+    yield "|---|---|---:|"
+    for it in _part(outcomes, "histories"):
+        yield _history(it)
+
+
+def _part(outcomes: Sequence[dict[str, Any]], part: str) -> list[dict[str, Any]]:
+    return [it for it in outcomes if it["part"] == part]
+
+
+def _history(it: dict[str, Any]) -> str:
+    if it["summary"] != "corrupted":
+        verdict = "all accepted, every promise holds" if it["passed"] else f"**{it['broken']}**"
+        return f"| recorded: {it['summary']} | {verdict} | all |"
+    return f"| {it['name']} | {'refused' if it['passed'] else '**accepted**'} | {it['steps']} |"
+
+
+# -- the peers' lists --------------------------------------------------------------------------------------------------
+
+
+def rendered_peers() -> Iterator[str]:
+    """A summary, then one table for each list."""
+    yield "| list | scenarios | shown by our tests | cannot apply |"
+    yield "|---|---:|---:|---:|"
+    for it in LISTS:
+        shown = sum(bool(row.tests) for row in it.rows)
+        yield f"| {it.title} | {it.count} | {shown} | {it.count - shown} |"
+    for it in LISTS:
+        yield from _peer_table(it)
+
+
+def _peer_table(it: PeerList) -> Iterator[str]:
+    yield ""
+    yield f"### {it.title}"
+    yield ""
+    yield f"From {it.source}."
+    yield ""
+    yield "| | scenario | what is shown | by |"
+    yield "|---:|---|---|---|"
+    for row in it.rows:
+        yield f"| {row.number} | {_breakable(row.name)} | {row.shows or f'*cannot apply:* {row.why_not}'} | {_peer_tests(row)} |"
+
+
+def _breakable(name: str) -> str:
+    return f"`{name}`" if " " not in name else name
+
+
+def _peer_tests(row: PeerTest) -> str:
+    """Each file once, each of its tests once; parameters only where the row chooses some."""
+    files: dict[str, dict[str, list[str]]] = {}
+    for test in row.tests:
+        file, _, name = test.removeprefix("tests/").removesuffix("]").partition("::")
+        function, _, parameters = name.partition("[")
+        chosen = files.setdefault(file, {}).setdefault(function.removeprefix("test_"), [])
+        chosen += [parameters] if parameters else []
+    return "; ".join(f"`{file}`: {', '.join(_said(*it) for it in tests.items())}" for file, tests in files.items())
+
+
+def _said(function: str, parameters: list[str]) -> str:
+    return f"{function} ({'; '.join(parameters)})" if parameters else function
 
 
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
-    "explored": explored,
-    "explored_large": explored_large,
-    "reached": lambda: reached_list(figures("explored")),
-    "replayed": lambda: replayed_table(figures("explored")),
-    "mutants": mutants,
-    "spec": spec,
+    "explored": lambda: _explored(figures("explored")),
+    "explored_large": lambda: _explored(figures("explored_large")),
+    "reached": lambda: _reached(figures("explored")),
+    "replayed": lambda: _replayed(figures("explored")),
+    "mutants": lambda: _mutants(figures("mutants")),
+    "spec": lambda: spec_tables(figures("spec")),
     "peers": rendered_peers,
 }
 """Mark → the function that renders its lines."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
+from cobalance.coordinator.dump import KeyState, State
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import GROUPS_OWN
-from cobalance.coordinator.state import KeyState, State
 
 _KEYS = tuple(key.rsplit(":", 1)[1] for key in group_keys("g"))
 

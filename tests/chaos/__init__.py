@@ -2,6 +2,6 @@
 
 Reading order: ``options`` (what is run), ``faults`` and ``server_faults`` (what goes wrong), ``servers``, ``stage``
 (proxies, members), ``run`` (the order of faults, and the performance), ``member`` and ``publisher`` (which write the
-history), ``history`` (what is recorded), ``checker`` (what follows from it, pure, with Jepsen's names), ``report`` (how
+history, with ``cobalance.lab``), ``history`` (what is recorded), ``checker`` (what follows from it, pure, with Jepsen's names), ``report`` (how
 it is presented).
 """

@@ -13,7 +13,10 @@ from itertools import pairwise
 from typing import Literal
 
 import attrs
-from tests.chaos.history import Event, Handling, History, Message
+from tests.chaos.history import History
+
+from cobalance.lab.diary import DiaryEntry, HandlerRun, repeats
+from cobalance.lab.message import NumberedMessage
 
 Name = Literal[
     "lost-write",
@@ -93,27 +96,27 @@ class Verdict:
 
 def judge(history: History) -> Verdict:
     """Checks for every anomaly."""
-    by_partition: dict[str, list[Handling]] = defaultdict(list)
-    for it in history.handlings:
-        by_partition[it.message.partition].append(it)
+    by_partition: dict[str, list[HandlerRun]] = defaultdict(list)
+    for it in history.runs:
+        by_partition[it.partition].append(it)
     excuses = _Excuses(history)
     anomalies = [*_writes(history), *_commits(history), *_tokens(by_partition)]
     excused = 0
-    for handlings in by_partition.values():
-        anomalies += _order(handlings)
-        anomalies += _overlaps(handlings, excuses)
-        repeats = list(_repeats(handlings))
-        guilty = [pair for pair in repeats if not excuses.repeat(*pair)]
-        excused += len(repeats) - len(guilty)
-        anomalies += [Anomaly(name="duplicate", text=f"{again} after {first}") for first, again in guilty]
-        anomalies += _offsets(handlings)
+    for runs in by_partition.values():
+        anomalies += _order(runs)
+        anomalies += _overlaps(runs, excuses)
+        again = list(repeats(runs))
+        guilty = [pair for pair in again if not excuses.repeat(*pair)]
+        excused += len(again) - len(guilty)
+        anomalies += [Anomaly(name="duplicate", text=f"{later} after {first}") for first, later in guilty]
+        anomalies += _offsets(runs)
     anomalies += [Anomaly(name="died", text=words) for words in history.failed]
     return Verdict(
         anomalies=tuple(anomalies),
         published=len(history.confirmed),
-        processed=len({it.message for it in history.handlings if it.ended_ns is not None}),
+        processed=len({it.message for it in history.runs if it.ended_ns is not None}),
         duplicates_excused=excused,
-        tenures=len({(it.message.partition, it.token) for it in history.handlings}),
+        tenures=len({(it.partition, it.token) for it in history.runs}),
         journal=Counter(entry.kind for entry in history.entries),
         events=Counter(event.kind for event in history.events),
         troubles=Counter(trouble.kind for trouble in history.troubles),
@@ -124,27 +127,27 @@ def judge(history: History) -> Verdict:
 
 
 def _writes(history: History) -> Iterator[Anomaly]:
-    processed = {it.message for it in history.handlings if it.ended_ns is not None}
+    processed = {it.message for it in history.runs if it.ended_ns is not None}
     missing = sorted(history.confirmed - processed)
     if history.left_in_queues:
         yield Anomaly(name="unseen", text=f"{history.left_in_queues} messages, {len(missing)} of them never processed")
     else:
         yield from (Anomaly(name="lost-write", text=str(message)) for message in missing)
-    for message in sorted({it.message for it in history.handlings} - history.attempted):
+    for message in sorted({it.message for it in history.runs} - history.attempted):
         yield Anomaly(name="unpublished", text=str(message))
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-def _order(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
-    """The order within one partition, by the beginnings of handlings."""
-    handed_out = sorted({it.message for it in handlings})
+def _order(runs: Sequence[HandlerRun]) -> Iterator[Anomaly]:
+    """The order within one partition, by the beginnings of runs."""
+    handed_out = sorted({it.message for it in runs})
     position = {message: number for number, message in enumerate(handed_out)}
-    seen: set[Message] = set()
+    seen: set[NumberedMessage] = set()
     highest, token = -1, 0
     latest = -1
-    for it in handlings:
+    for it in runs:
         at, same = position[it.message], it.token == token
         if same and at < latest and it.message not in seen:
             yield Anomaly(name="int-nonmonotonic-poll", text=f"{it}")
@@ -157,19 +160,10 @@ def _order(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
         highest, latest, token = max(highest, at), at, it.token
 
 
-def _repeats(handlings: Sequence[Handling]) -> Iterator[tuple[Handling, Handling]]:
-    """Each handling of a message after its first, with the one before it."""
-    last: dict[Message, Handling] = {}
-    for it in handlings:
-        if it.message in last:
-            yield last[it.message], it
-        last[it.message] = it
-
-
-def _offsets(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
-    messages: dict[int, Message] = {}
-    offsets: dict[Message, int] = {}
-    for it in handlings:
+def _offsets(runs: Sequence[HandlerRun]) -> Iterator[Anomaly]:
+    messages: dict[int, NumberedMessage] = {}
+    offsets: dict[NumberedMessage, int] = {}
+    for it in runs:
         if it.offset is None:
             continue
         if messages.setdefault(it.offset, it.message) != it.message:
@@ -181,10 +175,10 @@ def _offsets(handlings: Sequence[Handling]) -> Iterator[Anomaly]:
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
-def _overlaps(handlings: Sequence[Handling], excuses: _Excuses) -> Iterator[Anomaly]:
+def _overlaps(runs: Sequence[HandlerRun], excuses: _Excuses) -> Iterator[Anomaly]:
     """Compares every handling with the one of another process that ends last before it begins."""
-    latest: Handling | None = None
-    for it in handlings:
+    latest: HandlerRun | None = None
+    for it in runs:
         is_between = latest is not None and latest.process != it.process and _end(latest) > it.begun_ns
         if latest is not None and is_between and not excuses.overlap(latest, it):
             yield Anomaly(name="overlap", text=f"{latest} and {it}")
@@ -192,27 +186,27 @@ def _overlaps(handlings: Sequence[Handling], excuses: _Excuses) -> Iterator[Anom
             latest = it
 
 
-def _end(handling: Handling) -> int:
+def _end(run: HandlerRun) -> int:
     """A handling that never ended was cancelled or killed at an unknown time: it is given the benefit of the doubt."""
-    return handling.begun_ns if handling.ended_ns is None else handling.ended_ns
+    return run.begun_ns if run.ended_ns is None else run.ended_ns
 
 
-def _tokens(by_partition: dict[str, list[Handling]]) -> Iterator[Anomaly]:
-    for partition, handlings in by_partition.items():
+def _tokens(by_partition: dict[str, list[HandlerRun]]) -> Iterator[Anomaly]:
+    for partition, runs in by_partition.items():
         holders: dict[int, str] = {}
-        for it in handlings:
+        for it in runs:
             if holders.setdefault(it.token, it.process) != it.process:
                 yield Anomaly(
                     name="token-fell", text=f"{partition}: {it.token} of {holders[it.token]} and {it.process}"
                 )
-        for earlier, later in pairwise(_first_of_each_token(handlings)):
+        for earlier, later in pairwise(_first_of_each_token(runs)):
             if later.token < earlier.token and _end(earlier) < later.begun_ns:
                 yield Anomaly(name="token-fell", text=f"{partition}: {later.token} after {earlier.token}")
 
 
-def _first_of_each_token(handlings: Sequence[Handling]) -> list[Handling]:
-    firsts: dict[int, Handling] = {}
-    for it in handlings:
+def _first_of_each_token(runs: Sequence[HandlerRun]) -> list[HandlerRun]:
+    firsts: dict[int, HandlerRun] = {}
+    for it in runs:
         firsts.setdefault(it.token, it)
     return list(firsts.values())
 
@@ -228,7 +222,7 @@ def _commits(history: History) -> Iterator[Anomaly]:
         if entry.kind == "claimed":
             claimed[entry.resource, entry.token] = history.epoch_ns + entry.at_ms * 1_000_000
     losses = [it for it in history.troubles if it.kind in LOSSES]
-    accepted: dict[str, Event] = {}
+    accepted: dict[str, DiaryEntry] = {}
     for event in sorted(history.events, key=lambda it: it.at_ns):
         if event.kind != "committed":
             continue
@@ -254,9 +248,9 @@ class _Excuses:
         }
         self._lost = {(it.partition, it.token) for it in history.events if it.kind == "lost"}
 
-    def repeat(self, first: Handling, again: Handling) -> bool:
+    def repeat(self, first: HandlerRun, again: HandlerRun) -> bool:
         """Whether the first handling may have ended without an acknowledgement."""
-        tenure = first.message.partition, first.token
+        tenure = first.partition, first.token
         return (
             first.ended_ns is None
             or tenure in self._faulty
@@ -264,7 +258,7 @@ class _Excuses:
             or self._trouble(first.process, first.begun_ns, again.begun_ns)
         )
 
-    def overlap(self, old: Handling, new: Handling) -> bool:
+    def overlap(self, old: HandlerRun, new: HandlerRun) -> bool:
         """Whether the old holder was frozen, or its clock stood still, when the new one began."""
         return any(
             it.kind in UNSOUND

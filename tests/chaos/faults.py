@@ -109,7 +109,7 @@ def delay(play: Performance, random: Random) -> None:
         play.sleep(SESSION_S)
         play.someone(random).leave()
         play.sleep(SESSION_S)
-        for member in play.stage.members.values():
+        for member in play.stage.everybody:
             member.redis.heal()
             member.rabbitmq.heal()
 

@@ -1,108 +1,85 @@
-"""A member process: ``python -m tests.chaos.member NAME GROUP TOPIC DIARY SETTINGS``.
+"""A member process that also commits, and dawdles: ``python -m tests.chaos.member JOB DIARY``; see `cobalance.lab`.
 
-It waits for a byte on its standard input, consumes until SIGTERM, then leaves the group; it exits at once when its
-standard input ends, since then its parent is gone. As for every process, the environment names the servers: in a chaos
-run they are the proxies of this very member.
+The servers that its environment names are proxies of this very member.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import logging
 import os
-import random
 import signal
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
-from tests.chaos.history import Diary, Message, hurry
-from tests.chaos.options import COMMIT_EVERY, HANDLER_MS, PREFETCH, SLOW_COMMIT_MS, SLOW_MS, WAYS
+from tests.chaos.options import COMMIT_EVERY, SLOW_COMMIT_MS, WAYS
 
-from cobalance import ConsumerGroup, Delivery, StreamSettings, Tenure, run
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.errors import CobalanceError, Fenced
+from cobalance.lab.diary import Diary
+from cobalance.lab.member import LabMember, MemberJob, main, take_time
+from cobalance.lab.message import NumberedMessage
 from cobalance.member.holdings import Holdings
-from cobalance.settings import GroupSettings, MemberSettings
+
+if TYPE_CHECKING:
+    from cobalance import Delivery
 
 COMMIT_TIMEOUT_S = 2.0
-POSITIONS_AN_EPOCH = 10_000_000
 
 
-class Member:
-    """Handles messages, and records what happens to it."""
+class Committing:
+    """What a member does with a message, and after it."""
 
-    def __init__(self, diary: Diary) -> None:
+    def __init__(self, job: MemberJob, diary: Diary) -> None:
         self._diary = diary
-        self._numbers = itertools.count()
         self._handled: Counter[str] = Counter()
-        self.group: ConsumerGroup
+        self.member = LabMember(job, diary, self._work, self._count)
 
-    async def handle(self, delivery: Delivery) -> None:
-        number = next(self._numbers)
-        body = delivery.body.decode()
-        message = Message.read(delivery.body)
-        offset = delivery.offset
-        self._diary.write("begin", number, body, delivery.token, time.monotonic_ns(), "-" if offset is None else offset)
-        position = position_of(message) if offset is None else offset
-        if message.dawdle is not None:
-            await self._dawdle(delivery, position - 1, message.dawdle)
+    async def _work(self, delivery: Delivery, message: NumberedMessage) -> None:
+        if message.order:
+            await self._dawdle(delivery, message)
         else:
-            await anyio.sleep(random.uniform(*HANDLER_MS) / 1000)
-        self._diary.write("end", number, time.monotonic_ns())
+            await take_time(delivery, message)
+
+    async def _count(self, delivery: Delivery, message: NumberedMessage) -> None:
         self._handled[delivery.queue] += 1
         if self._handled[delivery.queue] % COMMIT_EVERY == 0:
-            await self._commit(delivery, position)
+            await self._commit(delivery, _position(delivery, message))
 
-    async def _dawdle(self, delivery: Delivery, so_far: int, number: int) -> None:
+    async def _dawdle(self, delivery: Delivery, message: NumberedMessage) -> None:
         """Keeps working until it is told to hurry. Once its partition is revoked, it stores its progress so far: one
         commit waits while another is in flight, so that at any moment the next thing to be sent is a commit.
         """
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
-                tasks.start_soon(self._keep_committing, delivery, so_far, number)
+                tasks.start_soon(self._keep_committing, delivery, message)
 
-    async def _keep_committing(self, delivery: Delivery, so_far: int, number: int) -> None:
-        until = time.monotonic() + SLOW_MS / 1000
-        while not hurry(self._diary.path.parent, number).exists() and time.monotonic() < until:
-            tenure = self.group.tenures.get(delivery.queue)
+    async def _keep_committing(self, delivery: Delivery, message: NumberedMessage) -> None:
+        until = time.monotonic() + message.handle_ms / 1000
+        while not (self._diary.path.parent / message.order).exists() and time.monotonic() < until:
+            tenure = self.member.group.tenures.get(delivery.queue)
             if tenure is not None and not tenure.active:
-                await self._commit(delivery, so_far)
+                await self._commit(delivery, _position(delivery, message) - 1)
             await anyio.sleep(SLOW_COMMIT_MS / 1000)
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""
         with anyio.move_on_after(COMMIT_TIMEOUT_S):
             try:
-                await self.group.commit(delivery.queue, position)
+                await self.member.group.commit(delivery.queue, position)
             except Fenced:
-                self.note("fenced", delivery.queue, delivery.token, position)
+                self._diary.note("fenced", delivery.queue, delivery.token, position)
             except CobalanceError:
                 return
             else:
-                self.note("committed", delivery.queue, delivery.token, position)
-
-    def listener(self, kind: str) -> Callable[[Sequence[Tenure]], Awaitable[None]]:
-        """Returns a listener that records what happens to tenures."""
-
-        async def note(tenures: Sequence[Tenure]) -> None:
-            for tenure in tenures:
-                self.note(kind, tenure.resource, tenure.token, 0)
-
-        return note
-
-    def note(self, kind: str, partition: str, token: int, position: int) -> None:
-        self._diary.write(kind, partition, token, position, time.monotonic_ns())
+                self._diary.note("committed", delivery.queue, delivery.token, position)
 
 
-def position_of(message: Message) -> int:
-    """A position that rises with every message of a partition."""
-    return message.epoch * POSITIONS_AN_EPOCH + message.seq
+def _position(delivery: Delivery, message: NumberedMessage) -> int:
+    """Queues have no offsets; numbers rise with every message of a partition."""
+    return message.number if delivery.offset is None else delivery.offset
 
 
 def _let_clock_be_stopped() -> None:
@@ -130,50 +107,7 @@ def _take_own_ways() -> None:
     RedisAddress.at = reach  # type: ignore[method-assign, assignment]
 
 
-def _wait_to_begin() -> None:
-    """Waits for a byte; from then on a thread waits for the end of the parent."""
-    stdin = sys.stdin.fileno()
-    if not os.read(stdin, 1):
-        sys.exit("nobody is there any more")
-
-    def outlive_nobody() -> None:
-        while os.read(stdin, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=outlive_nobody, name="whose is it", daemon=True).start()
-
-
-def main(arguments: list[str]) -> int:
-    """Runs the process; returns its exit code."""
-    name, group, topic, diary, settings, kind = arguments
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    _take_own_ways()
-    member = Member(Diary(Path(diary)))
-    member.group = ConsumerGroup(
-        group,
-        topic,
-        member.handle,
-        redis_url=os.environ["COBALANCE_REDIS_URL"],
-        amqp_url=os.environ["COBALANCE_AMQP_URL"],
-        settings=GroupSettings(**json.loads(settings)),
-        member=MemberSettings(drain_timeout_ms=10_000),
-        prefetch=PREFETCH,
-        streams=StreamSettings(start="first") if kind == "stream" else None,
-        on_assigned=member.listener("assigned"),
-        on_revoked=member.listener("revoked"),
-        on_lost=member.listener("lost"),
-    )
-    _let_clock_be_stopped()
-    member.note("ready", "-", 0, 0)
-    _wait_to_begin()
-    try:
-        run(member.group)
-    except CobalanceError as error:
-        sys.stderr.write(f"error: {name}: {error}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _take_own_ways()
+    _let_clock_be_stopped()
+    sys.exit(main(sys.argv[1:], lambda job, diary: Committing(job, diary).member))

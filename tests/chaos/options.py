@@ -32,7 +32,7 @@ RATE = 120
 
 HANDLER_MS = (2.0, 12.0)
 SLOW_MS = 60_000
-"""A handler that dawdles does so until it is told to hurry, but never for longer than this."""
+"""A handler that dawdles does so until the file exists that its message names, but never for longer than this."""
 
 PREFETCH = 10
 SLOW_COMMIT_MS = 50

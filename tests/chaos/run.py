@@ -13,10 +13,10 @@ from random import Random
 import attrs
 from tests.chaos.checker import Anomaly, Verdict, judge, reached
 from tests.chaos.faults import faults_of
-from tests.chaos.history import Event, Handling, History, Trouble, hurry, in_order, read_diary
+from tests.chaos.history import History, Trouble
 from tests.chaos.options import CONVERGE_S, DRAIN_S, PENDING_S, Options
 from tests.chaos.publisher import Load
-from tests.chaos.stage import MemberProcess, Stage
+from tests.chaos.stage import ChaosMember, ChaosStage
 
 
 class Unsettled(Exception):
@@ -26,13 +26,13 @@ class Unsettled(Exception):
 class Performance:
     """What faults may do and ask."""
 
-    def __init__(self, options: Options, stage: Stage) -> None:
+    def __init__(self, options: Options, stage: ChaosStage) -> None:
         self.options, self.stage = options, stage
         self.load = Load(stage.rabbitmq.url, stage.topic)
         self._random = Random(options.seed)
         self._faults = faults_of(options.servers)
         self._troubles: list[Trouble] = []
-        self._dawdle = 0
+        self._dawdles = 0
         self._began = time.monotonic()
 
     def play(self) -> History:
@@ -82,32 +82,23 @@ class Performance:
             time.sleep(1)
         for member in self.stage.living:
             member.leave()
-        for member in self.stage.members.values():
+        for member in self.stage.everybody:
             member.wait_left()
         self.stage.look()
         return self.stage.left_in_queues()
 
     def _is_all_processed(self) -> bool:
-        handlings, _ = self._diaries()
-        return self.load.confirmed <= {it.message for it in handlings if it.ended_ns is not None}
-
-    def _diaries(self) -> tuple[list[Handling], list[Event]]:
-        handlings: list[Handling] = []
-        events: list[Event] = []
-        for member in self.stage.members.values():
-            handled, happened = read_diary(member.name, member.diary)
-            handlings += handled
-            events += happened
-        return handlings, events
+        runs, _ = self.stage.read_diaries()
+        return self.load.confirmed <= {it.message for it in runs if it.ended_ns is not None}
 
     def history(self, left: int) -> History:
         """What was recorded so far."""
-        handlings, events = self._diaries()
+        runs, events = self.stage.read_diaries()
         return History(
             partitions=self.stage.topic.queue_names,
             confirmed=frozenset(self.load.confirmed),
             attempted=frozenset(self.load.attempted),
-            handlings=in_order(handlings),
+            runs=tuple(runs),
             events=tuple(events),
             entries=tuple(self.stage.entries),
             troubles=tuple(self._troubles),
@@ -119,7 +110,7 @@ class Performance:
     # -- for faults ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def trouble(self, kind: str, member: MemberProcess | None = None) -> Iterator[None]:
+    def trouble(self, kind: str, member: ChaosMember | None = None) -> Iterator[None]:
         """Records a fault for the length of the block."""
         since = time.monotonic_ns()
         self.say(f"  {kind} {member.name if member else ''}")
@@ -148,22 +139,23 @@ class Performance:
                 raise Unsettled(f"it takes more than {CONVERGE_S:.0f} s until {what}")
             time.sleep(0.05)
 
-    def everybody_dawdles(self) -> MemberProcess:
+    def everybody_dawdles(self) -> ChaosMember:
         """Gives every partition a slow message; returns a process that is ready to join."""
         newcomer = self.stage.start_member(at_once=False)
         self.wait_until(newcomer.is_ready, "a process has started")
-        self._dawdle = self.load.dawdle()
+        self._dawdles += 1
+        self.load.dawdle(self._order)
         count = self.options.partitions
         self.wait_until(lambda: self._slow_begun() >= count, "handlers have got their slow messages")
         return newcomer
 
     def nobody_dawdles(self) -> None:
         """Tells the slow handlers to hurry."""
-        hurry(self.stage.folder, self._dawdle).touch()
+        (self.stage.folder / self._order).touch()
 
     def is_fenced(self) -> bool:
         """Whether a member's commit was refused because its tenure had ended."""
-        return any(b"fenced" in it.diary.read_bytes() for it in self.stage.members.values() if it.diary.exists())
+        return any(it.kind == "fenced" for it in self.stage.read_diaries()[1])
 
     def is_cancelled(self) -> bool:
         """Whether a revocation was cancelled."""
@@ -171,10 +163,17 @@ class Performance:
         return any(entry.kind == "cancelled" for entry in self.stage.entries)
 
     def _slow_begun(self) -> int:
-        order = f" slow {self._dawdle}\t".encode()
-        return sum(it.diary.read_bytes().count(order) for it in self.stage.living if it.diary.exists())
+        diaries = [it.diary for it in self.stage.living]
+        for diary in diaries:
+            diary.look()
+        return sum(run.message.order == self._order for diary in diaries for run in diary.runs)
 
-    def someone(self, random: Random) -> MemberProcess:
+    @property
+    def _order(self) -> str:
+        """The file that ends the present dawdling."""
+        return f"hurry-{self._dawdles}"
+
+    def someone(self, random: Random) -> ChaosMember:
         """A random member."""
         return random.choice(self.stage.living)
 
@@ -186,12 +185,12 @@ class Performance:
         """The time on the group's clock."""
         return self.stage.coordinator.tick().now_ms
 
-    def wait_pending(self) -> tuple[MemberProcess, int] | None:
+    def wait_pending(self) -> tuple[ChaosMember, int] | None:
         """Waits for a revocation; returns holder and deadline, or None if an idle partition moved too quickly."""
         until = time.monotonic() + PENDING_S
         while time.monotonic() < until:
             for it in self.stage.coordinator.resources():
-                holder = self.stage.process_of(it.owner) if it.status == "pending" and it.deadline_ms else None
+                holder = self.stage.holder(it.owner) if it.status == "pending" and it.deadline_ms else None
                 if holder is not None:
                     return holder, it.deadline_ms
             time.sleep(0.05)
@@ -203,7 +202,7 @@ class Performance:
 
 def perform(options: Options) -> tuple[Verdict, tuple[str, ...]]:
     """Runs and judges; returns the verdict, and what was never reached. Keeps the files if there are problems."""
-    with Stage(options) as stage:
+    with ChaosStage(options) as stage:
         play = Performance(options, stage)
         try:
             history = play.play()

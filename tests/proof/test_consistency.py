@@ -59,7 +59,7 @@ BREAKS = [
     ("sessions are not those of the living", put("scalars", coordinator="C.1")),
     ("subscriptions are miscounted, or a list is nobody's", put("scalars", subscriptions="-=7")),
     ("subscriptions are miscounted, or a list is nobody's", put_in("declared", "other r0")),
-    ("an instance id is nobody's, or lives twice", put("instances", i0="A.1")),
+    ("an instance id is not its living member's", put("instances", i0="A.1")),
     ("somebody who has ended is still told things", put_in("feed", "C.1 0000000000000001 r0")),
     ("news is newer than the group", put_in("feed", "A.1 0000000000009999 r0")),
     ("the journal misses something", without_line),

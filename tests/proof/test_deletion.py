@@ -9,13 +9,13 @@ from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import At, Scenario
 from cobalance_sims.simulate.server import RedisServer
 from proof.stories import faults as f
-from proof.stories.deletion import Delete
+from proof.stories.of_admins import DeleteGroup
 from proof.stories.scenarios import SCENARIOS
 
 STORY = Scenario(
     name="deleted",
     summary="a group with members is deleted, once",
-    plan=(At(5_000, f.Commit(9)), At(10_000, Delete())),
+    plan=(At(5_000, f.CommitSome(9)), At(10_000, DeleteGroup())),
     length_ms=30_000,
 )
 
@@ -40,7 +40,7 @@ def test_holders_keep_what_they_have_over_a_deletion() -> None:
 
 def test_members_keep_their_group_from_being_deleted_gently() -> None:
     """It goes on as if nobody had asked."""
-    gently = Scenario(name="kept", summary="", plan=(At(10_000, Delete(by_force=False)),), length_ms=20_000)
+    gently = Scenario(name="kept", summary="", plan=(At(10_000, DeleteGroup(by_force=False)),), length_ms=20_000)
     run = Run(gently, 1)
     assert any("the group is not deleted" in line for line in run.tell().lines)
     assert run.world.redis.lost_data == 0
@@ -50,5 +50,5 @@ def test_a_gentle_deletion_that_is_not_refused_is_noticed(monkeypatch: pytest.Mo
     """Even where members claim everything that there was."""
     delete = RedisServer.delete
     monkeypatch.setattr(RedisServer, "delete", lambda self, *, by_force: delete(self, by_force=not by_force))
-    plan = (*STORY.plan[:1], At(10_000, Delete(by_force=False)))
+    plan = (*STORY.plan[:1], At(10_000, DeleteGroup(by_force=False)))
     assert "S4: a group that has members is deleted" in Run(attrs.evolve(STORY, plan=plan), 1).tell().failure

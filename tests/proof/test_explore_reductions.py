@@ -12,7 +12,7 @@ from proof.explore import codec, dump, memory
 from proof.explore.fair import beginning
 from proof.explore.pool import Ids
 from proof.explore.scope import GROUP_MS, MEMBER_MS, SCOPES, TICK_MS
-from proof.explore.world import MEMORY, STORE, World
+from proof.explore.world import MEMORY, STORE, Transitions
 
 pytestmark = [
     pytest.mark.campaign,
@@ -26,7 +26,7 @@ Seen = tuple[object, ...]
 @pytest.fixture(scope="module")
 def reduced() -> set[tuple[Seen, object, Seen]]:
     """All transitions of a small group as they are explored."""
-    return set(transitions(World(SCOPES["2x1"])))
+    return set(transitions(Transitions(SCOPES["2x1"])))
 
 
 AWAY = attrs.evolve(SCOPES["tiny"], budgets=(("cut", 2),), faults=2, settled=1, revocation_ticks=3)
@@ -36,10 +36,10 @@ AWAY = attrs.evolve(SCOPES["tiny"], budgets=(("cut", 2),), faults=2, settled=1, 
 @pytest.fixture(scope="module")
 def away() -> set[tuple[Seen, object, Seen]]:
     """All transitions of a group that may fall silent."""
-    return set(transitions(World(AWAY)))
+    return set(transitions(Transitions(AWAY)))
 
 
-def transitions(world: World) -> Iterator[tuple[Seen, object, Seen]]:
+def transitions(world: Transitions) -> Iterator[tuple[Seen, object, Seen]]:
     """Everything that can happen, as it looks from outside."""
     waiting = [beginning(world)]
     known = set(waiting)
@@ -53,7 +53,7 @@ def transitions(world: World) -> Iterator[tuple[Seen, object, Seen]]:
                 waiting.append(successor.state)
 
 
-def seen(world: World, state: Ids) -> Seen:
+def seen(world: Transitions, state: Ids) -> Seen:
     """Which resources are worked, which requests are open, and what the group has recorded."""
     records = world.checks.facts(state[STORE]).records
     memory_of_it = world.memories.look(state[MEMORY])
@@ -78,7 +78,7 @@ def _of_process(it: Any) -> Seen:
 def test_times_before_the_next_tick_are_one(reduced: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member checks its clock at ticks: all times between two of them come at the later one."""
     monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS))
-    assert set(transitions(World(SCOPES["2x1"]))) == reduced
+    assert set(transitions(Transitions(SCOPES["2x1"]))) == reduced
 
 
 def test_a_silence_that_puts_off_nothing_is_forgotten(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_silence_that_puts_off_nothing_is_forgotten(away: object, monkeypatch:
         return int(fields["gap_at"]) + patience <= GROUP_MS
 
     monkeypatch.setattr(dump.Canonical, "_is_gap_over", only_when_past)
-    assert set(transitions(World(AWAY))) == away
+    assert set(transitions(Transitions(AWAY))) == away
 
 
 def test_a_long_silence_is_as_good_as_a_longer_one(away: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,15 +99,15 @@ def test_a_long_silence_is_as_good_as_a_longer_one(away: object, monkeypatch: py
     session_ms = AWAY.group.session_timeout_ms
     one_more = staticmethod(lambda fields, by_ms: shorten(fields, by_ms - session_ms))
     monkeypatch.setattr(dump.Canonical, "_shorten_silence", one_more)
-    assert set(transitions(World(AWAY))) == away
+    assert set(transitions(Transitions(AWAY))) == away
 
 
 def test_without_a_loss_of_data_ahead_it_does_not_matter_who_has_seen_what(
     reduced: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What members have seen matters to a group that has lost data; one that cannot lose any is always ahead of it."""
-    monkeypatch.setattr(memory.Memory, "can_lose_data", property(lambda _: True))
-    assert set(transitions(World(SCOPES["2x1"]))) == reduced
+    monkeypatch.setattr(memory.PathMemory, "can_lose_data", property(lambda _: True))
+    assert set(transitions(Transitions(SCOPES["2x1"]))) == reduced
 
 
 def test_a_difference_that_matters_is_noticed(
@@ -115,4 +115,4 @@ def test_a_difference_that_matters_is_noticed(
 ) -> None:
     """The comparison can fail: members whose times come a tick late behave differently."""
     monkeypatch.setattr(codec, "next_tick", lambda value: max(value, MEMBER_MS) + (value > MEMBER_MS) * TICK_MS)
-    assert any(transition not in reduced for transition in transitions(World(SCOPES["2x1"])))
+    assert any(transition not in reduced for transition in transitions(Transitions(SCOPES["2x1"])))

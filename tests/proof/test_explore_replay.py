@@ -8,10 +8,10 @@ import pytest
 
 from cobalance.servers import OwnRedis
 from proof.explore.cli import LUAS
-from proof.explore.replay import Memory, RealRedis, digest_of, replay
+from proof.explore.replay import InMemoryRedis, RealRedis, digest_of, replay
 from proof.explore.scope import SCOPES
 from proof.explore.search import Search
-from proof.explore.world import World
+from proof.explore.world import Transitions
 
 pytestmark = pytest.mark.thorough
 
@@ -20,9 +20,9 @@ SAMPLE = 3
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> Transitions:
     """Some thousand executions."""
-    world = World(SCOPES["2x1"], digest=digest_of)
+    world = Transitions(SCOPES["2x1"], digest=digest_of)
     Search(world).run()
     return world
 
@@ -35,7 +35,7 @@ def real(private_redis: OwnRedis) -> Iterator[RealRedis]:
     engine.close()
 
 
-def test_a_real_redis_agrees(world: World, real: RealRedis) -> None:
+def test_a_real_redis_agrees(world: Transitions, real: RealRedis) -> None:
     """Reply and data are the same after each of them."""
     replayed = replay(world.coordinator, real)
     assert replayed.executions == len(world.coordinator.outcomes)
@@ -43,12 +43,12 @@ def test_a_real_redis_agrees(world: World, real: RealRedis) -> None:
 
 
 @pytest.mark.parametrize("lua", LUAS)
-def test_every_lua_agrees(world: World, lua: str) -> None:
+def test_every_lua_agrees(world: Transitions, lua: str) -> None:
     """Unordered replies are shuffled differently."""
-    assert replay(world.coordinator, Memory(lua), every=SAMPLE).mismatches == ()
+    assert replay(world.coordinator, InMemoryRedis(lua), every=SAMPLE).mismatches == ()
 
 
-def test_a_difference_is_seen(world: World, real: RealRedis) -> None:
+def test_a_difference_is_seen(world: Transitions, real: RealRedis) -> None:
     """A replay that cannot fail proves nothing: a script that lies about its version is caught."""
     real.replace("heartbeat", "G.version = G.version + 1", "G.version = G.version + 2")
     assert replay(world.coordinator, real).mismatches

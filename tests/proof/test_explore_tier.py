@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from proof.explore.cli import LUAS, main
+from proof.explore.cli import LUAS, TIERS, main
 from proof.explore.reached import REQUIRED
 from proof.explore.scope import SCOPES
-from proof.explore.tier import TIERS
 
 pytestmark = [
     pytest.mark.campaign,

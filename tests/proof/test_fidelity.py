@@ -11,12 +11,13 @@ import pytest
 from cobalance import servers
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
+from cobalance.lab.stage import Stage
 from proof.fidelity import command as truth
 from proof.fidelity import confluent, real, simulated
 from proof.fidelity.compare import ComparedFigure, compare, quantile
 from proof.fidelity.figures import Figures, figures
-from proof.fidelity.load import messages, read
-from proof.fidelity.stage import MemberProcess, Stage
+from proof.fidelity.load import messages
+from proof.fidelity.real import stage_of
 from proof.fidelity.story import CHURN, TINY, Incident
 from proof.fidelity.table import table, write
 from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
@@ -51,28 +52,28 @@ def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) ->
 
 def test_nothing_is_left_of_a_telling_that_is_interrupted(urls: tuple[str, str]) -> None:
     """After a Ctrl-C its member processes are gone, including a stopped one, and so is its folder."""
-    stage = Stage(TINY, urls)
-    members = [stage.prepare(name) for name in ("m1", "m2")]
-    pids = [member.pid for member in members]
-    with pytest.raises(KeyboardInterrupt), stage:
-        _interrupt(members)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids) or not Path("/proc").exists()
-    assert not stage.folder.exists()
+    stages: list[Stage] = []
+    with pytest.raises(KeyboardInterrupt), stage_of(TINY, urls) as stage:
+        _interrupt(stage, stages)
+    assert len(stages[0].members) == 2
+    assert not any(Path(f"/proc/{it.pid}").exists() for it in stages[0].members.values())
+    assert not stages[0].folder.exists()
 
 
-def _interrupt(members: list[MemberProcess]) -> None:
-    for member in members:
-        member.wait_ready()
-    members[0].freeze()
+def _interrupt(stage: Stage, seen: list[Stage]) -> None:
+    seen.append(stage)
+    for name in ("m1", "m2"):
+        stage.prepare(name)
+    stage.wait_ready()
+    stage.members["m1"].freeze()
     raise KeyboardInterrupt
 
 
-def test_a_load_is_the_same_again_and_its_messages_say_all() -> None:
-    """The seed determines every message; what a handler reads is what was drawn; every partition gets a slow one."""
+def test_a_load_is_the_same_again() -> None:
+    """The seed determines every message, and every partition gets a slow one."""
     load = messages(CHURN, 3)
     assert load == messages(CHURN, 3) != messages(CHURN, 4)
     assert len(load) == pytest.approx(CHURN.rate * CHURN.partitions * CHURN.length_ms / 1000, rel=0.1)
-    assert read(load[5].body(7)) == (load[5].partition, 7, load[5].handle_ms)
     assert sum(it.handle_ms == 9_000 for it in load) == CHURN.partitions
 
 
@@ -143,7 +144,9 @@ def _telling() -> Telling:
         (None, 100.0, "ms", "not seen"),
     ],
 )
-def test_verdicts(real_value: float | None, simulated_value: float, unit: str, verdict: str) -> None:
+def test_a_figure_is_close_within_a_tenth_the_clock_s_resolution_or_the_seeds_spread(
+    real_value: float | None, simulated_value: float, unit: str, verdict: str
+) -> None:
     """Close means within a tenth, or the resolution of the simulator's clock, or the spread of its seeds."""
     low, high = (60.0, 140.0) if unit == "ms" else (2.0, 2.5)
     assert ComparedFigure("it", unit, real_value, simulated_value, low, high, None).verdict == verdict

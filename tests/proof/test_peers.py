@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proof.document import PROOF, replace_between_marks
+from proof.document import PROOF, rendered_peers, replace_between_marks
 from proof.peers import LISTS, PeerList, PeerTest
-from proof.peers.table import rendered_peers
 
 ROOT = Path(__file__).parents[2]
 MOST_THAT_CANNOT_APPLY = 13

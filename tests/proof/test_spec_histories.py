@@ -7,8 +7,8 @@ from collections import Counter
 import attrs
 import pytest
 
+from proof.document import spec_tables
 from proof.spec.corrupt import CORRUPTIONS, corrupted
-from proof.spec.figures import tables
 from proof.spec.history import FIELDS, History, module, settings, value
 from proof.spec.sightings import Sighting
 from proof.spec.stories import SEEDS, STORIES, recorded
@@ -136,7 +136,7 @@ def test_the_figures_become_tables() -> None:
         row | {"part": "histories", "name": "recorded", "summary": "3 histories"},
         row | {"part": "histories", "name": "forged", "summary": "corrupted", "steps": 9, "passed": False},
     ]
-    lines = list(tables(rows))
+    lines = list(spec_tables(rows))
     assert "| Safety | small | complete, every promise holds | 5,714 | 2,182 | 25 | 3 |" in lines
     assert "| NoFence | goes on | RAInvariant | 14 |" in lines
     assert "| Harmless | nothing | **not found** (every promise holds) | 0 |" in lines

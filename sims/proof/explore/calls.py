@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cobalance.coordinator.requests import Commit, Release, Request, SetResources
-from proof.explore.coordinator import Outcome
+from proof.explore.coordinator import Effect
 from proof.explore.scope import GROUP_MS
 from proof.records import Records
 
-Rule = Callable[[Records, Request, Outcome, Records], str]
+Rule = Callable[[Records, Request, Effect, Records], str]
 
 
-def wrong_with(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def wrong_with(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Returns the first rule that is broken; empty if there is none."""
     if outcome.reply.status != "OK":
         return ""
     return next((wrong for rule in RULES if (wrong := rule(was, request, outcome, now))), "")
 
 
-def _overtaken(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _overtaken(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Requests: a lower number is refused as STALE."""
     del outcome, now
     last = was.last_request(request.header.member)
@@ -28,14 +28,14 @@ def _overtaken(was: Records, request: Request, outcome: Outcome, now: Records) -
     return ""
 
 
-def _joined_again(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _joined_again(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Promise S7: a member id joins once; a tombstone keeps a late join from creating a ghost."""
     del request, now
     joined = {entry["member"] for entry in outcome.journal if entry["kind"] == "joined"}
     return next((f"{name} joins again" for name in sorted(joined & was.members.keys())), "")
 
 
-def _repeated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _repeated(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Requests: a repeat gets the same answer."""
     del now
     member, last = request.header.member, was.last_request(request.header.member)
@@ -46,7 +46,7 @@ def _repeated(was: Records, request: Request, outcome: Outcome, now: Records) ->
     return f"a repeated {request.payload.verb} is answered {again} instead of {first}" if first != again else ""
 
 
-def _unfinished(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _unfinished(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Handover: a release is refused while delivered > committed."""
     del was, now
     if isinstance(request.payload, Release):
@@ -56,14 +56,14 @@ def _unfinished(was: Records, request: Request, outcome: Outcome, now: Records) 
     return ""
 
 
-def _undated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _undated(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Handover: the reply that carries a revocation sets its deadline."""
     del was, request, now
     undated = [it.resource for it in outcome.reply.changes if it.kind == "revoke" and not it.deadline_ms]
     return f"{undated[0]} is asked back without a deadline" if undated else ""
 
 
-def _overdue(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _overdue(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Promise L2: no call ignores an expired deadline."""
     del request, was
     if outcome.reply.more or now.number("recovering"):
@@ -72,7 +72,7 @@ def _overdue(was: Records, request: Request, outcome: Outcome, now: Records) -> 
     return f"the deadline of {late[0]} has passed, and nothing comes of it" if late else ""
 
 
-def _lowered(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _lowered(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Claims: the highest token wins."""
     del request, now
     for entry in outcome.journal:
@@ -85,7 +85,7 @@ def _lowered(was: Records, request: Request, outcome: Outcome, now: Records) -> 
 _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 
 
-def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _unsettled(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Claims: while recovering nothing is revoked, removed, cancelled or granted."""
     del request
     moved = [entry["kind"] for entry in outcome.journal if entry["kind"] in _MOVED]
@@ -94,7 +94,7 @@ def _unsettled(was: Records, request: Request, outcome: Outcome, now: Records) -
     return ""
 
 
-def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _outdated(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Resource lists: a lower version is ignored, unless the higher one was never complete and its sender ended."""
     del now
     walker = was.scalars.get("walker", "")
@@ -107,7 +107,7 @@ def _outdated(was: Records, request: Request, outcome: Outcome, now: Records) ->
     return ""
 
 
-def _forced(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _forced(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Settling: forcing deadlines first would force moves needlessly. A member that gets another resource in the very
     same call could have kept what was taken; except in eager mode, which takes everything and assigns it again.
     """
@@ -128,7 +128,7 @@ def _takers(records: Records) -> set[str]:
     return {name for name, it in records.members.items() if it.status == "active" and it.capacity > 0}
 
 
-def _given_back(was: Records, request: Request, outcome: Outcome, now: Records) -> str:
+def _given_back(was: Records, request: Request, outcome: Effect, now: Records) -> str:
     """Handover: a member that gave up unfinished work is not chosen again for a while, unless it is alone."""
     del request
     active = _takers(was) & _takers(now)

@@ -13,18 +13,24 @@ from pathlib import Path
 
 import attrs
 
-from proof.explore.replay import Engine, Memory, RealRedis, Replayed, digest_of, replay
+from proof.explore.reached import missing
+from proof.explore.replay import InMemoryRedis, RealRedis, Replayed, ScriptEngine, digest_of, replay
 from proof.explore.scope import SCOPES
-from proof.explore.search import Result, Search
-from proof.explore.story import Story
-from proof.explore.tier import TIERS, complaints
-from proof.explore.world import World
+from proof.explore.search import Search, SearchResult
+from proof.explore.story import PathStory
+from proof.explore.world import Transitions
+
+TIERS: dict[str, tuple[str, ...]] = {
+    "ci": ("2x4", "3x3", "3x3-start", "2x4-start"),
+    "large": ("2x2-pairs", "2x4-all"),
+}
+"""The longest first: two processes take them in this order."""
 
 LUAS = ("luajit21", "lua51", "lua54")
 
 
 @attrs.frozen(kw_only=True)
-class Work:
+class Exploration:
     """What one process does: explore a scope, and replay what that executed."""
 
     scope: str
@@ -38,10 +44,10 @@ class Work:
 
 
 @attrs.frozen
-class Report:
-    """Result of a :class:`Work`."""
+class ExplorationReport:
+    """Result of an :class:`Exploration`."""
 
-    result: Result
+    result: SearchResult
     story: str
     replays: tuple[Replayed, ...]
 
@@ -63,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> int:
     is_tier = not options.scopes
     options.scopes = options.scopes or TIERS[options.tier]
     began = time.monotonic()
-    reports: list[Report] = []
+    reports: list[ExplorationReport] = []
     for report in _with_redis(options) if options.replay else _run_all(options, None):
         reports.append(report)
         sys.stdout.write(text(report) + "\n")
@@ -98,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _with_redis(options: argparse.Namespace) -> Iterator[Report]:
+def _with_redis(options: argparse.Namespace) -> Iterator[ExplorationReport]:
     """Each scope has a Redis of its own; otherwise they would overwrite each other's data."""
     from cobalance import servers
 
@@ -113,9 +119,9 @@ def _with_redis(options: argparse.Namespace) -> Iterator[Report]:
             server.close()
 
 
-def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Report]:
+def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[ExplorationReport]:
     work = [
-        Work(
+        Exploration(
             scope=name,
             seconds=options.seconds,
             liveness=not options.safety_only,
@@ -132,17 +138,17 @@ def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Re
         yield from pool.map(run, work)
 
 
-def run(work: Work) -> Report:
+def run(work: Exploration) -> ExplorationReport:
     """Explores and replays one scope."""
-    world = World(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)
+    world = Transitions(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)
     result = Search(world, liveness=work.liveness, seconds=work.seconds).run(_progress(work.scope))
-    story = Story(world).tell(result.found) if result.found else ""
-    return Report(result, story, _replays(world, work.redis_url, work.sample) if work.redis_url else ())
+    story = PathStory(world).tell(result.found) if result.found else ""
+    return ExplorationReport(result, story, _replays(world, work.redis_url, work.sample) if work.redis_url else ())
 
 
-def _replays(world: World, url: str, every: int) -> tuple[Replayed, ...]:
+def _replays(world: Transitions, url: str, every: int) -> tuple[Replayed, ...]:
     server = RealRedis(url)
-    engines: list[Engine] = [server, *(Memory(lua) for lua in LUAS)]
+    engines: list[ScriptEngine] = [server, *(InMemoryRedis(lua) for lua in LUAS)]
     try:
         return tuple(replay(world.coordinator, engine, every=every) for engine in engines)
     finally:
@@ -157,7 +163,7 @@ def _progress(name: str) -> Callable[[int, int, int], None]:
     return tell
 
 
-def text(report: Report) -> str:
+def text(report: ExplorationReport) -> str:
     """The figures in lines, then the counterexample."""
     it = report.result
     verdict = "BROKEN" if it.found else ("complete" if it.is_complete else "incomplete: time is up")
@@ -175,11 +181,23 @@ def text(report: Report) -> str:
     return "\n".join([*lines, report.story] if report.story else lines)
 
 
-def _followed(it: Result) -> Iterator[str]:
+def _followed(it: SearchResult) -> Iterator[str]:
     if it.closures:
         wedged = ", ".join(f"{count:,} with {slot} never draining" for slot, count in it.closures.items() if slot)
         yield f"  fair continuations: from {it.closures['']:,} states, and again where its drains were needed: {wedged}"
 
 
-def _kinds(it: Result) -> str:
+def _kinds(it: SearchResult) -> str:
     return "  reached: " + ", ".join(f"{kind} {count:,}" for kind, count in it.reached.items())
+
+
+def complaints(results: Sequence[SearchResult]) -> list[str]:
+    """Says why the explorations of a tier prove less than they should; broken promises are reported separately."""
+    unfinished = [it.scope for it in results if not it.is_complete and it.found is None]
+    unfollowed = [it.scope for it in results if it.is_complete and it.closures.get("") != it.states]
+    never = missing([it.reached for it in results])
+    return [
+        *([f"not complete: {', '.join(unfinished)}"] if unfinished else []),
+        *([f"not followed from every state: {', '.join(unfollowed)}"] if unfollowed else []),
+        *([f"never reached: {', '.join(never)}"] if never else []),
+    ]

@@ -7,11 +7,11 @@ from sys import intern
 
 import attrs
 
+from cobalance.coordinator.dump import State
 from cobalance.coordinator.memory.store import MemoryStore, Snapshot
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import Request
 from cobalance.coordinator.scripts import load
-from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, Reply, Script
 from cobalance.errors import ScriptFailed
 from proof.explore import dump
@@ -22,7 +22,7 @@ MOST_SNAPSHOTS = 5_000
 
 
 @attrs.frozen(eq=False)
-class Outcome:
+class Effect:
     """The effect of one execution."""
 
     reply: CoordinatorReply
@@ -52,7 +52,7 @@ class Execution:
     """The write at which the script dies; 0 means never."""
 
 
-class Coordinator:
+class ExploredCoordinator:
     """Scripts by verb, data by part number."""
 
     def __init__(
@@ -61,13 +61,13 @@ class Coordinator:
         self.scope, self.pool = scope, pool
         self.store = MemoryStore(lua=lua, clock_us=lambda: GROUP_MS * 1000, identity="")
         self.canonical = dump.Canonical(scope.group, has_lists=bool(scope.lists))
-        self.outcomes: dict[Execution, Outcome] = {}
+        self.outcomes: dict[Execution, Effect] = {}
         self._digest = digest
         self._heard: dict[tuple[int, str, int], int] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._replies: dict[CoordinatorReply, int] = {}
 
-    def execute(self, before: int, identity: str, request: Request, dies_at: int = 0) -> Outcome:
+    def execute(self, before: int, identity: str, request: Request, dies_at: int = 0) -> Effect:
         """Runs a request on the data of a part; the script may die at one of its writes."""
         script, args = load(request.payload.verb), request.args()
         outcome = self.run(before, script, (identity, *args), dies_at)
@@ -75,7 +75,7 @@ class Coordinator:
             outcome = self.run(before, script, (CERTAIN + identity, *args), dies_at)
         return outcome
 
-    def run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int = 0) -> Outcome:
+    def run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int = 0) -> Effect:
         """Runs a script; `args` begin with the server's identity."""
         key = Execution(before, script.name, args, dies_at)
         found = self.outcomes.get(key)
@@ -83,7 +83,7 @@ class Coordinator:
             found = self.outcomes[key] = self._run(before, script, args, dies_at)
         return found
 
-    def _run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int) -> Outcome:
+    def _run(self, before: int, script: Script, args: tuple[str, ...], dies_at: int) -> Effect:
         self.restore(before)
         known = len(journal_of(self.store.dump())) if self._is_torn(before) else 0
         self.store.die_at(dies_at)
@@ -92,20 +92,20 @@ class Coordinator:
         except ScriptFailed as failed:
             if DOUBTED in str(failed) or not dies_at:
                 digest = b"" if self._digest is None else self._digest(refusal(failed), self.store.dump())
-                return Outcome(CoordinatorReply(status="OK"), -1, before, (), digest=digest, wrong=str(failed))
+                return Effect(CoordinatorReply(status="OK"), -1, before, (), digest=digest, wrong=str(failed))
             return self._dead(known)
         state = self.store.dump()
         digest = b"" if self._digest is None else self._digest(reply, state)
         decoded, journal = decode(reply), journal_of(state)[known:]
         number = self._replies.setdefault(decoded, len(self._replies))
         after = self.pool.add(*self.canonical.encode(state))
-        return Outcome(decoded, number, after, journal, granted(journal), digest, writes=self.store.writes)
+        return Effect(decoded, number, after, journal, granted(journal), digest, writes=self.store.writes)
 
-    def _dead(self, known: int) -> Outcome:
+    def _dead(self, known: int) -> Effect:
         """What it wrote before it died remains."""
         state = self.store.dump()
         journal, after = journal_of(state)[known:], self.pool.add(*self.canonical.encode(state))
-        return Outcome(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
+        return Effect(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
 
     def _is_torn(self, part: int) -> bool:
         return any("\x1fpulse\x1ftorn " in text for text in self.pool.parts[part].skeleton)

@@ -13,9 +13,9 @@ from sys import intern
 
 import attrs
 
+from cobalance.coordinator.dump import KeyState, State
 from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.requests import TOKEN_SUMS
-from cobalance.coordinator.state import KeyState, State
 from cobalance.settings import GroupSettings
 from proof.explore.codec import (
     FREED,
@@ -191,7 +191,7 @@ class Canonical:
         if int(fields.get("token", "0")) >= around.highest_token:
             fields["token"] = str(HIGHEST_TOKEN)
         if int(fields.get("recovering", "0")) == 0:
-            fields["began"] = fields["guessed"] = "0"
+            fields["began"] = "0"
         self._shorten_silence(fields, GROUP_MS - 2 * settings.session_timeout_ms - int(fields.get("heard", "0")))
         if "gap_at" in fields and self._is_gap_over(fields, around):
             del fields["gap_from"], fields["gap_at"]

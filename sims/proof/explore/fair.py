@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from proof.explore.pool import Ids
-from proof.explore.process import Process
+from proof.explore.process import Slot
 from proof.explore.safety import loads
-from proof.explore.world import STORE, Action, World
+from proof.explore.world import STORE, Action, Transitions
 from proof.records import Records
 
 NOBODY = 0
@@ -21,7 +21,7 @@ MOST_STEPS = 1000
 class Fair:
     """The one fair continuation of each state."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Transitions) -> None:
         self._world = world
 
     def next(self, state: Ids, wedged: int = NOBODY) -> Action | None:
@@ -37,7 +37,7 @@ class Fair:
                 return ("answer", at)
         return self._work(state, running, wedged) or ("tick",)
 
-    def _work(self, state: Ids, running: list[tuple[int, Process]], wedged: int) -> Action | None:
+    def _work(self, state: Ids, running: list[tuple[int, Slot]], wedged: int) -> Action | None:
         for at, it in running:
             for action in self._world.of_work(at, it):
                 if at != wedged:
@@ -91,7 +91,7 @@ def _is_shared(records: Records, kept: Counter[str]) -> bool:
     )
 
 
-def beginning(world: World) -> Ids:
+def beginning(world: Transitions) -> Ids:
     """Returns the first state of an exploration: nobody has started, except those that are settled.
 
     Raises:
@@ -103,7 +103,7 @@ def beginning(world: World) -> Ids:
     return state
 
 
-def _settled(world: World, state: Ids) -> Ids:
+def _settled(world: Transitions, state: Ids) -> Ids:
     fair, calm = Fair(world), 0
     for _ in range(MOST_STEPS):
         action = fair.next(state)

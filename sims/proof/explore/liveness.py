@@ -15,7 +15,7 @@ import attrs
 
 from proof.explore.fair import CALM_TICKS, NOBODY, Fair
 from proof.explore.pool import Ids
-from proof.explore.world import MEMORY, Action, World
+from proof.explore.world import MEMORY, Action, Transitions
 
 MOST_TICKS = 60
 MOST_AT_ONCE = 100
@@ -43,7 +43,7 @@ class _Walk:
 class Closure:
     """Which states lead to an even group, and on whose drains that depended."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Transitions) -> None:
         self._world, self._fair = world, Fair(world)
         self._drainers: dict[tuple[int, int], int] = {}
         """(wedged member, hash of the state) → bits of the members whose drains the continuation needed."""

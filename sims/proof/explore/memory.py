@@ -5,14 +5,14 @@ from __future__ import annotations
 import attrs
 
 from proof.explore.codec import LOSABLE, Encoder, decode
-from proof.explore.coordinator import Outcome
+from proof.explore.coordinator import Effect
 from proof.explore.pool import Pool
-from proof.explore.process import Step
+from proof.explore.process import ProcessStep
 from proof.explore.scope import DEEDS, FAULTS, Scope
 
 
 @attrs.define
-class Memory:
+class PathMemory:
     """A path's past as far as it matters, and what is left of its budgets."""
 
     budgets: dict[str, int]
@@ -28,7 +28,7 @@ class Memory:
     """The highest offset a commit was acknowledged for, by resource."""
 
     @classmethod
-    def of(cls, scope: Scope) -> Memory:
+    def of(cls, scope: Scope) -> PathMemory:
         """The memory at the beginning of a path."""
         return cls(dict(scope.budgets), scope.faults, scope.deeds, scope.events).spent()
 
@@ -46,7 +46,7 @@ class Memory:
         """Whether Redis may still lose its data."""
         return self.allows("flush")
 
-    def less(self, what: str, server: int = 0) -> Memory:
+    def less(self, what: str, server: int = 0) -> PathMemory:
         """Returns the memory after it happened; ``server`` is the new server, if there is one."""
         return attrs.evolve(
             self,
@@ -58,7 +58,7 @@ class Memory:
             list_version=self.list_version + (what == "relist"),
         ).spent()
 
-    def spent(self) -> Memory:
+    def spent(self) -> PathMemory:
         """Drops everything about what can no longer happen, so that paths that differ only there meet."""
         faults, deeds = min(self.faults, self.events), min(self.deeds, self.events)
         budgets = {
@@ -77,12 +77,12 @@ class Memories:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._memories: dict[int, Memory] = {}
+        self._memories: dict[int, PathMemory] = {}
         self._used: dict[tuple[int, str, int], int] = {}
-        self._granted: dict[tuple[int, Outcome], tuple[int, str]] = {}
-        self._begun: dict[tuple[int, Step], tuple[int, str]] = {}
+        self._granted: dict[tuple[int, Effect], tuple[int, str]] = {}
+        self._begun: dict[tuple[int, ProcessStep], tuple[int, str]] = {}
 
-    def add(self, memory: Memory) -> int:
+    def add(self, memory: PathMemory) -> int:
         """Returns the part number of a memory."""
         encoder = Encoder()
         skeleton = encoder.encode(memory)
@@ -91,7 +91,7 @@ class Memories:
             encoder.kinds.append(LOSABLE)
         return self._pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
 
-    def look(self, part: int) -> Memory:
+    def look(self, part: int) -> PathMemory:
         """Returns the memory, which must not be changed."""
         found = self._memories.get(part)
         if found is None:
@@ -108,9 +108,9 @@ class Memories:
 
     def calm(self, part: int) -> int:
         """What the checks remember, and what else could happen, no longer makes a difference."""
-        return self.add(Memory({}, 0, 0, 0, server=self.look(part).server))
+        return self.add(PathMemory({}, 0, 0, 0, server=self.look(part).server))
 
-    def granted(self, part: int, outcome: Outcome) -> tuple[int, str]:
+    def granted(self, part: int, outcome: Effect) -> tuple[int, str]:
         """The memory after an execution, and what is wrong: tokens must rise with each grant, even across data loss."""
         if not outcome.granted:
             return part, ""
@@ -119,7 +119,7 @@ class Memories:
             found = self._granted[part, outcome] = self._grant(part, outcome)
         return found
 
-    def _grant(self, part: int, outcome: Outcome) -> tuple[int, str]:
+    def _grant(self, part: int, outcome: Effect) -> tuple[int, str]:
         highest = dict(self.look(part).highest)
         for name, token, member in outcome.granted:
             if token <= highest.get(name, 0):
@@ -127,7 +127,7 @@ class Memories:
             highest[name] = token
         return self.add(attrs.evolve(self.look(part), highest=dict(sorted(highest.items())))), ""
 
-    def begun(self, part: int, step: Step) -> tuple[int, str]:
+    def begun(self, part: int, step: ProcessStep) -> tuple[int, str]:
         """The memory after a step, and what is wrong: nothing may start under an old token or from an old offset."""
         if not (step.started or step.acknowledged):
             return part, ""
@@ -136,7 +136,7 @@ class Memories:
             found = self._begun[part, step] = self._begin(part, step)
         return found
 
-    def _begin(self, part: int, step: Step) -> tuple[int, str]:
+    def _begin(self, part: int, step: ProcessStep) -> tuple[int, str]:
         memory = self.look(part)
         acknowledged = dict(memory.acknowledged)
         for name, offset in step.acknowledged:

@@ -25,7 +25,7 @@ Status = Literal["absent", "up", "paused", "dead", "left"]
 
 
 @attrs.define
-class Process:
+class Slot:
     """A slot for a process; the next one that starts in it is another process with another name."""
 
     slot: str
@@ -62,7 +62,7 @@ class Process:
 
 
 @attrs.frozen(eq=False)
-class Step:
+class ProcessStep:
     """What an event did to a process."""
 
     after: int
@@ -80,11 +80,11 @@ class Processes:
 
     def __init__(self, scope: Scope, pool: Pool) -> None:
         self.scope, self.pool = scope, pool
-        self._steps: dict[tuple[int, object], Step] = {}
-        self._decoded: dict[int, Process] = {}
+        self._steps: dict[tuple[int, object], ProcessStep] = {}
+        self._decoded: dict[int, Slot] = {}
         self._working: dict[int, frozenset[str]] = {}
 
-    def steps(self) -> Iterable[Step]:
+    def steps(self) -> Iterable[ProcessStep]:
         return self._steps.values()
 
     def working(self, part: int) -> frozenset[str]:
@@ -93,23 +93,23 @@ class Processes:
             self._working[part] = frozenset(self.look(part).working())
         return self._working[part]
 
-    def add(self, process: Process) -> int:
+    def add(self, process: Slot) -> int:
         """Returns the part number of a process."""
         encoder = Encoder()
         skeleton = encoder.encode(process)
         return self.pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
 
-    def look(self, part: int) -> Process:
+    def look(self, part: int) -> Slot:
         """Returns the process, which must not be changed."""
         found = self._decoded.get(part)
         if found is None:
             found = self._decoded[part] = self.copy(part)
         return found
 
-    def copy(self, part: int) -> Process:
+    def copy(self, part: int) -> Slot:
         """Returns a copy that may be changed."""
         it = self.pool.parts[part]
-        return cast("Process", decode(it.skeleton, iter(it.numbers)))
+        return cast("Slot", decode(it.skeleton, iter(it.numbers)))
 
     def aged(self, part: int) -> int:
         """Returns a process one tick later, before it has checked its clock."""
@@ -117,19 +117,19 @@ class Processes:
         process = decode(it.skeleton, iter(self.pool.aged(part)))
         return self.add(process)
 
-    def step(self, part: int, key: tuple[object, ...], event: ev.Event | None = None) -> Step:
+    def step(self, part: int, key: tuple[object, ...], event: ev.Event | None = None) -> ProcessStep:
         """Applies an event, for which `key` stands. Without one, the key says what changes around the session."""
         return self._steps.get((part, key)) or self._take(part, key, key, event)
 
-    def _take(self, part: int, name: object, key: tuple[object, ...], event: ev.Event | None) -> Step:
+    def _take(self, part: int, name: object, key: tuple[object, ...], event: ev.Event | None) -> ProcessStep:
         try:
             found = _Run(self, self.copy(part)).run(key, event)
         except (CobalanceError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
-            found = Step(part, wrong=f"the session raises {type(problem).__name__}: {problem}")
+            found = ProcessStep(part, wrong=f"the session raises {type(problem).__name__}: {problem}")
         self._steps[part, name] = found
         return found
 
-    def replied(self, part: int, reply: CoordinatorReply, number: int) -> Step:
+    def replied(self, part: int, reply: CoordinatorReply, number: int) -> ProcessStep:
         """Its call was carried out, and the numbered reply comes back."""
         return self._steps.get((part, number)) or self._take(part, number, ("replied", reply), None)
 
@@ -137,14 +137,14 @@ class Processes:
 class _Run:
     """One step of one process."""
 
-    def __init__(self, processes: Processes, process: Process) -> None:
+    def __init__(self, processes: Processes, process: Slot) -> None:
         self._processes, self._it = processes, process
         self._started: list[tuple[str, int, int | None]] = []
         self._acknowledged: list[tuple[str, int]] = []
         self._aborted: list[str] = []
         self._wrong = ""
 
-    def run(self, key: tuple[object, ...], event: ev.Event | None) -> Step:
+    def run(self, key: tuple[object, ...], event: ev.Event | None) -> ProcessStep:
         """Does what the key says."""
         change = getattr(self, f"_{key[0]}", None)
         if change is not None:
@@ -155,7 +155,7 @@ class _Run:
             self._fail()
         self._forget_aborted()
         part = self._processes.add(self._it)
-        return Step(part, tuple(self._started), tuple(self._acknowledged), tuple(self._aborted), self._wrong)
+        return ProcessStep(part, tuple(self._started), tuple(self._acknowledged), tuple(self._aborted), self._wrong)
 
     def _forget_aborted(self) -> None:
         """It can no longer claim what the session has forgotten."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from proof.explore.coordinator import Execution, Outcome
-from proof.explore.process import Step
-from proof.explore.world import World
+from cobalance.coordinator.requests import Header, Join, Request
+from cobalance.settings import GroupSettings
+from proof.explore.coordinator import Effect, Execution
+from proof.explore.process import ProcessStep
+from proof.explore.world import Transitions
 
 LIFE = ("start", "restart", "answer", "wake", "finish", "begin", "commit", "leave", "relist", "tick")
 FAULTS = ("crash", "pause", "resume", "cut", "heal", "lost", "reply", "late", "arrive", "empty", "replace")
@@ -43,7 +45,7 @@ def missing(counts: Iterable[Counter[str]]) -> list[str]:
     return [kind for kind in REQUIRED if not together[kind]]
 
 
-def reached(world: World) -> Counter[str]:
+def reached(world: Transitions) -> Counter[str]:
     """Counts distinct executions and distinct steps of processes, including those of the fair closures."""
     out: Counter[str] = Counter()
     for execution, outcome in world.coordinator.outcomes.items():
@@ -55,7 +57,7 @@ def reached(world: World) -> Counter[str]:
     return out
 
 
-def _of_call(execution: Execution, outcome: Outcome) -> Iterator[str]:
+def _of_call(execution: Execution, outcome: Effect) -> Iterator[str]:
     if outcome.wrong:
         return  # it asked for the server's identity again, and did nothing
     yield f"call {execution.script}"
@@ -68,15 +70,15 @@ def _of_call(execution: Execution, outcome: Outcome) -> Iterator[str]:
         yield f"journal {entry['kind']}"
 
 
-_JOIN_WORDS = 21
-"""Number of arguments of a join without claims."""
+_JOIN_WORDS = 1 + len(Request(Header("a", 1), Join(settings=GroupSettings())).args())
+"""Number of arguments of a join without claims, the server's identity included."""
 
 
-def _is_repeat(world: World, execution: Execution) -> bool:
+def _is_repeat(world: Transitions, execution: Execution) -> bool:
     member, number = execution.args[2:4]
     return world.checks.facts(execution.before).records.last_request(member) == int(number)
 
 
-def _of_step(step: Step) -> Iterator[str]:
+def _of_step(step: ProcessStep) -> Iterator[str]:
     for reason in step.aborted:
         yield f"abort {reason}"

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import attrs
 import redis
 
+from cobalance.coordinator.dump import State
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.scripts import load
-from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import Reply
 from cobalance.errors import ScriptFailed
 from proof.explore import dump
-from proof.explore.coordinator import Coordinator, Execution, refusal
+from proof.explore.coordinator import Execution, ExploredCoordinator, refusal
 from proof.explore.scope import GROUP_MS
 
 BATCH = 200
@@ -76,7 +76,7 @@ class Replayed:
     mismatches: tuple[Mismatch, ...]
 
 
-class Engine(Protocol):
+class ScriptEngine(Protocol):
     """Something that runs scripts."""
 
     name: str
@@ -105,7 +105,7 @@ def contents_of(state: State) -> list[Any]:
     return out
 
 
-class Memory:
+class InMemoryRedis:
     """The in-memory Redis on one of the Luas. It shuffles differently from the one that explored."""
 
     def __init__(self, lua: str) -> None:
@@ -178,7 +178,7 @@ def _sorted(name: str, part: list[Any]) -> list[Any]:
     return part
 
 
-def expected(coordinator: Coordinator) -> Iterator[tuple[Execution, bytes]]:
+def expected(coordinator: ExploredCoordinator) -> Iterator[tuple[Execution, bytes]]:
     """Yields what was executed, and the digest of the result."""
     for it, outcome in coordinator.outcomes.items():
         if not it.dies_at:  # a real one cannot be made to die there
@@ -195,7 +195,7 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def replay(coordinator: Coordinator, engine: Engine, *, every: int = 1) -> Replayed:
+def replay(coordinator: ExploredCoordinator, engine: ScriptEngine, *, every: int = 1) -> Replayed:
     """Runs everything again, or every n-th execution. `coordinator` must have kept digests."""
     began, count = time.monotonic(), 0
     mismatches: list[Mismatch] = []
@@ -214,5 +214,5 @@ def _batches(items: Iterable[tuple[Execution, bytes]]) -> Iterator[list[tuple[Ex
         yield batch
 
 
-def _again(coordinator: Coordinator, it: Execution) -> str:
-    return next(iter(Memory(coordinator.store.engine).outcomes([(coordinator.state(it.before), it)])))
+def _again(coordinator: ExploredCoordinator, it: Execution) -> str:
+    return next(iter(InMemoryRedis(coordinator.store.engine).outcomes([(coordinator.state(it.before), it)])))

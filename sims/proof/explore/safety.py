@@ -10,7 +10,7 @@ from cobalance.coordinator.requests import Commit, CommitItem, Join, Release, Re
 from proof.consistency import broken_rule
 from proof.explore.calls import wrong_with
 from proof.explore.codec import HIGHEST_TOKEN
-from proof.explore.coordinator import Coordinator, Outcome
+from proof.explore.coordinator import Effect, ExploredCoordinator
 from proof.explore.scope import GROUP_MS, Scope
 from proof.records import Records
 
@@ -34,7 +34,7 @@ class Facts:
 class Checks:
     """Checks each data and each execution once."""
 
-    def __init__(self, scope: Scope, coordinator: Coordinator) -> None:
+    def __init__(self, scope: Scope, coordinator: ExploredCoordinator) -> None:
         self._scope, self._coordinator = scope, coordinator
         self._facts: dict[int, Facts] = {}
         self._verdicts: dict[int, str] = {}
@@ -50,14 +50,14 @@ class Checks:
             found = self._facts[store] = Facts(records, f"inconsistent data: {rule}" if rule else "")
         return found
 
-    def execution(self, before: int, request: Request, outcome: Outcome) -> str:
+    def execution(self, before: int, request: Request, outcome: Effect) -> str:
         """Says why this execution is wrong; empty if it is right."""
         found = self._verdicts.get(id(outcome))
         if found is None:
             found = self._verdicts[id(outcome)] = self._judge(before, request, outcome)
         return found
 
-    def _judge(self, before: int, request: Request, outcome: Outcome) -> str:
+    def _judge(self, before: int, request: Request, outcome: Effect) -> str:
         if outcome.wrong:
             return outcome.wrong
         was, now = self.facts(before).records, self.facts(outcome.after)
@@ -73,7 +73,7 @@ class Checks:
             or wrong_with(was, request, outcome, now.records)
         )
 
-    def _unnamed(self, outcome: Outcome) -> str:
+    def _unnamed(self, outcome: Effect) -> str:
         """Promise S8: no member is granted, nor left with, what its code does not name."""
         for entry in outcome.journal if self._scope.lists else ():
             if entry["kind"] in ("granted", "cancelled") and entry["resource"] not in self._scope.named_by(
@@ -82,7 +82,7 @@ class Checks:
                 return f"{entry['resource']} is {entry['kind']} to {entry['member']}, whose code does not name it"
         return ""
 
-    def _unbounded(self, request: Request, outcome: Outcome) -> str:
+    def _unbounded(self, request: Request, outcome: Effect) -> str:
         """The budget of one call, apart from what the caller itself asked for."""
         moves = sum(entry["kind"] in _MOVES for entry in outcome.journal)
         asked = len(request.payload.items) if isinstance(request.payload, (Release, Commit)) else 0
@@ -91,7 +91,7 @@ class Checks:
         return f"{moves} moves in one call" if moves > allowed else ""
 
 
-def _unfenced(was: Records, request: Request, outcome: Outcome) -> str:
+def _unfenced(was: Records, request: Request, outcome: Effect) -> str:
     """Promise S3: commits and releases are accepted from the current token of its member only."""
     if not isinstance(request.payload, (Commit, Release)) or outcome.reply.status != "OK":
         return ""
@@ -114,7 +114,7 @@ def _regressed(was: Records, now: Records) -> str:
     return ""
 
 
-def _idle(now: Records, outcome: Outcome) -> str:
+def _idle(now: Records, outcome: Effect) -> str:
     """Promise S5: nothing is free while a member could have it, and nothing is hidden from the next call."""
     if outcome.reply.status != "OK" or outcome.reply.more or now.number("recovering") or now.number("barrier"):
         return ""

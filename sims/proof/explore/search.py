@@ -13,7 +13,7 @@ from proof.explore.fair import NOBODY, beginning
 from proof.explore.liveness import Closure
 from proof.explore.pool import Ids
 from proof.explore.reached import reached
-from proof.explore.world import Action, World
+from proof.explore.world import Action, Transitions
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class Found:
 
 
 @attrs.frozen(kw_only=True)
-class Result:
+class SearchResult:
     """The result of an exploration."""
 
     scope: str
@@ -49,7 +49,7 @@ class Result:
 
 
 class Search:
-    def __init__(self, world: World, *, liveness: bool = True, seconds: float | None = None) -> None:
+    def __init__(self, world: Transitions, *, liveness: bool = True, seconds: float | None = None) -> None:
         self._world = world
         self._closure = Closure(world) if liveness else None
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -60,7 +60,7 @@ class Search:
         self._transitions = self._depth = 0
         self._found: Found | None = None
 
-    def run(self, progress: Callable[[int, int, int], None] | None = None) -> Result:
+    def run(self, progress: Callable[[int, int, int], None] | None = None) -> SearchResult:
         """Explores until done, a promise is broken, or time is up; calls `progress` with depth, states, waiting."""
         began, cpu = time.monotonic(), time.process_time()
         frontier = [beginning(self._world)]
@@ -70,7 +70,7 @@ class Search:
             frontier = self._level(frontier)
             if progress is not None:
                 progress(self._depth, len(self._hashes), len(frontier))
-        return Result(
+        return SearchResult(
             scope=self._world.scope.name,
             states=len(self._hashes),
             transitions=self._transitions,

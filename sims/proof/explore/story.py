@@ -6,7 +6,7 @@ from cobalance.coordinator.requests import Request
 from proof.explore.fair import beginning
 from proof.explore.pool import FIRST_TOKEN, Ids
 from proof.explore.search import Found
-from proof.explore.world import MEMORY, STORE, Action, World
+from proof.explore.world import MEMORY, STORE, Action, Transitions
 
 _SAYS = {
     "tick": "time passes: half a session timeout",
@@ -37,10 +37,10 @@ _DOES = {
 }
 
 
-class Story:
+class PathStory:
     """Describes a path, and beside each step the holders afterwards."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Transitions) -> None:
         self._world = world
 
     def tell(self, found: Found) -> str:

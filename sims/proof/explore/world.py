@@ -12,18 +12,18 @@ from typing import Any
 
 import attrs
 
+from cobalance.coordinator.dump import State
 from cobalance.coordinator.requests import Configure, Header, Request
-from cobalance.coordinator.state import State
 from cobalance.coordinator.transport import Reply
 from cobalance.member import events as ev
 from cobalance.member.holding import State as HoldingState
 from cobalance.settings import STORED_NAMES
 from proof.explore import safety
 from proof.explore.codec import Encoder, decode
-from proof.explore.coordinator import Coordinator, Outcome
-from proof.explore.memory import Memories, Memory
+from proof.explore.coordinator import Effect, ExploredCoordinator
+from proof.explore.memory import Memories, PathMemory
 from proof.explore.pool import Ids, Pool
-from proof.explore.process import MOST_OFFSET, Process, Processes, Step
+from proof.explore.process import MOST_OFFSET, Processes, ProcessStep, Slot
 from proof.explore.scope import Scope
 
 STORE = 0
@@ -42,7 +42,7 @@ class Successor:
     wrong: str = ""
 
 
-class World:
+class Transitions:
     """The transitions of a scope."""
 
     def __init__(
@@ -50,13 +50,13 @@ class World:
     ) -> None:
         self.scope = scope
         self.pool = Pool()
-        self.coordinator = Coordinator(scope, self.pool, lua, digest)
+        self.coordinator = ExploredCoordinator(scope, self.pool, lua, digest)
         self.processes = Processes(scope, self.pool)
         self.memories = Memories(self.pool)
         self.checks = safety.Checks(scope, self.coordinator)
         self._ages: dict[int, int] = {}
         self._late_members: dict[int, str] = {}
-        self._outcomes: dict[tuple[int, str, int], tuple[Request, Outcome]] = {}
+        self._outcomes: dict[tuple[int, str, int], tuple[Request, Effect]] = {}
         self._members = range(1, scope.members + 1)
         self.nothing = self.pool.add(None, (), ())
 
@@ -68,11 +68,11 @@ class World:
             values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
             create = Request(Header("-", 0), Configure(create=True, values=values))
             empty = self.coordinator.execute(empty, "redis-1", create).after
-        processes = [self.processes.add(Process(slot)) for slot in self.scope.slots]
-        memory = self.memories.add(Memory.of(self.scope))
+        processes = [self.processes.add(Slot(slot)) for slot in self.scope.slots]
+        memory = self.memories.add(PathMemory.of(self.scope))
         return self.pool.normalise((empty, *processes, memory, self.nothing))
 
-    def slots(self, state: Sequence[int]) -> list[tuple[int, Process]]:
+    def slots(self, state: Sequence[int]) -> list[tuple[int, Slot]]:
         """The processes and their positions in a state."""
         look = self.processes.look
         return [(at, look(state[at])) for at in self._members]
@@ -95,7 +95,7 @@ class World:
         if not is_busy:
             yield ("tick",)
 
-    def _of_others(self, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+    def _of_others(self, memory: PathMemory, at: int, process: Slot) -> Iterator[Action]:
         if process.status == "paused":
             yield ("resume", at)
         elif process.status == "absent":
@@ -103,14 +103,14 @@ class World:
         elif process.status in ("dead", "left") and memory.allows("restart"):
             yield ("restart", at)
 
-    def _of_redis(self, state: Ids, memory: Memory) -> Iterator[Action]:
+    def _of_redis(self, state: Ids, memory: PathMemory) -> Iterator[Action]:
         if state[LATE] != self.nothing:
             yield ("arrive",)
         if memory.allows("flush") and self.pool.parts[state[STORE]].skeleton:
             yield ("empty",)
             yield ("replace",)
 
-    def _of_calling(self, state: Ids, memory: Memory, at: int) -> Iterator[Action]:
+    def _of_calling(self, state: Ids, memory: PathMemory, at: int) -> Iterator[Action]:
         yield ("answer", at)
         for what in ("lost", "reply", "late", "crash"):
             if memory.allows(what) and (what != "late" or state[LATE] == self.nothing):
@@ -119,7 +119,7 @@ class World:
             for write in range(1, self._outcome(state, at)[1].writes + 1):
                 yield ("die", at, write)
 
-    def _of_quiet(self, state: Ids, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+    def _of_quiet(self, state: Ids, memory: PathMemory, at: int, process: Slot) -> Iterator[Action]:
         if self.has_news(state[STORE], process):
             yield ("wake", at)
         if process.is_cut:
@@ -130,13 +130,13 @@ class World:
         yield from self.of_work(at, process)
         yield from self._of_users(memory, at, process)
 
-    def of_work(self, at: int, process: Process) -> Iterator[Action]:
+    def of_work(self, at: int, process: Slot) -> Iterator[Action]:
         """Yields the drains that may finish."""
         for name, held in process.tenures.items():
             if held.state in (HoldingState.DRAINING, HoldingState.CLOSING):
                 yield ("finish", at, name)
 
-    def _of_users(self, memory: Memory, at: int, process: Process) -> Iterator[Action]:
+    def _of_users(self, memory: PathMemory, at: int, process: Slot) -> Iterator[Action]:
         for held in process.tenures.values():
             if held.state is HoldingState.DRAINING and memory.allows("begin"):
                 yield ("begin", at, held.resource)
@@ -145,7 +145,7 @@ class World:
             if held.working and memory.allows("commit"):
                 yield ("commit", at, held.resource)
 
-    def has_news(self, store: int, process: Process) -> bool:
+    def has_news(self, store: int, process: Slot) -> bool:
         """Whether a hint may be on its way: something was published that the member has not heard."""
         session = process.session
         if session is None or process.is_cut or session.line.outstanding is not None:
@@ -204,7 +204,7 @@ class World:
         skeleton = encoder.encode(self.processes.look(part).outstanding)
         return self.pool.add(skeleton, tuple(encoder.numbers), tuple(encoder.kinds))
 
-    def _event(self, what: str, memory: Memory, part: int, resource: str) -> tuple[Action, ev.Event | None]:
+    def _event(self, what: str, memory: PathMemory, part: int, resource: str) -> tuple[Action, ev.Event | None]:
         if resource:
             return (what, resource), self._of_tenure(what, part, resource)
         if what == "relist":
@@ -254,7 +254,7 @@ class World:
         after[MEMORY] = self.memories.use(after[MEMORY], "die")
         return wrong or self._apply(after, at, self._unheard(after[at]))
 
-    def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Outcome]:
+    def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Effect]:
         """The request of a process, or the late one, and its outcome now."""
         identity = self.memories.look(state[MEMORY]).identity
         key = (state[STORE], identity, state[caller])
@@ -266,10 +266,10 @@ class World:
             found = self._outcomes[key] = request, self.coordinator.execute(state[STORE], identity, request)
         return found
 
-    def _heard(self, part: int, outcome: Outcome) -> Step:
+    def _heard(self, part: int, outcome: Effect) -> ProcessStep:
         return self.processes.replied(part, outcome.reply, outcome.reply_number)
 
-    def _unheard(self, part: int) -> Step:
+    def _unheard(self, part: int) -> ProcessStep:
         return self.processes.step(part, ("failed",))
 
     def _late_member(self, part: int) -> str:
@@ -286,7 +286,7 @@ class World:
         if session is not None and session.member == member:
             after[STORE] = self.coordinator.heard(after[STORE], member, session.line._cursor)  # noqa: SLF001
 
-    def _apply(self, after: list[int], at: int, step: Step) -> str:
+    def _apply(self, after: list[int], at: int, step: ProcessStep) -> str:
         after[at] = step.after
         if step.wrong:
             return step.wrong

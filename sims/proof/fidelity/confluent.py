@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from cobalance.lab.stage import StageFailed
 from cobalance.member import events as ev
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.checks.base import Check
 from cobalance_sims.simulate.distributions import Distribution, LogNormal
 from cobalance_sims.simulate.habits import Habits
 from cobalance_sims.simulate.world import World
-from proof.fidelity.failure import FidelityFailed
 from proof.fidelity.table import markdown
 
 if TYPE_CHECKING:
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
 
 CONNECTORS, TASKS_EACH, WORKERS = 90, 10, 3
 STOPPING: Distribution = LogNormal(1_000.0, 0.8)
@@ -200,7 +200,7 @@ class ConfluentRun:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         if not condition() and not self.world.clock.run(PATIENCE_MS, condition):
-            raise FidelityFailed(f"{self._mode}: an hour after {what}, the group had not settled")
+            raise StageFailed(f"{self._mode}: an hour after {what}, the group had not settled")
 
 
 class Worked(Check):
@@ -216,13 +216,13 @@ class Worked(Check):
         self._since: dict[str, int] = {}
         self._ms: dict[str, int] = {}
 
-    def active(self, process: Process, tenure: Tenure) -> None:
+    def active(self, process: Process, tenure: SimulatedTenure) -> None:
         del process
         if tenure.resource not in self._since:
             self._since[tenure.resource] = self.world.now
             self.count += 1
 
-    def idle(self, process: Process, tenure: Tenure) -> None:
+    def idle(self, process: Process, tenure: SimulatedTenure) -> None:
         del process
         since = self._since.pop(tenure.resource, None)
         if since is not None:

@@ -20,16 +20,6 @@ class PlannedMessage:
     partition: int
     handle_ms: int
 
-    def body(self, number: int) -> bytes:
-        """The body as published."""
-        return f"{self.partition} {number} {self.handle_ms}".encode()
-
-
-def read(body: bytes) -> tuple[int, int, int]:
-    """Returns partition, number and handler time of a message, from its body."""
-    partition, number, handle_ms = map(int, body.split())
-    return partition, number, handle_ms
-
 
 def messages(story: Story, seed: int) -> list[PlannedMessage]:
     """Returns all messages, in order. They arrive at random at an even rate (Poisson), for each partition alone."""

@@ -15,9 +15,9 @@ import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import redis
@@ -26,16 +26,14 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import hint_channel
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Request
-from cobalance.journal import Journal, JournalEntry
-from cobalance.rabbitmq.partition.partition import Event, PartitionConsumer, State
+from cobalance.journal import JournalEntry
+from cobalance.lab.diary import DiaryEntry, HandlerRun, time_of_day_ms
+from cobalance.lab.load import key_of_each
+from cobalance.lab.message import NumberedMessage
+from cobalance.lab.stage import Stage
+from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent, PartitionState
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from proof.fidelity.diary import DiaryEntry
-from proof.fidelity.failure import FidelityFailed
-from proof.settled import why_unsettled
-
-if TYPE_CHECKING:
-    from proof.fidelity.stage import MemberProcess, Stage
 
 CALLS = 200
 CHANNELS = 30
@@ -120,8 +118,8 @@ def _sorted(samples: list[float]) -> tuple[float, ...]:
 def _calls(stage: Stage) -> tuple[float, ...]:
     """Heartbeats of a member, by another thread, one every 5 ms."""
     transport = open_transport(stage.redis_url)
-    group = Coordinator(transport, f"{stage.group}-calls")
-    group.create(stage.story.settings)
+    group = Coordinator(transport, f"{stage.job.group}-calls")
+    group.create(stage.job.settings)
     asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
     answered: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -135,7 +133,7 @@ def _calls(stage: Stage) -> tuple[float, ...]:
     reply = None
     for number in range(1, CALLS + 2):
         seen = (reply.incarnation, reply.version, reply.cursor) if reply else ()
-        payload = Heartbeat() if reply else Join(settings=stage.story.settings)
+        payload = Heartbeat() if reply else Join(settings=stage.job.settings)
         began = time.perf_counter_ns()
         asked.put(Request(Header("by-hand", number, *seen), payload))
         reply = answered.get(timeout=WAIT_S)
@@ -151,7 +149,7 @@ def _hints(stage: Stage) -> tuple[float, ...]:
     transport = open_transport(stage.redis_url)
     heard: queue.SimpleQueue[int] = queue.SimpleQueue()
     listener = transport.listen(lambda _, version: heard.put(version))
-    channel = hint_channel(f"{stage.group}-hints", "by-hand")
+    channel = hint_channel(f"{stage.job.group}-hints", "by-hand")
     listener.subscribe(channel)
     samples = []
     with redis.Redis.from_url(stage.redis_url) as client:
@@ -179,7 +177,7 @@ def _channels(stage: Stage) -> tuple[tuple[float, ...], tuple[float, ...]]:
         consuming = threading.Event()
         consumer = PartitionConsumer(
             connection,
-            stage.topic.queues[number % stage.story.partitions],
+            stage.topic.queues[number % stage.topic.partitions],
             token=number + 1,
             on_ready=lambda: None,
             on_event=_when_consuming(consuming),
@@ -195,9 +193,9 @@ def _channels(stage: Stage) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return _sorted(opened), _sorted(closed)
 
 
-def _when_consuming(consuming: threading.Event) -> Callable[[Event], None]:
-    def hear(event: Event) -> None:
-        if event.state is State.CONSUMING:
+def _when_consuming(consuming: threading.Event) -> Callable[[PartitionEvent], None]:
+    def hear(event: PartitionEvent) -> None:
+        if event.state is PartitionState.CONSUMING:
             consuming.set()
 
     return hear
@@ -208,29 +206,37 @@ def _when_consuming(consuming: threading.Event) -> Callable[[Event], None]:
 
 def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
     """Several members share the partitions, handle messages of a known length one at a time, and leave."""
-    name = f"{stage.group}-members"
-    group = Coordinator(stage.transport, name)
-    group.create(stage.story.settings)
-    members = [stage.prepare(f"measured{number}", group=name) for number in range(MEMBERS)]
-    for number, member in enumerate(members, 1):
-        member.wait_ready()
-        member.join()
-        _await_settled(group, stage, members[:number])
-    sent = _publish(stage)
-    _await(lambda: sum(line.kind == "end" for member in members for line in member.lines()) == len(sent))
-    for number, member in enumerate(members, 1):
-        member.leave()
-        member.wait_left()
-        _await_settled(group, stage, members[number:])
-    way, overrun = _handling(members, sent)
-    lines = [line for member in members for line in member.lines()]
-    return {"way_ms": way, "overrun_ms": overrun, **_handovers(list(Journal(stage.transport, name).entries()), lines)}
+    with stage.beside(f"{stage.job.group}-members") as measured:
+        measured.coordinator.create(stage.job.settings)
+        for number in range(MEMBERS):
+            measured.prepare(f"measured{number}")
+            measured.wait_ready()
+            measured.members[f"measured{number}"].join()
+            _await_settled(measured)
+        sent = _publish(measured)
+        handled = "members handle their messages"
+        measured.wait_until(lambda: _ended(measured.read_diaries()[0]) == len(sent), handled, WAIT_S)
+        for member in measured.members.values():
+            member.leave()
+            member.wait_left()
+            if measured.living:
+                _await_settled(measured)
+        runs, noted = measured.read_diaries()
+        return {**_handling(runs, sent), **_handovers(measured.look(), noted)}
 
 
-def _handovers(entries: list[JournalEntry], lines: list[DiaryEntry]) -> dict[str, tuple[float, ...]]:
+def _await_settled(stage: Stage) -> None:
+    stage.wait_until(lambda: not stage.why_unsettled(), "members share everything evenly", WAIT_S)
+
+
+def _ended(runs: Sequence[HandlerRun]) -> int:
+    return sum(run.ended_ns is not None for run in runs)
+
+
+def _handovers(entries: Sequence[JournalEntry], noted: Sequence[DiaryEntry]) -> dict[str, tuple[float, ...]]:
     """The handovers of idle partitions, in three parts."""
     at = {(entry.kind, entry.token): float(entry.at_ms) for entry in entries}
-    at |= {(line.kind, line.number): line.at_ms for line in lines if line.kind in ("assigned", "revoked")}
+    at |= {(it.kind, it.token): time_of_day_ms(it.at_ns) for it in noted if it.kind in ("assigned", "revoked")}
 
     def took(begin: str, end: str) -> tuple[float, ...]:
         tokens = [token for kind, token in at if kind == begin and (end, token) in at]
@@ -243,43 +249,21 @@ def _handovers(entries: list[JournalEntry], lines: list[DiaryEntry]) -> dict[str
     }
 
 
-def _await_settled(group: Coordinator, stage: Stage, members: Sequence[MemberProcess]) -> None:
-    """Waits until these share everything evenly."""
-    if members:
-        _await(lambda: not why_unsettled(group, [it.pid for it in members], stage.story.partitions))
-
-
-def _publish(stage: Stage) -> dict[tuple[int, int], float]:
-    """Partition and number → time of publication. Never two at once to a partition, so that none has to wait."""
+def _publish(stage: Stage) -> dict[NumberedMessage, int]:
+    """Message → time of publication. Never two at once to a partition, so that none has to wait."""
     sent = {}
     with Publisher(stage.amqp_url, stage.topic, name="truth measures") as publisher:
         for number in range(1, MESSAGES_EACH + 1):
-            for partition, key in stage.keys.items():
-                sent[partition, number] = time.time_ns() / 1e6
-                publisher.publish(key, f"{partition} {number} {KNOWN_MS}".encode(), wait=False)
+            for queue, key in key_of_each(stage.topic).items():
+                message = NumberedMessage(queue, number, KNOWN_MS)
+                sent[message] = time.monotonic_ns()
+                publisher.publish(key, message.body(), wait=False)
                 time.sleep(0.005)
             time.sleep(2 * KNOWN_MS / 1000)
     return sent
 
 
-def _handling(
-    members: list[MemberProcess], sent: dict[tuple[int, int], float]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    begun, ways, overruns = {}, [], []
-    for member in members:
-        for line in member.lines():
-            key = line.partition, line.number
-            if line.kind == "begin":
-                begun[key] = line.at_ms
-                ways.append(line.at_ms - sent[key])
-            elif line.kind == "end":
-                overruns.append(line.at_ms - begun[key] - KNOWN_MS)
-    return _sorted(ways), _sorted(overruns)
-
-
-def _await(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise FidelityFailed("the machine could not be measured: a member did not get on within 30 s")
-        time.sleep(0.01)
+def _handling(runs: Sequence[HandlerRun], sent: Mapping[NumberedMessage, int]) -> dict[str, tuple[float, ...]]:
+    ways = [(run.begun_ns - sent[run.message]) / 1e6 for run in runs]
+    overruns = [(run.ended_ns - run.begun_ns) / 1e6 - KNOWN_MS for run in runs if run.ended_ns is not None]
+    return {"way_ms": _sorted(ways), "overrun_ms": _sorted(overruns)}

@@ -5,23 +5,33 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from math import inf
+from pathlib import Path
 
 import attrs
 
-from cobalance.errors import CobalanceError
-from cobalance.journal import Journal, JournalEntry
-from cobalance.rabbitmq.publish.publisher import Publisher
+from cobalance import servers
+from cobalance.journal import JournalEntry
+from cobalance.lab.diary import time_of_day_ms
+from cobalance.lab.load import LoadPublisher, TimedMessage, key_of_each
+from cobalance.lab.member import MemberJob
+from cobalance.lab.message import NumberedMessage
+from cobalance.lab.process import MemberProcess
+from cobalance.lab.stage import Stage
+from cobalance.rabbitmq.model.topic import Topic
+from cobalance.settings import MemberSettings
 from cobalance_sims.records import JOURNAL
-from proof.fidelity.failure import FidelityFailed
+from cobalance_sims.simulate.world import HUNG_AFTER_SESSIONS
 from proof.fidelity.load import PlannedMessage
 from proof.fidelity.machine import Machine, measure
-from proof.fidelity.stage import MemberProcess, Stage
 from proof.fidelity.story import Incident, Story
-from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
+from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback, partition_number
 
 BEGIN_S = 0.5
 GRACE_S = 1.0
@@ -33,11 +43,45 @@ def tell(story: Story, load: list[PlannedMessage], urls: tuple[str, str] | None 
     single operations take on this machine.
 
     Raises:
-        FidelityFailed: a process ended by itself, or the load could not be published.
+        StageFailed: a process ended by itself.
+        CobalanceError: the load could not be published.
     """
-    with Stage(story, urls) as stage:
+    with stage_of(story, urls) as stage:
         machine = measure(stage)
-        return RealRun(stage, load).play(), machine
+        return RealRun(story, stage, load).play(), machine
+
+
+@contextmanager
+def stage_of(story: Story, urls: tuple[str, str] | None = None) -> Iterator[Stage]:
+    """A stage for the length of a ``with``, on the given Redis and RabbitMQ, or on private ones.
+
+    Raises:
+        ServerUnavailable: there is no Redis or no RabbitMQ to start.
+    """
+    name, settings = f"truth-{uuid.uuid4().hex[:8]}", story.settings
+    job = MemberJob(
+        group=name,
+        topic=name,
+        settings=settings,
+        member=MemberSettings(
+            drain_timeout_ms=settings.revocation_timeout_ms,
+            max_processing_ms=HUNG_AFTER_SESSIONS * settings.session_timeout_ms,
+        ),
+        prefetch=story.prefetch,
+    )
+    with ExitStack() as stack:
+        redis_url, amqp_url = urls or _private_servers(stack)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cobalance-truth-")))
+        topic = Topic(name, story.partitions)
+        yield stack.enter_context(Stage(topic, job, folder, redis_url=redis_url, amqp_url=amqp_url, own_sessions=False))
+
+
+def _private_servers(stack: ExitStack) -> tuple[str, str]:
+    redis = servers.private_redis()
+    stack.callback(redis.close)
+    rabbitmq = servers.private_rabbitmq()
+    stack.callback(rabbitmq.close)
+    return redis.url, rabbitmq.url
 
 
 def now_ms() -> float:
@@ -48,32 +92,34 @@ def now_ms() -> float:
 class RealRun:
     """One run: a queue of actions at their times, all carried out on this thread."""
 
-    def __init__(self, stage: Stage, load: list[PlannedMessage]) -> None:
-        self.stage, self.story = stage, stage.story
+    def __init__(self, story: Story, stage: Stage, load: list[PlannedMessage]) -> None:
+        self.story, self.stage = story, stage
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._silences: list[tuple[str, float, float, bool]] = []
         self._done: list[Incident] = []
-        self._publishing = _Publishing(stage, load)
+        self._load = LoadPublisher(stage.amqp_url, stage.topic, _plan(stage, load))
         self._began_ms = 0.0
 
     def play(self) -> Telling:
         """Runs from the beginning to the end."""
         stage = self.stage
         stage.coordinator.create(self.story.settings)
-        everybody = [stage.prepare(name) for name in (*self.story.founders, *self.story.joiners)]
-        for member in everybody:  # the startup time of Python is not part of the story
-            member.wait_ready()
+        for name in (*self.story.founders, *self.story.joiners):
+            stage.prepare(name)
+        stage.wait_ready()  # the startup time of Python is not part of the story
         self._began_ms = now_ms() + BEGIN_S * 1000
         for name in self.story.founders:
             self._plan(Incident(at_ms=0, kind="join", who=name))
         for step in self.story.steps:
             self._plan(step)
-        with self._publishing.begin(self._began_ms):
+        self._load.start(time.monotonic() + (self._began_ms - now_ms()) / 1000)
+        try:
             self._run()
-        for member in stage.members.values():
-            if member.is_wanted:
-                member.leave()
+        finally:
+            self._load.close()
+        for member in stage.living:
+            member.leave()
         for member in stage.members.values():
             member.wait_left()
         return self._evidence()
@@ -125,8 +171,8 @@ class RealRun:
             time.sleep(min(left / 1000, 0.5))
 
     def _check(self) -> None:
-        for words in [*self.stage.failures(), *self._publishing.failures]:
-            raise FidelityFailed(words)
+        self.stage.check()
+        self._load.check()
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{(now_ms() - self._began_ms) / 1000:7.1f} s  {text}\n")
@@ -134,15 +180,14 @@ class RealRun:
     # -- the evidence --------------------------------------------------------------------------------------------------
 
     def _evidence(self) -> Telling:
-        cast = (*self.story.founders, *self.story.joiners)
-        lines = {name: self.stage.members[name].lines() for name in cast}
-        every = [line for those in lines.values() for line in those]
+        runs, noted = self.stage.read_diaries()
+        self.stage.look()
         end = self._began_ms + self.story.length_ms
-        ids = {
-            name: {line.text.rpartition(".")[0] for line in those if line.kind == "assigned"}
-            for name, those in lines.items()
-        }
-        entries = tuple(Journal(self.stage.transport, self.stage.group).entries())
+        ids: dict[str, set[str]] = {name: set() for name in self.stage.members}
+        for it in noted:
+            if it.kind == "assigned":
+                ids[it.process].add(it.member.rpartition(".")[0])
+        entries = tuple(self.stage.entries)
         return Telling(
             source=JOURNAL,
             begun_at_ms=self._began_ms,
@@ -155,12 +200,12 @@ class RealRun:
                 for id_ in sorted(ids[name])
             ),
             turns=tuple(
-                TenureCallback(line.at_ms, line.partition, line.number, line.kind == "assigned")
-                for line in sorted(every, key=lambda it: it.at_ms)
-                if line.kind in ("assigned", "revoked") and line.at_ms <= end
+                TenureCallback(at_ms, partition_number(it.partition), it.token, it.kind == "assigned")
+                for it in sorted(noted, key=lambda it: it.at_ns)
+                if it.kind in ("assigned", "revoked") and (at_ms := time_of_day_ms(it.at_ns)) <= end
             ),
             handled=tuple(
-                (line.partition, line.number) for line in every if line.kind == "begin" and line.at_ms <= end
+                (partition_number(it.partition), it.message.number) for it in runs if time_of_day_ms(it.begun_ns) <= end
             ),
         )
 
@@ -175,37 +220,10 @@ class RealRun:
         return attrs.evolve(step, at_ms=max(step.at_ms, round(heard[0]))) if heard else step
 
 
-class _Publishing:
-    """A thread that publishes each message at its time."""
-
-    def __init__(self, stage: Stage, load: list[PlannedMessage]) -> None:
-        self._stage, self._load = stage, load
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.failures: list[str] = []
-
-    def begin(self, at_ms: float) -> _Publishing:
-        self._thread = threading.Thread(target=self._run, args=(at_ms,), name="truth publisher", daemon=True)
-        return self
-
-    def __enter__(self) -> None:
-        if self._thread is not None:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self, began_ms: float) -> None:
-        try:
-            with Publisher(self._stage.amqp_url, self._stage.topic, name="truth") as publisher:
-                numbers = [0] * self._stage.story.partitions
-                for message in self._load:
-                    if self._over.wait(max(0.0, (began_ms + message.at_ms - now_ms()) / 1000)):
-                        return
-                    numbers[message.partition] += 1
-                    body = message.body(numbers[message.partition])
-                    publisher.publish(self._stage.keys[message.partition], body, wait=False)
-        except CobalanceError as error:
-            self.failures.append(f"the load could not be published: {error}")
+def _plan(stage: Stage, load: Iterable[PlannedMessage]) -> Iterator[TimedMessage]:
+    keys, numbers = key_of_each(stage.topic), Counter[str]()
+    for it in load:
+        queue = stage.topic.queue_names[it.partition]
+        numbers[queue] += 1
+        message = NumberedMessage(queue, numbers[queue], it.handle_ms)
+        yield TimedMessage(it.at_ms / 1000, keys[queue], message)

@@ -57,7 +57,7 @@ def tell(story: Story, *, runs: int, seeds: int) -> FidelityReport:
     """Runs the story ``runs`` times on real servers, and ``seeds`` times as often simulated, with the same loads.
 
     Raises:
-        FidelityFailed, ServerUnavailable: there is no real side to compare with.
+        StageFailed, ServerUnavailable: there is no real side to compare with.
     """
     evidence: list[Telling] = []
     machines: list[Machine] = []

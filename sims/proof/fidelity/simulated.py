@@ -23,13 +23,13 @@ from cobalance_sims.simulate.world import World
 from proof.fidelity.load import PlannedMessage
 from proof.fidelity.machine import Machine
 from proof.fidelity.story import Incident, Story
-from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback
+from proof.fidelity.telling import ProcessSilence, Telling, TenureCallback, partition_number
 
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
     from cobalance.member import actions as act
     from cobalance_sims.simulate.process import Process
-    from cobalance_sims.simulate.work import Tenure
+    from cobalance_sims.simulate.work import SimulatedTenure
 
 __all__ = ["MeasuredNetwork", "tell", "ways"]
 
@@ -191,18 +191,16 @@ class Notes(Check):
         late_ms = whole(broker.ways.tell_ms, self.world.random) if broker else 0
         self._turn(action.resource, action.token, begins=True, late_ms=late_ms)
 
-    def idle(self, process: Process, tenure: Tenure) -> None:
+    def idle(self, process: Process, tenure: SimulatedTenure) -> None:
         """``on_revoked``, if it ends as it should."""
         if process.running and tenure.state == "closing":
             self._turn(tenure.resource, tenure.token, begins=False)
 
     def handled(self, process: Process, queue: str, token: int, seq: int) -> None:
         del process, token
-        self.handlings.append((_number(queue), seq))
+        self.handlings.append((partition_number(queue), seq))
 
     def _turn(self, resource: str, token: int, *, begins: bool, late_ms: int = 0) -> None:
-        self.turns.append(TenureCallback(START_MS + self.world.now + late_ms, _number(resource), token, begins))
-
-
-def _number(resource: str) -> int:
-    return int(resource.rpartition("-")[2])
+        self.turns.append(
+            TenureCallback(START_MS + self.world.now + late_ms, partition_number(resource), token, begins)
+        )

@@ -67,3 +67,8 @@ class Telling:
             if is_its and it.since_ms <= event.at_ms <= it.until_ms + LATE_MS:
                 return event._replace(silent_since_ms=round(it.since_ms), alive=it.alive)
         return event
+
+
+def partition_number(resource: str) -> int:
+    """The number in the name of a partition queue."""
+    return int(resource.rpartition("-")[2])

@@ -150,10 +150,18 @@ RECOVERY: tuple[Mutant, ...] = (
     lua(
         "recovery-never-ends",
         "70_timers",
-        "G.recovering, G.known_to = 0, 0",
+        "G.recovering, G.known_to, G.guessed = 0, 0, 0",
         "",
         "A group that recovers never gives anything out again.",
         "2x1",
+    ),
+    lua(
+        "guesses-for-good",
+        "70_timers",
+        "G.recovering, G.known_to, G.guessed = 0, 0, 0",
+        "G.recovering, G.known_to = 0, 0",
+        "Each later recovery of a group that its first member made waits for whoever listens.",
+        "everything@125",
     ),
     lua(
         "claims-refused",

@@ -75,7 +75,8 @@ LISTS: tuple[Mutant, ...] = (
         "is_left_to_others or all[i] == '-' and G.list_version == 0",
         "how_many['-'] and G.list_version == 0",
         "A list of the group's own that nobody has any more passes for one that is left to others.",
-        "deploy_to_lists@1..3",
+        "deploy_to_lists@1..10",
+        equivalent="When that list is forgotten, what no other list names is swept away.",
     ),
 )
 

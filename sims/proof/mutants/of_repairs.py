@@ -62,4 +62,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "dying_scripts@1..3",
         "2x2-die",
     ),
+    lua(
+        "nothing-is-compared-after-a-repair",
+        "85_repair",
+        "  G.uneven = 1 -- what was to move may have been what the dead script did\n",
+        "",
+        "Where lists differ, the move that a dead script began is never made.",
+        "deploy_torn@2003",
+    ),
 )

@@ -166,7 +166,7 @@ REQUESTS: tuple[Mutant, ...] = (
         "sum ~= HELD",
         "false",
         "After a rollback that no identity shows, two members work one resource for good.",
-        "rolled_back@33..33",
+        "rolled_back@42..42",
     ),
     python(
         "grants-forgotten",

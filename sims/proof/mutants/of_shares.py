@@ -135,7 +135,7 @@ MODES: tuple[Mutant, ...] = (
     lua(
         "nothing-is-inherited",
         "70_timers",
-        "  if not empty(m, ' k', ' l', heir) then return false end\n",
+        "  if not empty(m, ' k', ' l', heir.id, heir) then return false end\n",
         "",
         "Whoever returns under its instance id starts with nothing.",
         "redeploy_static@1..3",

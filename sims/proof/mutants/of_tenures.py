@@ -68,7 +68,7 @@ TENURES: tuple[Mutant, ...] = (
         "            elif True:\n                self.holdings.hold(change)",
         "A member that leaves begins to work what it is given last.",
         "autoscale@1..3",
-        "bad_network@1..3",
+        "bad_network@7..7",
     ),
     python(
         "release-before-drained",

@@ -16,8 +16,8 @@ import attrs
 
 from proof.explore.scope import SCOPES
 from proof.explore.search import Search
-from proof.explore.story import Story
-from proof.explore.world import World
+from proof.explore.story import PathStory
+from proof.explore.world import Transitions
 from proof.stories.scenarios import SCENARIOS, story
 
 LINES = 60
@@ -56,9 +56,9 @@ def look(rung: str, seconds: float | None) -> BrokenPromise | None:
 
 
 def _explore(scope: str, seconds: float | None) -> BrokenPromise | None:
-    world = World(SCOPES[scope])
+    world = Transitions(SCOPES[scope])
     found = Search(world, seconds=seconds).run().found
-    return None if found is None else BrokenPromise(scope, found.wrong, Story(world).tell(found))
+    return None if found is None else BrokenPromise(scope, found.wrong, PathStory(world).tell(found))
 
 
 def _seeds(rung: str) -> Iterator[int]:

@@ -6,7 +6,7 @@ from proof.peers.row import PeerList, row
 
 DRAINS = "tests/coordinator/test_drains.py::test_"
 GROWTH = "tests/coordinator/test_growth.py::test_"
-IN_FLIGHT = "tests/coordinator/test_in_flight.py::test_"
+IN_FLIGHT = "tests/coordinator/test_rebalance_in_flight.py::test_"
 RETURNS = "tests/coordinator/test_returns.py::test_"
 CASES = "tests/coordinator/test_iggy_cases.py::test_"
 REVOCATIONS = "tests/coordinator/test_revocations.py::test_"
@@ -52,7 +52,7 @@ ROWS = (
     row(
         7, "should_reach_even_distribution_after_multiple_joins",
         "6 resources, 1 to 6 members, all at work: even after each join, the fewest moves at each",
-        IN_FLIGHT + "sixes_become_ones",
+        IN_FLIGHT + "six_resources_spread_over_members_that_come_one_by_one",
     ),
     row(
         8, "should_split_evenly_when_consumer_joins_after_partitions_added",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cobalance.coordinator.requests import Commit, Leave, SetResources
 from cobalance_sims.simulate.run import Run
-from cobalance_sims.simulate.watch import Watch
-from proof.spec.declared import DeclaredLists
+from cobalance_sims.simulate.watch import Checkers
 from proof.spec.history import Event, History
 from proof.spec.sightings import Sighting
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.process import Process
     from cobalance_sims.simulate.scenario import Scenario
     from cobalance_sims.simulate.world import World
+
+WALKED = ("NEXT", "DONE", "RECOVERING")
 
 MOVES = {"revoking": "revoke", "withdrawn": "withdraw", "cancelled": "cancel", "forced": "force"}
 LISTED = {"added": "add", "removing": "remove", "removed": "delete"}
@@ -42,7 +43,7 @@ def record(scenario: Scenario, seed: int, most_events: int) -> History:
     return History(f"{scenario.name} seed {seed}", tuple(recorder.events), timings)
 
 
-class SpecRecorder(Watch):
+class SpecRecorder(Checkers):
     """Watches a world in place of the checkers."""
 
     def __init__(self, world: World) -> None:
@@ -207,3 +208,28 @@ class SpecRecorder(Watch):
 def _process(member: str | None) -> str:
     """The process of a member id, which is made of the process's name and a count."""
     return (member or "").partition(".")[0]
+
+
+class DeclaredLists:
+    """Lists by subscription, which processes that name the same share."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = {}
+
+    def of(self, subscription: str) -> set[str]:
+        """The list of a subscription; empty until one of its pages was served."""
+        return self._names.get(subscription, set())
+
+    def learn(self, subscription: str, page: SetResources, reply: CoordinatorReply) -> set[str]:
+        """Returns what is no longer on its list, or new on it. A page may have been served up to some name only."""
+        if reply.results[0] not in WALKED:
+            return set()
+        to = reply.results[1] if len(reply.results) > 1 else ""
+        before = self.of(subscription)
+        outside = {name for name in before if name <= page.after or (to and name > to)}
+        self._names[subscription] = outside | {name for name in page.names if not to or name <= to}
+        return before ^ self._names[subscription]
+
+    def keep(self, subscriptions: set[str]) -> None:
+        """Drops lists that nobody has."""
+        self._names = {it: names for it, names in self._names.items() if it in subscriptions}

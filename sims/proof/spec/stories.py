@@ -12,15 +12,15 @@ from proof.spec.recorder import record
 from proof.stories import faults as f
 from proof.stories.scenarios import SCENARIOS
 
-COMMITS = Every(900, f.Commit(), jitter_ms=300)
+COMMITS = Every(900, f.CommitSome(), jitter_ms=300)
 
 STORIES: tuple[Scenario, ...] = (
     Scenario(
         name="come_and_go",
         summary="processes join, leave and are killed",
         plan=(
-            Every(3_000, f.Join(), jitter_ms=800),
-            Every(4_000, f.Leave(), start_ms=1_000, jitter_ms=800),
+            Every(3_000, f.Arrive(), jitter_ms=800),
+            Every(4_000, f.Depart(), start_ms=1_000, jitter_ms=800),
             At(9_000, f.Crash(), jitter_ms=2_000),
             COMMITS,
         ),
@@ -28,13 +28,13 @@ STORIES: tuple[Scenario, ...] = (
     Scenario(
         name="changes_of_mind",
         summary="processes leave while others have just been asked to let go",
-        plan=(Every(2_000, f.Join(), jitter_ms=200), Every(2_000, f.Leave(), start_ms=600, jitter_ms=500)),
+        plan=(Every(2_000, f.Arrive(), jitter_ms=200), Every(2_000, f.Depart(), start_ms=600, jitter_ms=500)),
         habits=Habits(drain_ms=(500, 3_000)),
     ),
     Scenario(
         name="never_draining",
         summary="handlers that never return, aborted at the deadline",
-        plan=(At(1_000, f.Behave(STUCK, ms=30_000, count=9)), At(2_000, f.Join()), At(12_000, f.Join()), COMMITS),
+        plan=(At(1_000, f.Behave(STUCK, ms=30_000, count=9)), At(2_000, f.Arrive()), At(12_000, f.Arrive()), COMMITS),
         members=2,
     ),
     Scenario(
@@ -43,31 +43,31 @@ STORIES: tuple[Scenario, ...] = (
         plan=(
             At(1_000, f.Disturb(DEAF, 60_000)),
             At(1_000, f.Behave(UNSTOPPABLE, ms=60_000, count=9)),
-            At(2_000, f.Join()),
-            Every(400, f.Commit(), start_ms=8_000),
+            At(2_000, f.Arrive()),
+            Every(400, f.CommitSome(), start_ms=8_000),
         ),
         members=2,
     ),
     Scenario(
         name="unheard",
         summary="a frozen process is granted what another leaves, and loses it again to newcomers before it has heard of it",
-        plan=(At(2_000, f.Pause(4_000)), At(2_500, f.Leave()), At(3_500, f.Join(2)), COMMITS),
+        plan=(At(2_000, f.Pause(4_000)), At(2_500, f.Depart()), At(3_500, f.Arrive(2)), COMMITS),
         members=2,
     ),
     Scenario(
         name="frozen",
         summary="processes freeze, briefly and past their session, and go on",
-        plan=(At(1_000, f.Pause(8_000)), At(4_000, f.Pause(2_500)), At(6_000, f.Join()), COMMITS),
+        plan=(At(1_000, f.Pause(8_000)), At(4_000, f.Pause(2_500)), At(6_000, f.Arrive()), COMMITS),
     ),
     Scenario(
         name="cut_off",
         summary="processes cannot reach Redis, and stop by their own clocks",
-        plan=(At(2_000, f.CutOff(12_000)), At(4_000, f.CutOff(3_000)), At(6_000, f.Join()), COMMITS),
+        plan=(At(2_000, f.CutOff(12_000)), At(4_000, f.CutOff(3_000)), At(6_000, f.Arrive()), COMMITS),
     ),
     Scenario(
         name="outage",
         summary="nobody reaches Redis for longer than a lease; nobody is blamed for it",
-        plan=(At(3_000, f.Outage(8_000)), At(13_000, f.Join()), COMMITS),
+        plan=(At(3_000, f.Outage(8_000)), At(13_000, f.Arrive()), COMMITS),
     ),
     Scenario(
         name="data_lost",
@@ -83,7 +83,7 @@ STORIES: tuple[Scenario, ...] = (
             At(4_000, f.Declare(2)),
             At(5_500, f.Declare(5)),
             At(7_500, f.Declare(2)),
-            At(9_000, f.Join()),
+            At(9_000, f.Arrive()),
             COMMITS,
         ),
         habits=Habits(drain_ms=(500, 2_000)),
@@ -104,10 +104,10 @@ STORIES: tuple[Scenario, ...] = (
         name="deploy_tries",
         summary="one process tries out other resources under slow handlers, one names a few only; they leave again",
         plan=(
-            At(2_000, f.Join(wants=f.names(2, 2))),
-            At(4_000, f.Join(wants=f.names(1))),
-            Every(4_000, f.Leave(), start_ms=6_000, jitter_ms=1_500),
-            At(9_000, f.Join(wants=f.names(2, 1))),
+            At(2_000, f.Arrive(wants=f.names(2, 2))),
+            At(4_000, f.Arrive(wants=f.names(1))),
+            Every(4_000, f.Depart(), start_ms=6_000, jitter_ms=1_500),
+            At(9_000, f.Arrive(wants=f.names(2, 1))),
             COMMITS,
         ),
         habits=Habits(drain_ms=(500, 2_000)),
@@ -116,7 +116,7 @@ STORIES: tuple[Scenario, ...] = (
     ),
     *(
         attrs.evolve(SCENARIOS[name], partitions=False, settings=QUICKENED)
-        for name in ("rolling_deploy", "leave_during_drain")
+        for name in ("redeploy", "leave_during_drain")
     ),
 )
 """Some are those of the campaigns, made small; where a list fits one page, an answer carries all its news."""

@@ -8,7 +8,7 @@ from typing import TextIO
 import attrs
 
 from cobalance_sims.simulate.reached import MUST_HAPPEN, Reached
-from cobalance_sims.simulate.run import Outcome
+from cobalance_sims.simulate.run import RunOutcome
 from proof.stories.scenarios import SCENARIOS, story
 
 
@@ -22,7 +22,7 @@ class ScenarioTally:
     cpu_s: float = 0.0
     slowest_ms: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         self.runs += 1
         self.failed += bool(outcome.failure)
         self.virtual_ms += outcome.virtual_ms
@@ -36,7 +36,7 @@ class Campaign:
     def __init__(self, scenarios: Iterable[str], seeds: Iterable[int], lua: str | None = None) -> None:
         self.scenarios, self.seeds, self.lua = list(scenarios), list(seeds), lua
         self.tallies = {name: ScenarioTally() for name in self.scenarios}
-        self.failures: list[Outcome] = []
+        self.failures: list[RunOutcome] = []
         self.reached = Reached()
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Join:
+class Arrive:
     count: int = 1
     instances: tuple[str, ...] = ()
     """Instance ids for them, one each; an id that a living process has already is skipped."""
@@ -119,7 +119,7 @@ def _start_successor(process: Process, wants: tuple[str, ...] | None = None) -> 
 
 
 @attrs.frozen
-class Leave:
+class Depart:
     """Processes are asked to leave gracefully; one always stays."""
 
     count: int = 1
@@ -184,7 +184,7 @@ class Behave:
 
 
 @attrs.frozen
-class Commit:
+class CommitSome:
     """A user commits a few offsets, now and then a lower one by mistake."""
 
     count: int = 1

@@ -22,7 +22,7 @@ SCENARIOS = (
         plan=(
             Every(4_300, f.Pause(2_300)),
             Every(30_000, f.Crash(), start_ms=-19_000, jitter_ms=2_000),
-            Every(30_000, f.Join(), start_ms=-1_000, jitter_ms=2_000),
+            Every(30_000, f.Arrive(), start_ms=-1_000, jitter_ms=2_000),
             Every(30_000, f.Behave(UNSTOPPABLE, ms=40_000, count=2), start_ms=-5_000),
         ),
         members=2,
@@ -34,7 +34,7 @@ SCENARIOS = (
         plan=(
             Every(400, f.Stall(120, 300), jitter_ms=200),
             Every(25_000, f.Crash(), start_ms=-15_000, jitter_ms=2_000),
-            Every(25_000, f.Join(), start_ms=-1_000, jitter_ms=2_000),
+            Every(25_000, f.Arrive(), start_ms=-1_000, jitter_ms=2_000),
             Every(25_000, f.Behave(STUCK, ms=12_000), start_ms=-3_000),
         ),
         members=3,
@@ -47,7 +47,7 @@ SCENARIOS = (
         plan=(
             Every(5_000, f.Stall(2_600, 4_000), jitter_ms=600),
             Every(23_000, f.Crash(), start_ms=-12_000, jitter_ms=3_000),
-            Every(23_000, f.Join(), start_ms=-2_000, jitter_ms=3_000),
+            Every(23_000, f.Arrive(), start_ms=-2_000, jitter_ms=3_000),
             Every(17_000, f.Stall(7_000, 7_500), jitter_ms=3_000),
             Every(23_000, f.Behave(UNSTOPPABLE, ms=40_000, count=2), start_ms=-8_000),
         ),
@@ -62,7 +62,7 @@ SCENARIOS = (
             Every(31_000, f.Freeze(9_000), jitter_ms=4_000),
             Every(19_000, f.StepClock(20_000), jitter_ms=1_000),
             Every(14_000, f.Crash(), jitter_ms=4_000),
-            Every(14_000, f.Join(), start_ms=3_000, jitter_ms=4_000),
+            Every(14_000, f.Arrive(), start_ms=3_000, jitter_ms=4_000),
             Every(11_000, f.Behave(STUCK, ms=9_000), jitter_ms=3_000),
         ),
         habits=SLOW,

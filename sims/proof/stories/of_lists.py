@@ -9,7 +9,7 @@ from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
 from proof.stories import faults as f
 from proof.stories.faults import names
 
-COMMITS = Every(700, f.Commit(2), jitter_ms=300)
+COMMITS = Every(700, f.CommitSome(2), jitter_ms=300)
 MESSAGES = Every(100, f.Publish(6), jitter_ms=50)
 
 ORDERS, REFUNDS = names(8), names(6, 8)
@@ -38,7 +38,7 @@ SCENARIOS = (
             At(20_000, f.Redeploy(every_ms=3_000, wants=BOTH), jitter_ms=2_000),
             At(55_000, f.Redeploy(every_ms=1_000, wants=ORDERS), jitter_ms=4_000),
             Every(17_000, f.Crash(), jitter_ms=6_000),
-            Every(17_000, f.Join(), start_ms=3_000, jitter_ms=6_000),
+            Every(17_000, f.Arrive(), start_ms=3_000, jitter_ms=6_000),
             Every(13_000, f.Pause(8_000), jitter_ms=5_000),
             COMMITS,
         ),
@@ -63,12 +63,12 @@ SCENARIOS = (
         name="deploy_canary",
         summary="one process tries out another topic, for which there was only a standby, while others come, and crash and come back",
         plan=(
-            At(2_000, f.Join(wants=REFUNDS, capacity=0)),
-            At(8_000, f.Join(wants=REFUNDS), jitter_ms=2_000),
-            Every(20_000, f.Join(), jitter_ms=5_000),
+            At(2_000, f.Arrive(wants=REFUNDS, capacity=0)),
+            At(8_000, f.Arrive(wants=REFUNDS), jitter_ms=2_000),
+            Every(20_000, f.Arrive(), jitter_ms=5_000),
             Every(7_000, f.Restart(1_000), jitter_ms=3_000),
-            Every(9_000, f.Leave(), start_ms=4_000, jitter_ms=3_000),
-            Every(9_000, f.Join(wants=names(5)), jitter_ms=3_000),
+            Every(9_000, f.Depart(), start_ms=4_000, jitter_ms=3_000),
+            Every(9_000, f.Arrive(wants=names(5)), jitter_ms=3_000),
             COMMITS,
         ),
         habits=Habits(drain_ms=(500, 7_000)),
@@ -125,8 +125,8 @@ SCENARIOS = (
         plan=(
             At(8_000, f.Redeploy(every_ms=3_000, wants=OVERLAPPING), jitter_ms=2_000),
             At(45_000, f.Redeploy(every_ms=2_000, wants=BOTH), jitter_ms=5_000),
-            Every(13_000, f.Join(), jitter_ms=5_000),
-            Every(13_000, f.Leave(), start_ms=6_000, jitter_ms=5_000),
+            Every(13_000, f.Arrive(), jitter_ms=5_000),
+            Every(13_000, f.Depart(), start_ms=6_000, jitter_ms=5_000),
             Every(21_000, f.Crash(), jitter_ms=6_000),
             COMMITS,
         ),
@@ -137,8 +137,8 @@ SCENARIOS = (
         name="deploy_from_nothing",
         summary="deployments with different lists are stopped together and started together, where one call moves one resource",
         plan=(
-            At(1_000, f.Join(2, wants=REFUNDS)),
-            At(1_000, f.Join(wants=OVERLAPPING), jitter_ms=1_000),
+            At(1_000, f.Arrive(2, wants=REFUNDS)),
+            At(1_000, f.Arrive(wants=OVERLAPPING), jitter_ms=1_000),
             Every(11_000, f.StopAll(), start_ms=8_000, jitter_ms=3_000),
             Every(17_000, f.Restart(50), jitter_ms=6_000),
             COMMITS,
@@ -150,10 +150,10 @@ SCENARIOS = (
         name="deploy_torn",
         summary="two deployments stay, others come for a while, each with a list of its own, while scripts die",
         plan=(
-            At(1_000, f.Join(2, wants=REFUNDS)),
-            Every(8_000, f.Join(wants=names(3, 20)), jitter_ms=3_000),
-            Every(8_000, f.Join(wants=names(2, 30)), jitter_ms=3_000),
-            Every(4_500, f.Leave(), start_ms=6_000, jitter_ms=2_000),
+            At(1_000, f.Arrive(2, wants=REFUNDS)),
+            Every(8_000, f.Arrive(wants=names(3, 20)), jitter_ms=3_000),
+            Every(8_000, f.Arrive(wants=names(2, 30)), jitter_ms=3_000),
+            Every(4_500, f.Depart(), start_ms=6_000, jitter_ms=2_000),
             Every(1_700, f.Die(30), jitter_ms=900),
             COMMITS,
         ),

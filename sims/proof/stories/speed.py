@@ -37,8 +37,8 @@ def steady_churn(members: int, resources: int, length_ms: int) -> Scenario:
         summary="a large group whose processes live for about an hour",
         plan=(
             Every(gap_ms, f.Restart(1_000), jitter_ms=gap_ms // 8),
-            Every(gap_ms, f.Leave(), start_ms=gap_ms // 2),
-            Every(gap_ms, f.Join(), start_ms=gap_ms // 2 + 500),
+            Every(gap_ms, f.Depart(), start_ms=gap_ms // 2),
+            Every(gap_ms, f.Arrive(), start_ms=gap_ms // 2 + 500),
         ),
         members=members,
         resources=resources,
