@@ -1,6 +1,6 @@
 """A live demonstration: real servers, real processes that join, leave and crash, and a verdict on every message.
 
-Reading order: ``story`` (what happens), ``supervisor`` (makes it happen), ``worker`` (a consumer process), ``evidence``
+Reading order: ``story`` (what happens), ``supervisor`` (makes it happen to processes of the ``lab``), ``evidence``
 (what is recorded), ``verdict`` (what follows from it, pure), ``report`` (how it is presented).
 """
 

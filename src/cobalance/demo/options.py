@@ -48,7 +48,7 @@ class DemoOptions:
     partitions: int = 12
     queue_type: QueueType = "classic"
     seed: int = 1
-    """Determines the keys, the publishing order, and which process is killed."""
+    """Determines the keys, the publishing order, how long handlers take, and which process is killed."""
     keep: bool = False
     """Keep the topic, the group and the workers' logs."""
     json_file: Path | None = None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,16 +21,18 @@ from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.transport import Script
 from cobalance.demo.evidence import Evidence
-from cobalance.demo.options import DemoOptions
-from cobalance.demo.process import Job
+from cobalance.demo.options import PREFETCH, DemoOptions
 from cobalance.demo.report import as_json, print_report
 from cobalance.demo.supervisor import Supervisor
 from cobalance.demo.verdict import judge
 from cobalance.demo.view import view_for
 from cobalance.errors import CobalanceError
+from cobalance.lab.member import MemberJob
+from cobalance.lab.stage import Stage
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topics.broker import delete_topic
 from cobalance.servers import Servers, running
+from cobalance.threads.signals import ENDING, signals_handled
 
 NARROWEST = 110
 """Columns of the report if it does not go to a terminal."""
@@ -51,7 +51,7 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="cobalance-demo-"))
     keep = options.keep
     try:
-        with _handlers(_interrupt):
+        with signals_handled(_interrupt, *ENDING):
             evidence = _play(options, folder, console)
         verdict = judge(evidence)
         elapsed_s = time.monotonic() - began
@@ -75,29 +75,30 @@ def _play(options: DemoOptions, folder: Path, console: Console) -> Evidence:
     with running() as servers:
         console.print(f"Redis: {servers.redis_origin}   RabbitMQ: {servers.rabbitmq_origin}")
         name = f"demo-{uuid.uuid4().hex[:8]}"
-        job = Job(group=name, topic=name, settings=options.settings, folder=folder, environment=servers.environment())
-        create_topic(servers.amqp_url, Topic(name, options.partitions, options.queue_type))
+        topic = Topic(name, options.partitions, options.queue_type)
+        job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH)
         try:
             interrupted = threading.Event()
             with (
                 view_for(console) as view,
-                _handlers(lambda _, __: interrupted.set()),  # checked between two steps, so none is left half done
-                Supervisor(options, job, view, interrupted) as supervisor,
+                # Checked between two steps, so that none is left half done.
+                signals_handled(lambda _, __: interrupted.set(), *ENDING),
+                Stage(topic, job, folder, redis_url=servers.redis_url, amqp_url=servers.amqp_url) as stage,
             ):
-                return supervisor.play()
+                return Supervisor(options, stage, view, interrupted).play()
         finally:
             if options.keep:
                 console.print(f"Topic and group {name} are kept, unless their servers were private.")
             else:
-                _forget(servers, job)
+                _forget(servers, name)
 
 
-def _forget(servers: Servers, job: Job) -> None:
+def _forget(servers: Servers, name: str) -> None:
     with suppress(CobalanceError):
-        delete_topic(servers.amqp_url, job.topic, force=True)
+        delete_topic(servers.amqp_url, name, force=True)
     transport = open_transport(servers.redis_url)
     with suppress(CobalanceError):
-        transport.call(_FORGET, group_keys(job.group), [])
+        transport.call(_FORGET, group_keys(name), [])
     transport.close()
 
 
@@ -110,20 +111,6 @@ def _save_journal(evidence: Evidence, folder: Path) -> None:
 def _write(options: DemoOptions, verdict: dict[str, Any]) -> None:
     if options.json_file is not None:
         options.json_file.write_text(json.dumps(verdict, indent=2) + "\n")
-
-
-@contextmanager
-def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM alike for the duration of a ``with``."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

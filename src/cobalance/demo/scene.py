@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import attrs
 
-from cobalance.demo.process import Phase
+Phase = Literal["starting", "member", "leaving", "left", "killed"]
 
 
 @attrs.frozen

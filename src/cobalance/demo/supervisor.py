@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 import attrs
 
-from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.open import open_transport
 from cobalance.demo.evidence import Evidence, ObservedChange
-from cobalance.demo.load import LoadPublisher
-from cobalance.demo.options import CHANGE_TIMEOUT_S, STALL_TIMEOUT_S, DemoOptions
-from cobalance.demo.process import Job, WorkerProcess
-from cobalance.demo.scene import Scene, WorkerScene
+from cobalance.demo.options import (
+    BACKLOG_A_PARTITION,
+    CHANGE_TIMEOUT_S,
+    HANDLER_MS,
+    MESSAGES_A_KEY,
+    RATE_A_PARTITION,
+    STALL_TIMEOUT_S,
+    DemoOptions,
+)
+from cobalance.demo.scene import Phase, Scene, WorkerScene
 from cobalance.demo.story import FOUNDERS, PlannedChange, story
 from cobalance.demo.tenures import Tenures
 from cobalance.demo.view import View
 from cobalance.errors import CobalanceError
-from cobalance.journal import BEGINNING, Journal, JournalEntry
-from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.broker import ready_messages
-from cobalance.servers.choose import AMQP_URL, REDIS_URL
+from cobalance.lab.load import LoadPublisher, TimedMessage
+from cobalance.lab.message import NumberedMessage
+from cobalance.lab.process import MemberProcess
+from cobalance.lab.stage import LOOK_S, Stage, process_of
 
-LOOK_S = 0.05
+SLICE_S = 0.02
+"""Messages are published in small bursts, one per interval."""
+
 DWELLS = 8
 """Between two changes, this fraction of the messages is processed undisturbed."""
 
@@ -38,38 +43,24 @@ class DemoFailed(CobalanceError):
 
 
 class Supervisor:
-    """Starts, stops and kills the workers, for the duration of a ``with``; none is left behind.
+    """Starts, stops and kills the member processes, and publishes.
 
     Once the event `interrupted` is set, `play` raises KeyboardInterrupt.
     """
 
-    def __init__(self, options: DemoOptions, job: Job, view: View, interrupted: threading.Event) -> None:
-        self.options, self._job, self._view, self._interrupted = options, job, view, interrupted
-        self.topic = Topic(job.topic, options.partitions, options.queue_type)
-        self._transport = open_transport(job.environment[REDIS_URL])
-        self._coordinator = Coordinator(self._transport, job.group)
-        self._journal = Journal(self._transport, job.group)
-        self._load = LoadPublisher(job.environment[AMQP_URL], self.topic, least=options.messages, seed=options.seed)
-        self._workers: dict[str, WorkerProcess] = {}
+    def __init__(self, options: DemoOptions, stage: Stage, view: View, interrupted: threading.Event) -> None:
+        self.options, self._stage, self._view, self._interrupted = options, stage, view, interrupted
+        self._load = LoadPublisher(stage.amqp_url, stage.topic, _plan(options), least=options.messages, every_s=SLICE_S)
         self._rates: dict[str, _Rate] = {}
-        self._entries: list[JournalEntry] = []
         self._tenures = Tenures()
-        self._processed: set[tuple[str, int]] = set()
+        self._ids: dict[int, str] = {}
+        """Process → its member id, once it has joined."""
+        self._counts: Counter[str] = Counter()
+        self._processed: set[NumberedMessage] = set()
         self._changes: list[ObservedChange] = []
         self._killed: str | None = None
         self._step = "starting"
         self._began = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for worker in self._workers.values():
-            worker.close()
-        self._load.close()
-        self._transport.close()
 
     def play(self) -> Evidence:
         """Plays the whole story.
@@ -77,17 +68,18 @@ class Supervisor:
         Raises:
             DemoFailed: something did not happen in time.
         """
-        self._coordinator.create(
-            self.options.settings
-        )  # known to be new, so its first members need not wait for claims
+        self._stage.coordinator.create(self.options.settings)  # known to be new: its first members need no claims
         self._clock_offset_ms = self._measure_clock()
         self._settle_founders()
         self._load.start()
-        for step in story(self.options.seed):
+        try:
+            for step in story(self.options.seed):
+                self._work_on()
+                self._perform(step)
             self._work_on()
-            self._perform(step)
-        self._work_on()
-        self._finish_messages()
+            self._finish_messages()
+        finally:
+            self._load.close()
         self._end_change()
         self._dismiss()
         return self._evidence()
@@ -107,10 +99,11 @@ class Supervisor:
         if step.kind == "join":
             self._start(step.worker)
         elif step.kind == "leave":
-            self._workers[step.worker].leave()
+            self._stage.members[step.worker].leave()
         else:
-            self._killed = self._workers[step.worker].member
-            self._workers[step.worker].kill()
+            victim = self._stage.members[step.worker]
+            self._killed = self._ids[victim.pid]
+            victim.kill()
         self._changes.append(
             ObservedChange(kind=step.kind, name=step.name, since_seq=since, at_ms=at_ms, until_seq=since)
         )
@@ -129,31 +122,30 @@ class Supervisor:
     def _finish_messages(self) -> None:
         self._say("no more changes: the rest is published and processed")
         self._load.may_end()
-        self._wait_while_progressing(lambda: self._load.ended and len(self._processed) >= self._load.published)
+        self._wait_while_progressing(lambda: self._load.ended and len(self._processed) >= len(self._load.messages))
 
     def _dismiss(self) -> None:
         self._say("everybody leaves")
-        members = [worker for worker in self._workers.values() if worker.phase == "member"]
-        for worker in members:
-            worker.leave()
-        self._wait(lambda: all(worker.over for worker in self._workers.values()), CHANGE_TIMEOUT_S, "all leaving")
+        for member in self._stage.living:
+            member.leave()
+        everybody = self._stage.members.values()
+        self._wait(lambda: not any(it.is_running for it in everybody), CHANGE_TIMEOUT_S, "all leaving")
         self._look()
 
     def _evidence(self) -> Evidence:
-        left = ready_messages(self._job.environment[AMQP_URL], self.topic.queue_names)
         return Evidence(
             mode=self.options.mode,
-            partitions=self.topic.queue_names,
-            published=self._load.confirmed(),
-            records=tuple(itertools.chain.from_iterable(worker.records for worker in self._workers.values())),
-            entries=tuple(self._entries),
+            partitions=self._stage.topic.queue_names,
+            published=frozenset(self._load.messages),
+            runs=tuple(run for run in self._stage.read_diaries()[0] if run.ended_ns is not None),
+            entries=tuple(self._stage.entries),
             changes=tuple(self._changes),
             killed=self._killed,
-            left_in_queues=sum(count or 0 for count in left.values()),
+            left_in_queues=self._stage.left_in_queues(),
         )
 
     def _start(self, name: str) -> None:
-        self._workers[name] = WorkerProcess(name, self._job)
+        self._stage.prepare(name).join()
         self._rates[name] = _Rate()
 
     # -- waiting and polling -------------------------------------------------------------------------------------------
@@ -163,9 +155,9 @@ class Supervisor:
         self._wait(self._is_settled, CHANGE_TIMEOUT_S, "the group becoming even and quiet")
 
     def _is_settled(self) -> bool:
-        expected = {worker.member for worker in self._workers.values() if worker.phase in {"starting", "member"}}
-        everybody = self._tenures.members == expected
-        return everybody and self._tenures.is_settled(self.topic.partitions, len(expected))
+        living = self._stage.living
+        everybody = self._tenures.members == {self._ids.get(it.pid) for it in living}
+        return everybody and self._tenures.is_settled(self._stage.topic.partitions, len(living))
 
     def _wait_while_progressing(self, done: Callable[[], bool]) -> None:
         """Waits as long as messages are processed. What is not processed by then is lost, and judged so."""
@@ -188,13 +180,15 @@ class Supervisor:
                 raise KeyboardInterrupt
 
     def _look(self) -> None:
-        for worker in self._workers.values():
-            known = len(worker.records)
-            worker.look()
-            self._processed.update((record.key, record.counter) for record in worker.records[known:])
-        for entry in self._journal.entries(self._entries[-1].id if self._entries else BEGINNING):
-            self._entries.append(entry)
+        for member in self._stage.members.values():
+            ended = member.diary.look()
+            self._processed.update(run.message for run in ended)
+            self._counts[member.name] += len(ended)
+        for entry in self._stage.look():
             self._tenures.apply(entry)
+            if entry.kind == "joined" and entry.label and entry.member:
+                self._ids[process_of(entry.label)] = entry.member
+        self._stage.check()
         self._load.check()
         self._view.show(self._scene())
 
@@ -207,7 +201,7 @@ class Supervisor:
 
     def _exchange_clock(self) -> tuple[float, float]:
         sent = time.monotonic()
-        now_ms = self._coordinator.tick().now_ms
+        now_ms = self._stage.coordinator.tick().now_ms
         took = time.monotonic() - sent
         return took, now_ms - (sent + took / 2) * 1000
 
@@ -225,24 +219,44 @@ class Supervisor:
         return Scene(
             step=self._step,
             seconds=seconds,
-            published=self._load.published,
+            published=len(self._load.messages),
             processed=len(self._processed),
-            free=self.topic.partitions - len(self._tenures.owners),
+            free=self._stage.topic.partitions - len(self._tenures.owners),
             workers=tuple(self._worker_scenes(seconds)),
         )
 
     def _worker_scenes(self, seconds: float) -> Iterator[WorkerScene]:
-        for name, worker in self._workers.items():
-            held = [r for r, member in self._tenures.owners.items() if member == worker.member]
+        for name, worker in self._stage.members.items():
+            id_ = self._ids.get(worker.pid)
+            held = [r for r, member in self._tenures.owners.items() if member == id_]
             numbers = {r: int(r.rpartition("-")[2]) for r in held}
             yield WorkerScene(
                 name,
-                worker.phase,
+                self._phase(worker),
                 tuple(sorted(numbers[r] for r in held if r not in self._tenures.pending)),
                 tuple(sorted(numbers[r] for r in held if r in self._tenures.pending)),
-                len(worker.records),
-                self._rates[name].at(seconds, len(worker.records)),
+                self._counts[name],
+                self._rates[name].at(seconds, self._counts[name]),
             )
+
+    def _phase(self, worker: MemberProcess) -> Phase:
+        id_ = self._ids.get(worker.pid)
+        if worker.is_wanted:
+            return "member" if id_ else "starting"
+        if id_ == self._killed:
+            return "killed"
+        return "leaving" if worker.is_running else "left"
+
+
+def _plan(options: DemoOptions) -> Iterator[TimedMessage]:
+    """Keyed messages at an even rate, after a backlog. The seed determines their keys and how long they take."""
+    chance, sent = random.Random(options.seed), Counter[str]()
+    keys = max(1, options.messages // MESSAGES_A_KEY)
+    for number in itertools.count():
+        key = f"key-{chance.randrange(keys)}"
+        sent[key] += 1
+        at_s = (number / options.partitions - BACKLOG_A_PARTITION) / RATE_A_PARTITION
+        yield TimedMessage(at_s, key, NumberedMessage(key, sent[key], chance.uniform(*HANDLER_MS)))
 
 
 class _Rate:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from cobalance.demo.evidence import Evidence, ObservedChange, ProcessedMessage
-from cobalance.demo.minimum import minimum_moves
+from cobalance.demo.evidence import Evidence, ObservedChange
 from cobalance.demo.tenures import ObservedTenure, Tenures
 from cobalance.journal import JournalEntry
+from cobalance.lab.diary import HandlerRun, repeats
+from cobalance.lab.message import NumberedMessage
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS
 
 INTERRUPTIONS = ENDINGS | {"revoking"}
@@ -90,11 +91,10 @@ def judge(evidence: Evidence) -> DemoVerdict:
     replayed = Tenures()
     changes = tuple(_judge_changes(evidence, replayed))
     history = _History(replayed.tenures, evidence)
-    ordered = sorted(evidence.records, key=lambda record: record.begun_ns)
-    processed = {(record.key, record.counter) for record in ordered}
-    expected = {(key, n) for key, count in evidence.published.items() for n in range(1, count + 1)}
-    reordered = [history.follows_crash(record) for record in _out_of_order(ordered)]
-    repeats = [history.is_crash_duplicate(first, again) for first, again in _repeats(ordered)]
+    ordered = sorted(evidence.runs, key=lambda run: run.begun_ns)
+    processed, expected = {run.message for run in ordered}, evidence.published
+    reordered = [history.follows_crash(run) for run in _out_of_order(ordered)]
+    repeated = [history.is_crash_duplicate(first, again) for first, again in repeats(ordered)]
     touched = {name for change in changes for name in change.interrupted}
     verdict = DemoVerdict(
         published=len(expected),
@@ -103,8 +103,8 @@ def judge(evidence: Evidence) -> DemoVerdict:
         left_in_queues=evidence.left_in_queues,
         reordered_planned=reordered.count(False),
         reordered_total=len(reordered),
-        duplicates_from_crash=repeats.count(True),
-        duplicates_otherwise=repeats.count(False),
+        duplicates_from_crash=repeated.count(True),
+        duplicates_otherwise=repeated.count(False),
         unexpected=len(processed - expected),
         overlaps=history.overlaps(),
         changes=changes,
@@ -185,28 +185,35 @@ def _converged_ms(change: ObservedChange, during: Sequence[JournalEntry]) -> int
     return max((entry.at_ms for entry in during if entry.kind in TRANSITIONS), default=began) - began
 
 
+def minimum_moves(owners: Mapping[str, str], members: Iterable[str]) -> int:
+    """How many resources must change owners at least, so that these members hold them evenly within one.
+
+    With n resources and m members, n mod m members hold one more than the others. A member can keep what it has up to
+    its share, so the larger shares belong to members that hold the most. Whatever cannot be kept has to move.
+    """
+    present = sorted(set(members))
+    if not present:
+        return 0
+    floor, larger_shares = divmod(len(owners), len(present))
+    held = Counter(owner for owner in owners.values() if owner in present)
+    kept = sum(min(held[member], floor) for member in present)
+    kept += min(larger_shares, sum(held[member] > floor for member in present))
+    return len(owners) - kept
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _out_of_order(ordered: Sequence[ProcessedMessage]) -> Iterator[ProcessedMessage]:
+def _out_of_order(ordered: Sequence[HandlerRun]) -> Iterator[HandlerRun]:
     """Messages first processed after a later one of their key. Repeated ones count as duplicates instead."""
     latest: Counter[str] = Counter()
-    seen: set[tuple[str, int]] = set()
-    for record in ordered:
-        if (record.key, record.counter) not in seen and record.counter < latest[record.key]:
-            yield record
-        seen.add((record.key, record.counter))
-        latest[record.key] = max(latest[record.key], record.counter)
-
-
-def _repeats(ordered: Sequence[ProcessedMessage]) -> Iterator[tuple[ProcessedMessage, ProcessedMessage]]:
-    """Each repeated processing, with the previous one."""
-    last: dict[tuple[str, int], ProcessedMessage] = {}
-    for record in ordered:
-        message = record.key, record.counter
-        if message in last:
-            yield last[message], record
-        last[message] = record
+    seen: set[NumberedMessage] = set()
+    for run in ordered:
+        key, number = run.message.key, run.message.number
+        if run.message not in seen and number < latest[key]:
+            yield run
+        seen.add(run.message)
+        latest[key] = max(latest[key], number)
 
 
 class _History:
@@ -218,9 +225,9 @@ class _History:
         self._successions: list[tuple[ObservedTenure, ObservedTenure]] = []
         self._before: dict[tuple[str, int], ObservedTenure] = {}
         self._tenures = {(tenure.resource, tenure.token): tenure for tenure in tenures}
-        self._worked: defaultdict[tuple[str, int], list[ProcessedMessage]] = defaultdict(list)
-        for record in evidence.records:
-            self._worked[record.partition, record.token].append(record)
+        self._worked: defaultdict[tuple[str, int], list[HandlerRun]] = defaultdict(list)
+        for run in evidence.runs:
+            self._worked[run.partition, run.token].append(run)
         last: dict[str, ObservedTenure] = {}
         for tenure in tenures:
             if tenure.resource in last:
@@ -228,12 +235,12 @@ class _History:
                 self._successions.append((last[tenure.resource], tenure))
             last[tenure.resource] = tenure
 
-    def follows_crash(self, record: ProcessedMessage) -> bool:
+    def follows_crash(self, run: HandlerRun) -> bool:
         """Whether the previous tenure was not handed over but taken."""
-        before = self._before.get((record.partition, record.token))
+        before = self._before.get((run.partition, run.token))
         return before is not None and not before.planned_end
 
-    def is_crash_duplicate(self, first: ProcessedMessage, again: ProcessedMessage) -> bool:
+    def is_crash_duplicate(self, first: HandlerRun, again: HandlerRun) -> bool:
         """Whether the crash explains the duplicate: the killed member had processed the message in the very tenure that
         its crash ended, and RabbitMQ, which got no acknowledgement, redelivered it to a later owner.
         """
@@ -253,27 +260,24 @@ class _History:
             tuple(
                 (self._begun_ns(new) - self._ended_ns(old)) / 1e6
                 for old, new in self._successions
-                if new.began_seq > self._since
-                and old.planned_end is planned
-                and self._records(old)
-                and self._records(new)
+                if new.began_seq > self._since and old.planned_end is planned and self._runs(old) and self._runs(new)
             )
         )
 
     def overlaps(self) -> int:
         """Messages that a new owner began before the old one had ended its last."""
         return sum(
-            record.begun_ns < self._ended_ns(old)
+            run.begun_ns < self._ended_ns(old)
             for old, new in self._successions
-            if self._records(old)
-            for record in self._records(new)
+            if self._runs(old)
+            for run in self._runs(new)
         )
 
-    def _records(self, tenure: ObservedTenure) -> list[ProcessedMessage]:
+    def _runs(self, tenure: ObservedTenure) -> list[HandlerRun]:
         return self._worked.get((tenure.resource, tenure.token), [])
 
     def _begun_ns(self, tenure: ObservedTenure) -> int:
-        return min(record.begun_ns for record in self._records(tenure))
+        return min(run.begun_ns for run in self._runs(tenure))
 
     def _ended_ns(self, tenure: ObservedTenure) -> int:
-        return max(record.ended_ns for record in self._records(tenure))
+        return max(run.ended_ns or 0 for run in self._runs(tenure))

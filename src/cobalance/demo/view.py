@@ -14,7 +14,7 @@ from cobalance.demo.scene import Scene, WorkerScene
 LINE_EVERY_S = 2.0
 DRAW_EVERY_S = 0.15
 
-STYLES = {"member": "green", "leaving": "yellow", "killed": "red", "failed": "red", "left": "dim", "starting": "cyan"}
+STYLES = {"member": "green", "leaving": "yellow", "killed": "red", "left": "dim", "starting": "cyan"}
 
 
 class View(Protocol):
