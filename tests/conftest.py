@@ -1,5 +1,6 @@
 """Real servers for the tests. One that cannot be found or started is an error, never a skip."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from tests.redis_user import as_published_user, published_user
 
 from cobalance import servers
 from cobalance.servers.find import find_rabbitmq, find_redis
+from cobalance.threads import log_lines
 
 
 def pytest_configure() -> None:
@@ -99,6 +101,27 @@ def rabbitmq_server() -> Iterator[servers.RabbitMQServer]:
 def amqp_url(rabbitmq_server: servers.RabbitMQServer) -> str:
     """The URL of the shared RabbitMQ."""
     return rabbitmq_server.url
+
+
+class Written(pytest.LogCaptureFixture):  # type: ignore[misc]  # it is not meant to have subclasses
+    """Waits for what members have logged."""
+
+    @property
+    def records(self) -> list[logging.LogRecord]:
+        log_lines.flush()
+        return super().records
+
+    @property
+    def text(self) -> str:
+        log_lines.flush()
+        return super().text
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Other threads than those that log write the log."""
+    caplog.__class__ = Written
+    return caplog
 
 
 @pytest.fixture

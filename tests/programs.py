@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
-from cobalance.errors import GroupExists, TopicMissing
+from cobalance.errors import TopicMissing, UnknownGroup
 from cobalance.rabbitmq import delete_topic
 from cobalance.settings import GroupSettings
 
@@ -111,11 +111,15 @@ def programs(redis_url: str, amqp_url: str) -> Iterator[Programs]:
 
 
 def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> None:
-    """Does what `cobalance group create` does, so that the first member need not wait for claims."""
+    """Does what `cobalance group create` does, so that the first member need not wait for claims. Another test's group of
+    that name is deleted: its offsets are of a stream that is gone.
+    """
     transport = open_transport(redis_url)
     try:
-        with contextlib.suppress(GroupExists):
-            Coordinator(transport, name).create(settings)
+        coordinator = Coordinator(transport, name)
+        with contextlib.suppress(UnknownGroup):
+            coordinator.delete(force=True)
+        coordinator.create(settings)
     finally:
         transport.close()
 

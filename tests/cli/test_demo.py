@@ -12,10 +12,11 @@ import pytest
 from tests.cli_process import cobalance_process, running
 
 from cobalance.coordinator.open import open_transport
-from cobalance.demo.evidence import Evidence, LogReader, ObservedChange, ProcessedMessage
-from cobalance.demo.minimum import minimum_moves
-from cobalance.demo.verdict import judge
+from cobalance.demo.evidence import Evidence, ObservedChange
+from cobalance.demo.verdict import judge, minimum_moves
 from cobalance.journal import JournalEntry
+from cobalance.lab.diary import HandlerRun
+from cobalance.lab.message import NumberedMessage
 
 SMALL = ("--messages", "1200", "--partitions", "7")
 
@@ -66,12 +67,26 @@ class Book:
         return seq
 
 
-def message(key_counter: str, where: str, at: int, *, again: bool = False) -> ProcessedMessage:
-    """`key:counter`, processed by `partition:token:member` from `at` to `at` + 5 ms."""
-    key, counter = key_counter.split(":")
+def message(key_number: str, where: str, at: int, *, again: bool = False) -> HandlerRun:
+    """`key:number`, processed by `partition:token:member` from `at` to `at` + 5 ms."""
+    key, number = key_number.split(":")
     partition, token, member = where.split(":")
     begun_ns = at * 1_000_000
-    return ProcessedMessage(key, int(counter), partition, int(token), member, begun_ns, begun_ns + 5_000_000, again)
+    return HandlerRun(
+        process=member,
+        message=NumberedMessage(key, int(number)),
+        partition=partition,
+        token=int(token),
+        member=member,
+        redelivered=again,
+        begun_ns=begun_ns,
+        ended_ns=begun_ns + 5_000_000,
+    )
+
+
+def published(**counts: int) -> frozenset[NumberedMessage]:
+    """So many messages of each key."""
+    return frozenset(NumberedMessage(key, n) for key, count in counts.items() for n in range(1, count + 1))
 
 
 @pytest.fixture
@@ -90,7 +105,7 @@ def evidence() -> Evidence:
     book.write("expired_member", member="A", reason="expired")
     book.write("expired", resource="p-0", member="A", token=10, reason="expired")
     crashed = book.write("granted", resource="p-0", member="C", token=30, handover_id=10)
-    records = (
+    runs = (
         message("k0:1", "p-0:10:A", 0),
         message("k0:2", "p-0:10:A", 10),
         message("k0:2", "p-0:30:C", 3_000, again=True),
@@ -103,8 +118,8 @@ def evidence() -> Evidence:
     return Evidence(
         mode="cooperative",
         partitions=("p-0", "p-1", "p-2", "p-3"),
-        published={"k0": 3, "k1": 2, "k2": 1, "k3": 1},
-        records=records,
+        published=published(k0=3, k1=2, k2=1, k3=1),
+        runs=runs,
         entries=tuple(book.entries),
         changes=(
             ObservedChange(kind="join", name="C joins", since_seq=quiet, at_ms=1_000, until_seq=joined),
@@ -114,10 +129,10 @@ def evidence() -> Evidence:
     )
 
 
-def with_records(evidence: Evidence, *changed: ProcessedMessage, without: int | None = None) -> Evidence:
-    """With more records, or with one fewer."""
-    kept = tuple(record for n, record in enumerate(evidence.records) if n != without)
-    return attrs.evolve(evidence, records=kept + changed)
+def with_runs(evidence: Evidence, *changed: HandlerRun, without: int | None = None) -> Evidence:
+    """With more runs, or with one fewer."""
+    kept = tuple(run for n, run in enumerate(evidence.runs) if n != without)
+    return attrs.evolve(evidence, runs=kept + changed)
 
 
 def test_a_good_run_is_found_good(evidence: Evidence) -> None:
@@ -147,20 +162,20 @@ def failures(evidence: Evidence) -> str:
 
 def test_a_lost_message_is_found(evidence: Evidence) -> None:
     """One that was published and confirmed, and never processed."""
-    assert failures(with_records(evidence, without=6)) == "1 messages were lost"
+    assert failures(with_runs(evidence, without=6)) == "1 messages were lost"
 
 
 def test_a_reordered_message_is_found(evidence: Evidence) -> None:
     """On a planned handover: the new owner's message comes before the old one's."""
     late = message("k1:1", "p-1:20:C", 30)
 
-    assert failures(with_records(evidence, late, without=4)) == "1 messages were reordered without a crash to blame"
+    assert failures(with_runs(evidence, late, without=4)) == "1 messages were reordered without a crash to blame"
 
 
 def test_a_message_reordered_by_the_crash_is_counted_apart(evidence: Evidence) -> None:
     """RabbitMQ requeues what a dead consumer had, which no planned handover needs."""
-    skipped = attrs.evolve(evidence, published={**evidence.published, "k0": 4})
-    verdict = judge(with_records(skipped, message("k0:4", "p-0:30:C", 3_009), without=None))
+    skipped = attrs.evolve(evidence, published=evidence.published | published(k0=4))
+    verdict = judge(with_runs(skipped, message("k0:4", "p-0:30:C", 3_009), without=None))
 
     assert (verdict.reordered_planned, verdict.reordered_total, verdict.failures) == (0, 1, ())
 
@@ -174,9 +189,9 @@ def test_a_message_reordered_by_the_crash_is_counted_apart(evidence: Evidence) -
     ],
     ids=["same owner", "planned handover", "not redelivered"],
 )
-def test_a_duplicate_without_the_kill_is_found(evidence: Evidence, again: ProcessedMessage) -> None:
+def test_a_duplicate_without_the_kill_is_found(evidence: Evidence, again: HandlerRun) -> None:
     """Only what the killed member had in hand when it was killed may be redelivered."""
-    assert failures(with_records(evidence, again)) == "1 duplicates do not come from the kill"
+    assert failures(with_runs(evidence, again)) == "1 duplicates do not come from the kill"
 
 
 def test_a_duplicate_is_not_excused_when_nobody_was_killed(evidence: Evidence) -> None:
@@ -186,11 +201,9 @@ def test_a_duplicate_is_not_excused_when_nobody_was_killed(evidence: Evidence) -
 
 def test_two_owners_at_a_time_are_found(evidence: Evidence) -> None:
     """The new owner begins while the old one is still processing its last message."""
-    early = attrs.evolve(evidence.records[5], begun_ns=3_000_000)
+    early = attrs.evolve(evidence.runs[5], begun_ns=3_000_000)
 
-    assert (
-        failures(with_records(evidence, early, without=5)) == "1 messages were begun before the former owner had ended"
-    )
+    assert failures(with_runs(evidence, early, without=5)) == "1 messages were begun before the former owner had ended"
 
 
 def test_a_message_that_was_not_acknowledged_is_found(evidence: Evidence) -> None:
@@ -200,7 +213,7 @@ def test_a_message_that_was_not_acknowledged_is_found(evidence: Evidence) -> Non
 
 def test_a_message_that_nobody_published_is_found(evidence: Evidence) -> None:
     """Counters that were never used."""
-    assert "nobody published" in failures(with_records(evidence, message("k9:1", "p-3:13:B", 90)))
+    assert "nobody published" in failures(with_runs(evidence, message("k9:1", "p-3:13:B", 90)))
 
 
 @pytest.fixture
@@ -246,18 +259,6 @@ def test_a_group_left_uneven_is_found(evidence: Evidence) -> None:
         "A is killed: the group did not become even and quiet"
         in judge(attrs.evolve(evidence, entries=entries)).failures
     )
-
-
-def test_a_half_written_line_waits_for_its_end(tmp_path: Path, evidence: Evidence) -> None:
-    """A log is read while it grows, and its writer may be killed in the middle of a line."""
-    log, (first, second, *_) = tmp_path / "w.log", evidence.records
-    reader = LogReader(log)
-    assert list(reader.new()) == []
-
-    log.write_bytes(first.line() + second.line()[:7])
-    assert list(reader.new()) == [first]
-    log.write_bytes(first.line() + second.line())
-    assert list(reader.new()) == [second]
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ def processes_of(folder: Path) -> list[int]:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"TMPDIR={folder}".encode() in environment and b"cobalance.demo.worker" in command:
+        if f"TMPDIR={folder}".encode() in environment and b"cobalance.lab.member" in command:
             found.append(int(entry.name))
     return found
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import attrs
 import pytest
@@ -22,6 +27,16 @@ from cobalance.errors import ScriptFailed, ServerError
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(session_timeout_ms=600_000, revocation_timeout_ms=600_000)
+
+REDIS_CLI = """
+import os, sys, redis
+client, words = redis.Redis(os.environ["HOST"], int(os.environ["PORT"]), decode_responses=True), sys.argv[1:]
+if words[:2] == ["--scan", "--pattern"]:
+    print(*client.scan_iter(words[2]), sep="\\n")
+else:
+    print(client.execute_command(*words))
+"""
+"""As much of redis-cli as errors ask for: it is valkey-cli where there is a Valkey, and in a container with Docker."""
 
 
 @attrs.frozen
@@ -42,6 +57,18 @@ class Place:
     def key(self, name: str) -> str:
         """A key of the group."""
         return f"{group_keys(self.group)[0].removesuffix('state')}{name}"
+
+    def run_advice(self, said: str, folder: Path) -> None:
+        """Runs the command that an error printed, as the administrator."""
+        found = re.search(r"redis-cli --scan .* DEL", said)
+        assert found
+        program = folder / "redis-cli"
+        program.write_text(f"#!{sys.executable}\n{REDIS_CLI}")
+        program.chmod(0o755)
+        where = self.admin.get_connection_kwargs()
+        environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOST": where["host"], "PORT": str(where["port"])}
+        command = ["bash", "-c", f"set -o pipefail; {found.group()}"]
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
 
     def state(self) -> dict[str, str]:
         found = self.coordinator.state()
@@ -75,10 +102,13 @@ def test_what_a_call_left_that_died_is_said_to_be_mended(place: Place) -> None:
 
     mended = place.cli("repair")
     assert (mended.code, mended.err) == (0, "")
-    assert mended.out == f"{place.group} is made anew from its records; a call had died half-way and is mended.\n"
+    assert (
+        mended.out
+        == f"{place.group} has been rebuilt from its records; a call had died half-way, or a key was gone, and is mended.\n"
+    )
     assert place.state() == before
     again = place.cli("repair")
-    assert again.out == f"{place.group} is made anew from its records; nothing was out of place.\n"
+    assert again.out == f"{place.group} has been rebuilt from its records; nothing was out of place.\n"
     kinds = [(it["kind"], it["reason"]) for it in json.loads(place.cli("history", "--json").out)]
     assert [reason.split()[0] for kind, reason in kinds if kind == "repaired"][-3:] == ["torn", "asked", "asked"]
 
@@ -87,13 +117,13 @@ def test_totals_that_were_out_of_place_are_shown(place: Place) -> None:
     """The group's keys were changed by hand."""
     before = place.state()
     place.admin.hset(place.key("state"), mapping={"total": 9, "classes": "1=4"})
-    place.admin.delete(place.key("owned"))
+    place.admin.zremrangebyrank(place.key("owned"), 0, 0)
     mended = place.cli("repair")
     assert mended.out.splitlines() == [
-        f"{place.group} is made anew from its records; this has changed:",
+        f"{place.group} has been rebuilt from its records; this has changed:",
         "  classes: 1=4 → 1=1",
         "  total: 9 → 3",
-        "  owned: 0 → 3",
+        "  owned: 2 → 3",
     ]
     assert place.state() == before
 
@@ -130,19 +160,27 @@ def test_a_repair_deletes_what_is_no_record(place: Place, name: str) -> None:
     assert place.cli("history", "--json").code == 0
 
 
-DELETE_ALL = "Delete all keys of the group, and its members bring back what they hold, with the offsets of that: redis-cli --scan"
+def advice(damaged: str) -> str:
+    """Offsets that are not damaged are spared."""
+    spared = "" if damaged == "offsets" else " but its offsets"
+    return f"Delete all keys of the group{spared}, and its members bring back what they hold, with the offsets of that: redis-cli --scan"
 
 
 @pytest.mark.parametrize("name", ["state", "members", "resources", "offsets"])
-def test_a_record_of_a_wrong_type_is_named(place: Place, name: str) -> None:
-    """Nothing is guessed. Once the group's keys are deleted its members are asked to come back."""
+def test_a_record_of_a_wrong_type_is_named(place: Place, tmp_path: Path, name: str) -> None:
+    """Nothing is guessed. Once the printed command has deleted the group's keys, except for intact offsets, its members
+    are asked to come back.
+    """
+    place.admin.hset(place.key("offsets"), "r1", 7)
     place.admin.delete(place.key(name))
     place.admin.set(place.key(name), "mine")
     said = first_failure(place)
-    assert f"{place.key(name)} holds what is not ours (WRONGTYPE). {DELETE_ALL}" in said
+    assert f"{place.key(name)} holds what is not ours (WRONGTYPE). {advice(name)}" in said
     refused = place.cli("repair")
-    assert (refused.code, refused.out, DELETE_ALL in refused.err) == (1, "", True)
-    place.admin.delete(*place.admin.keys(place.key("*")))
+    assert (refused.code, refused.out, advice(name) in refused.err) == (1, "", True)
+    place.run_advice(said, tmp_path)
+    assert place.admin.keys(place.key("*")) == ([] if name == "offsets" else [place.key("offsets").encode()])
+    assert place.admin.hgetall(place.key("offsets")) == ({} if name == "offsets" else {b"r1": b"7"})
     reply = place.coordinator.execute(Request(Header("m.1", 9, place.incarnation, 9), Heartbeat()))
     assert reply.status == "REJOIN"
 
@@ -153,7 +191,7 @@ def test_a_record_of_a_wrong_type_is_named(place: Place, name: str) -> None:
         ("state", "total", "has something else under total than we wrote"),
         ("members", "m.1", "has something else under m.1 than we wrote"),
         ("resources", "r1", "has something else under r1 than we wrote"),
-        ("offsets", "r1", "has an offset of r1 that is no number. Set it right: redis-cli HSET"),
+        ("offsets", "r1", "has an offset of r1 that is no whole number. Set it right: redis-cli HSET"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: str, said: str) -> None:
@@ -162,7 +200,7 @@ def test_a_record_that_cannot_be_read_is_named(place: Place, name: str, field: s
     place.admin.hset(place.key(name), field, "mine")
     failure = first_failure(place)
     assert f"{place.key(name)} {said}" in failure
-    assert (DELETE_ALL in failure) == (name != "offsets")
+    assert (advice(name) in failure) == (name != "offsets")
     place.admin.hset(place.key(name), field, before or b"7")
     assert place.cli("repair").code == 0
     assert {row.name for row in place.coordinator.resources() if row.owner} == {"r0", "r1", "r2"}

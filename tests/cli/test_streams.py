@@ -21,6 +21,10 @@ from cobalance.settings import GroupSettings
 HANDLER = """
 def show(delivery):
     print(delivery.queue, delivery.offset, delivery.body.decode(), flush=True)
+
+
+def fail(delivery):
+    raise ValueError("no customer of that name")
 """
 COUNT = 30
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, revocation_timeout_ms=5_000)
@@ -140,6 +144,23 @@ def test_a_reset_is_shown_then_done_and_journalled(shop: Shop) -> None:
         -1
     ]
     assert (entry.resource, entry.committed, entry.reason) == (shop.stream, 26, f"was {COUNT - 1}")
+    assert shop.consume(f" {COUNT - 1} ") == [27, 28, 29]
+
+
+def test_a_reset_resumes_what_is_halted(shop: Shop) -> None:
+    """And says so, whether the group has members or, after all of them have left, only remembers the halt."""
+    flags = ("--retries", "0", "--on-error", "halt", "--start", "first", "--handler", "shop:fail")
+    command = ("consume", shop.topic.name, "--group", shop.coordinator.group, *flags)
+    with running(*command, folder=shop.folder, environment=shop.environment) as consumer:
+        consumer.wait_for("its partition is halted")
+        while (done := shop.reset("--all-topics", "--to-offset", "27", "--execute")).code:
+            assert "has members" in done.err  # its release is on the way
+        assert done.err == f"Halted until now, and resumed: {shop.stream}.\n"
+        while "halted: ValueError" not in shop.run("group", "describe", shop.coordinator.group, "--json").out:
+            assert consumer.process.poll() is None  # it comes to the same failure
+        assert consumer.end(signal.SIGTERM).code == 0
+    done = shop.reset("--all-topics", "--to-offset", "27", "--execute")
+    assert done.err == f"Halted until now, and resumed: {shop.stream}.\n"
     assert shop.consume(f" {COUNT - 1} ") == [27, 28, 29]
 
 

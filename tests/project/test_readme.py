@@ -29,7 +29,6 @@ from cobalance.coordinator.scripts import VERBS
 from cobalance.errors import PermissionMissing
 from cobalance.journal import Journal
 from cobalance.rabbitmq import create_topic
-from cobalance.settings import STORED_NAMES
 
 LINES = {"billing": 20, "revenue": 10, "copies": 3}
 """Group → how many lines its program prints before it has nothing more to do."""
@@ -281,12 +280,6 @@ def _ask(url: str, name: str) -> None:
     assert list(Journal(transport, name).entries())
     assert name in transport.list_groups()
     transport.close()
-
-
-def test_every_group_setting_is_stored() -> None:
-    """The settings table promises that members share them."""
-    documented = {name for path in READMES for name in re.findall(r"^\| `(\w+)` \|", read(path), re.MULTILINE)}
-    assert set(STORED_NAMES) <= documented
 
 
 def test_what_pypi_shows_leads_to_the_repository() -> None:

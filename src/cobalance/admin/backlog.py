@@ -4,16 +4,20 @@ according to the members themselves or to RabbitMQ's management API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from cobalance.admin.ends import TIMEOUT_MS, End, read_ends
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import GroupDescription, ResourceDescription
 from cobalance.errors import CobalanceError
+from cobalance.rabbitmq.streams.extent import read_ends as read_stream_ends
+from cobalance.rabbitmq.streams.extent import streams_among
+from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.rabbitmq.topics.management import unacknowledged_counts
+
+TIMEOUT_MS = 3_000
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +49,7 @@ def read_backlogs(
     if not group.resources:
         return {}
     told = _ask_members(group, coordinator)
-    ends = read_ends(group.resources, amqp_url)
+    ends = _read_ends(group.resources, amqp_url)
     sent = {row.name: _as_told(row.name, told.get(row.name), ends[row.name]) for row in group.resources}
     unknown = [name for name, it in sent.items() if it is None and ends[name].ready is not None]
     counts = _ask_management(unknown, amqp_url, management_url, on_unknown) if unknown else {}
@@ -89,3 +93,50 @@ def _ask_management(
             f"consume them, too. {error}"
         )
         return {}
+
+
+# -- the ends of queues and streams --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """The end of one resource. None means unknown."""
+
+    ready: int | None = None
+    """Messages in a queue that are ready for the next consumer."""
+    consumers: int | None = None
+    """Consumers of a queue."""
+    offset: int | None = None
+    """Offset of a stream's last message; -1 if it is empty."""
+
+    def lag(self, committed: int | None, in_flight: int | None) -> int | None:
+        """The remaining work. Unknown for a stream without a committed offset, and for a queue whose messages in flight
+        are unknown.
+        """
+        if self.offset is None:
+            return None if self.ready is None or in_flight is None else self.ready + in_flight
+        return None if committed is None else max(0, self.offset - committed)
+
+
+def _read_ends(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
+    """The end of every resource; unknown for what is not a queue.
+
+    Raises:
+        CobalanceError: RabbitMQ cannot be queried.
+    """
+    unknown = {resource.name: End() for resource in resources}
+    return unknown | (_ask_broker(resources, amqp_url) if unknown else {})
+
+
+def _ask_broker(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
+    """Distinguishes streams from queues only where there is a committed offset, since that requires the permission to
+    configure.
+    """
+    committed = [resource.name for resource in resources if resource.committed is not None]
+    kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
+    streams = [name for name, is_stream in kinds.items() if is_stream]
+    others = [resource.name for resource in resources if resource.name not in streams]
+    states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS)
+    last = read_stream_ends(amqp_url, streams) if streams else {}
+    queues = {name: End(ready=it.ready, consumers=it.consumers) if it else End() for name, it in states.items()}
+    return queues | {name: End(offset=-1 if offset is None else offset) for name, offset in last.items()}

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance")
 
 TRY_AGAIN_S = 0.2
+
+T = TypeVar("T")
 
 Resumed = Literal["resumed", "not_halted", "unknown"]
 
@@ -243,9 +245,10 @@ class GroupAdmin:
         offsets: Mapping[str, int] | Iterable[StreamReset],
         *,
         on_waiting: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Sets committed offsets, even to lower values. Refused while the group has members, unless everything to be
-        reset is halted; waits for the sessions of crashed members. Journalled.
+    ) -> Sequence[str]:
+        """Sets committed offsets, even to lower values, and resumes what of it is halted, which it returns. Refused while
+        the group has members, unless everything to be reset is halted; waits for the sessions of crashed members.
+        Journalled.
 
         Args:
             group: its name.
@@ -258,7 +261,7 @@ class GroupAdmin:
         """
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
-        _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
+        return _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
 
     def trust_offsets(self, group: str) -> None:
         """Declares that no committed offset was lost with Redis's data, or that lost ones were set again: a stream
@@ -285,7 +288,7 @@ class GroupAdmin:
         kinds = self._streams_among(names)
         for name in names:
             if name not in kinds:
-                raise QueueMissing(f"There is no stream {name!r}.")
+                raise QueueMissing(f"There is no stream {name!r}: create its topic first, or correct the name.")
             if not kinds[name]:
                 raise UsageError(f"{name!r} is a queue, which keeps no offsets: what was acknowledged is gone from it.")
 
@@ -318,7 +321,7 @@ def _spelt(text: str, known: Iterable[str]) -> Iterator[str]:
         yield from (f"{found[1]}-{number}" for number in found[2].split(","))
 
 
-def _when_left(coordinator: Coordinator, act: Callable[[], None], on_waiting: Callable[[], object]) -> None:
+def _when_left(coordinator: Coordinator, act: Callable[[], T], on_waiting: Callable[[], object]) -> T:
     """Repeats the call until the sessions of crashed members are over. They end only while the group is queried."""
     settings = coordinator.settings()
     give_up_at = time.monotonic() + (2 * settings.session_timeout_ms + settings.heartbeat_interval_ms) / 1000

@@ -13,7 +13,7 @@ from typing import Literal
 import attrs
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets_at
+from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets_at, read_offsets_since
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class StreamReset:
     next: int
     """The next message to be read."""
     asked: int
-    """The same before it was limited to what the stream has."""
+    """The same before it was limited to messages that the stream has."""
 
     @property
     def committed(self) -> int:
@@ -56,7 +56,10 @@ def plan(
     _check(target)
     extents = read_extents(amqp_url, streams)
     wanted = _wanted(target, streams, committed, extents, amqp_url)
-    return [StreamReset(name, extents[name].nearest(wanted[name]), wanted[name]) for name in streams]
+    nearest = {name: extents[name].nearest(wanted[name]) for name in streams}
+    between = {name: at for name, at in nearest.items() if extents[name].begin < at < extents[name].end}
+    found = read_offsets_since(amqp_url, between) if between else {}  # not every offset is that of a message
+    return [StreamReset(name, found.get(name) or nearest[name], wanted[name]) for name in streams]
 
 
 def _check(target: object) -> None:

@@ -7,28 +7,111 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, cast
 
 import anyio
+import attrs
 from cyclopts import Parameter
 
+from cobalance.cli.offset_plan import read_time
 from cobalance.cli.options import (
     DEFAULT_AMQP_URL,
     THIS_REDIS,
     AmqpUrl,
     ConnectTimeout,
+    ManagementUrl,
     RedisOptions,
     SettingOptions,
     duration_option,
 )
 from cobalance.cli.output import remark
-from cobalance.cli.source_options import SourceOptions
-from cobalance.cli.stream_options import StreamOptions
 from cobalance.errors import CobalanceError, GroupFailed, UsageError
 from cobalance.group.runner import drain_timed_out, obey_signals
 from cobalance.member.actions import Problem
+from cobalance.names import validate_name
+from cobalance.rabbitmq import BoundQueues, MatchingQueues, Queue, StreamSettings
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.stream_settings import Place, Start
 from cobalance.settings import MemberSettings
+
+Source = str | BoundQueues | MatchingQueues | list[str | Queue]
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class SourceOptions:
+    """Instead of a topic."""
+
+    queue: Annotated[tuple[str, ...], Parameter(negative="", help="An existing queue; repeatable.")] = ()
+    bound_to: Annotated[
+        str | None, Parameter(help="The queues bound to this exchange, updated continuously. Asks the management API.")
+    ] = None
+    matching: Annotated[
+        str | None,
+        Parameter(help="The queues whose whole name matches this regular expression. Asks the management API."),
+    ] = None
+    management_url: ManagementUrl = None
+
+    def source(self, topic: str | None) -> Source:
+        """The given source.
+
+        Raises:
+            UsageError: there is not exactly one.
+        """
+        if sum(map(bool, (topic, self.queue, self.bound_to, self.matching))) != 1:
+            raise UsageError("Give one of: a topic, --queue (any number of times), --bound-to, --matching.")
+        if self.bound_to:
+            return BoundQueues(self.bound_to)
+        if self.matching:
+            return MatchingQueues(self.matching)
+        return validate_name("topic", topic) if topic else list(self.queue)
+
+
+STREAM_DEFAULTS = StreamSettings()
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class StreamOptions:
+    """For streams only."""
+
+    start: Annotated[
+        str,
+        Parameter(
+            help="Where a new group starts in a stream: first, last, next, an offset, or 2026-01-31T12:00:00 (UTC)."
+        ),
+    ] = "first"
+    on_unknown_offset: Annotated[
+        Literal["stop", "first"] | None,
+        Parameter(
+            help="If it is unknown how far a stream was read. By default first if that is the start, otherwise stop."
+        ),
+    ] = None
+    commit_every: Annotated[int, Parameter(help="Commit after this many messages of a stream …")] = (
+        STREAM_DEFAULTS.commit_every
+    )
+    commit_interval_ms: Annotated[int, duration_option("commit-interval", "… or so long after the first of them.")] = (
+        int(STREAM_DEFAULTS.commit_interval_ms)
+    )
+    lock: Annotated[bool, Parameter(negative="", help="Guard each stream by an exclusive queue, lock.NAME.")] = False
+
+    def settings(self) -> StreamSettings:
+        return StreamSettings(
+            start=_start(self.start),
+            on_unknown_offset=self.on_unknown_offset,
+            commit_every=self.commit_every,
+            commit_interval_ms=self.commit_interval_ms,
+            lock=self.lock,
+        )
+
+
+def _start(text: str) -> Start:
+    if text.isdecimal():
+        return int(text)
+    time: datetime | None = read_time("--start", text) if "-" in text else None
+    return cast("Place", text) if time is None else time
+
 
 NO_SETTINGS = SettingOptions()
 NO_SOURCES = SourceOptions()
@@ -152,7 +235,7 @@ def load_handler(path: str) -> Callable[..., Any]:
 async def _serve(member: CommandGroup) -> None:
     async with anyio.create_task_group() as tasks:
         serving = anyio.CancelScope()
-        await tasks.start(obey_signals, serving, _say_how_to_end)
+        await tasks.start(obey_signals, member, serving, _say_how_to_end)
         with serving:
             await _be_member(member, serving)
         tasks.cancel_scope.cancel()

@@ -1,4 +1,7 @@
-"""``cobalance group list``, ``create``, ``delete``, ``configure``, ``resume``, ``repair`` and ``trust-offsets``."""
+"""``cobalance group list``, ``create``, ``delete``, ``configure``, ``resume``, ``repair`` and ``trust-offsets``.
+
+``describe``, ``history`` and ``reset-offsets`` have files of their own.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,8 @@ def delete(
         admin.delete(name, force=force, on_waiting=remark_waiting)
     if present:
         remark(
-            f"warning: group {name!r} had {present} member{'s' if present > 1 else ''}. Those that live make it anew from what they hold; "
-            "stop them, and delete it again, to be rid of it."
+            f"warning: group {name!r} had {present} member{'s' if present > 1 else ''}. Members still alive will create it again from what "
+            "they hold; stop them, and delete it again, to be rid of it."
         )
 
 
@@ -132,11 +135,11 @@ def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
     """
     with redis.admin() as admin:
         mended = admin.repair(name)
-    told = ["a call had died half-way and is mended"] if mended.torn else []
+    told = ["a call had died half-way, or a key was gone, and is mended"] if mended.torn else []
     if mended.changed:
         told.append("this has changed:")
     elif not told:
         told.append("nothing was out of place")
-    print(f"{name} is made anew from its records; {'; '.join(told)}" + ("" if mended.changed else "."))
+    print(f"{name} has been rebuilt from its records; {'; '.join(told)}" + ("" if mended.changed else "."))
     for total, (before, after) in mended.changed.items():
         print(f"  {total}: {before or '-'} → {after or '-'}")

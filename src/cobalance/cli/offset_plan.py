@@ -10,8 +10,8 @@ from pathlib import Path
 import attrs
 
 from cobalance.admin.offset_plan import Shift, Target
-from cobalance.cli.options import duration_ms
 from cobalance.errors import UsageError
+from cobalance.settings import duration_ms
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from cyclopts import Parameter, Token
 
 from cobalance.admin import GroupAdmin
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.settings import GroupSettings, Mode
+from cobalance.settings import GroupSettings, Mode, duration_ms
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
@@ -53,20 +52,6 @@ ManagementUrl = Annotated[
 ]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]
 Name = Annotated[str, Parameter(help="Its name.")]
-
-_UNITS_MS = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(text: str) -> int:
-    """Parses ``1500ms``, ``1500``, ``30s``, ``2m``, ``1h`` or ``7d`` to milliseconds.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m, 1h or 7d")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def _converted(_: object, tokens: Sequence[Token]) -> int:

@@ -48,8 +48,8 @@ def reset_offsets(
     """Move the committed offsets of streams, with Kafka's flags. Nothing is changed without --execute.
 
     NEW-OFFSET is that of the next message to be read; the committed offset, which describe shows, is one below. Offsets
-    out of range are moved to the nearest end. Refused while the group has members, unless everything to be moved is
-    halted. Journalled.
+    out of range are moved to the nearest end, those without a message to the next. Refused while the group has members,
+    unless everything to be moved is halted; what is halted is resumed. Journalled.
     """
     if dry_run + execute + export > 1:
         raise UsageError("Give one of --dry-run, --execute and --export.")
@@ -66,10 +66,9 @@ def reset_offsets(
     with redis.admin(amqp_url) as admin:
         streams = _streams(scenario, topic, resource, amqp_url, all_topics=all_topics)
         steps = admin.plan_offsets(name, scenario.target, streams)
-        if execute:
-            admin.reset_offsets(name, steps, on_waiting=remark_waiting)
+        resumed = admin.reset_offsets(name, steps, on_waiting=remark_waiting) if execute else []
     _show(name, steps, json=json, export=export)
-    _remark_on(steps, execute=execute, export=export)
+    _remark_on(steps, resumed, execute=execute, export=export)
 
 
 # -- which -----------------------------------------------------------------------------------------------------------------------
@@ -130,10 +129,12 @@ def _show(group: str, steps: Sequence[StreamReset], *, json: bool, export: bool)
         print_table(columns, ((group, topic, part, step.next, step.committed) for topic, part, step in rows))
 
 
-def _remark_on(steps: Sequence[StreamReset], *, execute: bool, export: bool) -> None:
+def _remark_on(steps: Sequence[StreamReset], resumed: Sequence[str], *, execute: bool, export: bool) -> None:
     for step in steps:
         if step.next != step.asked:
             remark(f"warning: {step.stream} does not have offset {step.asked}; the nearest is {step.next}.")
+    if resumed:
+        remark(f"Halted until now, and resumed: {', '.join(resumed)}.")
     if not steps:
         remark("warning: there are no streams.")
     elif not execute and not export:

@@ -2,7 +2,7 @@
 
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -98,8 +98,10 @@ class PrivateProcess:
         deadline_s = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
             remaining_s = max(0.0, deadline_s - time.monotonic())
-            if not select.select([descriptor], [], [], remaining_s)[0]:
-                return None
+            with selectors.DefaultSelector() as selector:  # select.select knows no descriptor from 1024 on
+                selector.register(descriptor, selectors.EVENT_READ)
+                if not selector.select(remaining_s):
+                    return None
             received = os.read(descriptor, 4096)
             if not received:
                 return "failed because its guardian was killed"

@@ -170,7 +170,7 @@ class Churn:
         give_up_at = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"it did not come about within {within_s} s")
+                raise TimeoutError(f"{getattr(condition, '__name__', condition)} was not true within {within_s} s")
             time.sleep(0.005)
 
     def close(self) -> None:

@@ -6,13 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cobalance.errors import MembershipError
-from cobalance.threads.portal import EventLoopThread, call_in
+from cobalance.threads.portal import EventLoopThread
 from cobalance.threads.worker_threads import Daemons
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from anyio.from_thread import BlockingPortal
 
     from cobalance.group.group import Group
     from cobalance.testing.transport import OwnTransport
@@ -25,16 +23,15 @@ class Member:
         self.group = group
         """The group object, for its ``tenures``, ``failed`` and so on."""
         self.transport = transport
-        self._thread = EventLoopThread()
-        self._portal: BlockingPortal = self._thread.__enter__()
+        self._event_loop = EventLoopThread().__enter__()
         self._ended: Future[None] | None = None
 
     def start(self) -> None:
         """Joins the group."""
         try:
-            call_in(self._portal, self.group.start)
+            self._event_loop.call(self.group.start)
         except BaseException:
-            self._thread.__exit__(None)
+            self._event_loop.__exit__(None)
             raise
 
     @property
@@ -54,19 +51,19 @@ class Member:
             crashed.result()
             return
         try:
-            call_in(self._portal, self.group.stop)
+            self._event_loop.call(self.group.stop)
         finally:
-            self._thread.__exit__(None)
+            self._event_loop.__exit__(None)
 
     def die(self) -> None:
         """Cancels its handlers wherever they are, without notifying anyone."""
-        self._portal.call(self.group.abandon)
+        self._event_loop.portal.call(self.group.abandon)
         self._ended = Daemons().start(self._bury)
 
     def _bury(self) -> None:
         with suppress(MembershipError):
-            call_in(self._portal, self.group.stop)
-        self._thread.__exit__(None)
+            self._event_loop.call(self.group.stop)
+        self._event_loop.__exit__(None)
 
 
 def connection_name(group: Any) -> str:

@@ -49,7 +49,7 @@ def _path(_: object, tokens: Sequence[Token]) -> str:
     text = tokens[0].value
     if "://" in text:  # it may contain a password, so it is not repeated
         raise UsageError(
-            "--redis-url-file: it is no path but a URL: give the path of a file that holds it, or --redis-url"
+            "--redis-url-file: it is a URL, not a path: give the path of a file that holds it, or --redis-url"
         )
     return str(Path(text).absolute())
 

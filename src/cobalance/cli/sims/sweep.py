@@ -21,11 +21,11 @@ SHOWN = 20
 
 EPILOGUE = """\
 A value may be given several times, and every combination is simulated: --session-timeout 6s 10s --seeds 1..50. Settings are
-those of `cobalance group configure`, parameters of churn those of cobalance_sims/simulate/churn.py (--base names one to start from);
-times that go by the session timeout are written session, session/3, session*2. What is given here replaces the same in GRID.
+those of `cobalance group configure`, parameters of churn those of cobalance_sims/simulate/churn.py (--base names the churn to start from);
+times relative to the session timeout are written session, session/3, session*2. What is given here replaces the same in GRID.
 
 The same command again makes only what is missing, after an interruption or with a larger grid. Exit codes: 0 all runs kept
-their promises, 1 some failed (they are listed with the command that tells them again), 2 wrong usage.
+their promises, 1 some failed (they are listed with the command that replays them), 2 wrong usage.
 """
 
 app = App(name="sweep", help_epilogue=EPILOGUE)

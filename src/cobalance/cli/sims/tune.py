@@ -13,14 +13,14 @@ import attrs
 from cyclopts import App, Parameter
 
 from cobalance.cli.exits import OK
-from cobalance.cli.options import KeyPrefix, duration_ms
+from cobalance.cli.options import KeyPrefix
 from cobalance.cli.sims.places import check_file, writing
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.names import validate_name
 from cobalance.redact import redact
-from cobalance.settings import GroupSettings
+from cobalance.settings import GroupSettings, duration_ms
 from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.spark.errors import SparkMissing
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
