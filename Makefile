@@ -35,7 +35,7 @@ thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
 # The short forms of the long campaigns below, which CI runs before the tests. Most keep one processor busy, or none, so two files run
 # at a time; those on Spark share one Spark, which takes what it can get.
 CAMPAIGNS = $(PYTHON) -m pytest -m 'campaign and not long_campaign' -o faulthandler_timeout=900
-campaigns: .venv/.up-to-date ## the long tests that CI runs beside `make test`
+campaigns: .venv/.up-to-date ## the long tests that CI runs before `make test`
 ifeq ($(strip $(ARGS)),)
 	code=0; \
 	$(CAMPAIGNS) --numprocesses $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --max-worker-restart 0 --ignore tests/spark || code=1; \
@@ -88,7 +88,7 @@ spec: .venv/.up-to-date ## the TLA+ document, by TLC
 	$(PYTHON) -m proof.spec $(ARGS)
 
 # Real processes and servers, and everything that goes wrong; ARGS="--kind quorum --seconds 1800" for a long run, ARGS="--servers redis-sentinel"
-# (redis-cluster, rabbitmq-cluster) for servers in company.
+# (redis-cluster, rabbitmq-cluster) for clusters and replicated servers.
 chaos: .venv/.up-to-date ## real processes and servers under faults
 	$(PYTHON) -m tests.chaos $(ARGS)
 
