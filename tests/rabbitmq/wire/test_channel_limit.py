@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from pika.channel import Channel
-from tests.consumers import Place, Seen, new_topic, place, until
+from tests.consumers import Place, Seen, channel, new_topic, place, until
 from tests.streams import connected, new_stream
 
 from cobalance import servers
 from cobalance.errors import ChannelLimitReached
-from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
 from cobalance.rabbitmq.wire.pika_internals import bare_close
@@ -32,28 +33,26 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module", params=["channel_max", "max-channels"])
-def limited(request: pytest.FixtureRequest) -> Iterator[str]:
+def limited(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A RabbitMQ that allows ten channels per connection; or per user, which it does not announce."""
     settings = {"channel_max": str(MOST)} if request.param == "channel_max" else {}
     with servers.private_rabbitmq(settings=settings) as server:
+        server.control("add_user", "few", "few")
+        server.control("set_permissions", "few", ".*", ".*", ".*")
         if request.param == "max-channels":
-            server.control("add_user", "few", "few")
-            server.control("set_permissions", "few", ".*", ".*", ".*")
             server.control("set_user_limits", "few", f'{{"max-channels": {MOST}}}')
-            yield server.url.replace("guest:guest", "few:few")
-        else:
-            yield server.url
+        yield server
 
 
 @pytest.fixture
-def here(limited: str) -> Iterator[Place]:
+def here(limited: Any) -> Iterator[Place]:
     """That RabbitMQ and a group in memory."""
-    with place(limited) as it:
+    with place(limited.url.replace("guest:guest", "few:few")) as it:
         yield it
 
 
 async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
-    here: Place, caplog: pytest.LogCaptureFixture
+    limited: Any, here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of twenty partitions, one member works eight; the others are given up with a reason, messages intact."""
     seen = Seen()
@@ -61,16 +60,20 @@ async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)
 
-    def waiting() -> int:
-        return sum(1 for row in here.resources().values() if row.halted)
+    def rest_waits() -> bool:
+        waiting = sum(1 for row in here.resources().values() if row.halted)
+        if not waiting and consumers(limited.url, topic) == 20:
+            # RabbitMQ counts a user's channels late: it opened all before it counted ten.
+            limited.control("close_all_user_connections", "few", "the limit is to be noticed")
+        return waiting == 20 - (MOST - 2)
 
-    with new_topic(here.amqp_url.replace("few:few", "guest:guest"), 20) as topic:
+    with new_topic(limited.url, 20) as topic:
         async with here.member(topic, handle):
-            await until(lambda: waiting() == 20 - (MOST - 2))
+            await until(rest_waits)
             worked = [partition for partition, name in enumerate(topic.queue_names) if here.resources()[name].owner]
             assert len(worked) == MOST - 2
             for partition in worked:
-                with_plenty = Place(here.amqp_url.replace("few:few", "guest:guest"))
+                with_plenty = Place(limited.url)
                 with_plenty.publish(topic, partition, partition=partition)
                 with_plenty.close()
             assert sorted(map(int, await seen.wait(len(worked)))) == worked
@@ -78,7 +81,13 @@ async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
     (error,) = [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
     assert f"allows {MOST} channels" in error
     assert "channel_max" in error
-    assert len([it for it in caplog.records if "lost RabbitMQ" in it.getMessage()]) <= 1
+    assert len([it for it in caplog.records if "lost RabbitMQ" in it.getMessage() and "530" in it.getMessage()]) <= 1
+
+
+def consumers(url: str, topic: Topic) -> int:
+    """How many of its partitions are consumed."""
+    with channel(url) as it:
+        return sum(it.queue_declare(name, passive=True).method.consumer_count or 0 for name in topic.queue_names)
 
 
 @pytest.mark.server
