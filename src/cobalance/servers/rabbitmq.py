@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -31,6 +32,9 @@ KILL_TIMEOUT_S = 10.0
 
 CONTROL_TIMEOUT_S = 60.0
 """The command starts its own Erlang VM, which takes a second or two."""
+
+STILL_STARTING = "requires the 'rabbit' app to be running"
+"""The command's words between the first answer to a client and the end of the start."""
 
 
 @attrs.frozen
@@ -113,9 +117,13 @@ class PrivateRabbitMQ:
     def control(self, *arguments: str) -> None:
         """Runs `rabbitmqctl` against it. Raises with the command's output if it fails."""
         command = [str(self._program.server.parent / "rabbitmqctl"), *arguments]
-        done = subprocess.run(
-            command, check=False, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S
-        )
+        deadline_s = time.monotonic() + CONTROL_TIMEOUT_S
+        while True:
+            done = subprocess.run(
+                command, check=False, env=self.environment(), capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S
+            )
+            if not (done.returncode and STILL_STARTING in done.stderr) or time.monotonic() > deadline_s:
+                break
         if done.returncode:
             raise ServerUnavailable(f"rabbitmqctl {arguments[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
 
