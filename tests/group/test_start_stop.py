@@ -13,12 +13,16 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
+import anyio.to_thread
+import attrs
 import pytest
 from tests.consumers import new_topic, place
 from tests.faults.proxy import FaultProxy
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, ConsumerGroup, Delivery, Group, Topic, run
+from cobalance.coordinator.client import Coordinator
 from cobalance.errors import Fenced, GroupFailed, MembershipError, NotHeld, TopicMissing, Unreachable, UsageError
+from cobalance.group.instance_file import InstanceFile
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 
@@ -180,6 +184,40 @@ async def test_stop_is_not_for_a_block(make: Callable[..., Group]) -> None:
     async with make() as group:
         with pytest.raises(UsageError, match="leave the `async with`"):
             await group.stop()
+
+
+@pytest.mark.anyio
+async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
+    make: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was locked by then; a later member of this process may lock it."""
+    taken, goes_on, take = threading.Event(), threading.Event(), InstanceFile.take
+
+    def take_slowly(file: InstanceFile, coordinator: Coordinator) -> str:
+        former = take(file, coordinator)
+        taken.set()
+        goes_on.wait(WITHIN_S)
+        return former
+
+    async with make():
+        pass
+    monkeypatch.setattr(InstanceFile, "take", take_slowly)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(make(member=attrs.evolve(QUICK, instance_id="i")).start)
+        assert await anyio.to_thread.run_sync(taken.wait, WITHIN_S)
+        tasks.cancel_scope.cancel()
+    later = InstanceFile("g", "i")
+
+    def is_locked() -> bool:
+        later.write("m")
+        return later._file is not None
+
+    assert not is_locked()
+    goes_on.set()
+    with anyio.fail_after(WITHIN_S):
+        while not is_locked():  # noqa: ASYNC110 -- another thread closes it
+            await anyio.sleep(0.01)
+    later.close()
 
 
 @pytest.mark.anyio
