@@ -20,6 +20,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
+from cobalance.backoff import Backoff
 from cobalance.errors import ChannelLost, CobalanceError, MessageUnreadable, OffsetUnknown, UsageError
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.partition.delivery import Delivery
@@ -29,6 +30,7 @@ from cobalance.rabbitmq.streams.probe import OFFSET_HEADER, first_offset, offset
 from cobalance.rabbitmq.streams.start import BEFORE_FIRST
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained
+from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.rabbitmq.wire.lock_queue import LockQueue
 from cobalance.rabbitmq.wire.pika_internals import Unreadable
 
@@ -43,6 +45,9 @@ DOUBT_MS = 5_000.0
 
 PROOFS = 2
 """RabbitMQ's count of a stream is up to five seconds old, so it must show twice that the stream is too short."""
+
+STALL_MS = Backoff(30_000.0, 600_000.0)
+"""Pauses between looks at the stream while nothing arrives."""
 
 Question = Callable[[BrokerConnection, str], Future[int | None]]
 
@@ -180,6 +185,7 @@ class StreamConsumer(PartitionConsumer):
         super()._subscribed(frame)
         if self._after != BEFORE_FIRST:
             self._connection.call_later(SUSPICIOUS_MS, self._doubt)
+        self._connection.call_later(STALL_MS.first, partial(self._look, None, 1))
 
     @contained
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
@@ -347,6 +353,29 @@ class StreamConsumer(PartitionConsumer):
             self._give_up(_shorter(self.queue.name, self._after))
         else:
             self._connection.call_later(DOUBT_MS, self._doubt)
+
+    @contained
+    def _look(self, heard: int | None, looks: int) -> None:
+        """RabbitMQ may leave a reader at the end of a segment for ever if it has just dropped the next one."""
+        if self.state is not PartitionState.CONSUMING:
+            return
+        if heard is None or heard != self._heard or self._acks.outstanding or self._buffer or self._held:
+            self._connection.call_later(STALL_MS.first, partial(self._look, self._heard, 1))
+        else:
+            first_offset(self._connection, self.queue.name).add_done_callback(
+                lambda found: self._connection.submit(lambda: self._judge_stall(heard, looks, found))
+            )
+
+    @contained
+    def _judge_stall(self, heard: int, looks: int, found: Future[int | None]) -> None:
+        if self.state is not PartitionState.CONSUMING:
+            return
+        first = None if found.exception() else found.result()
+        if first is not None and first > heard == self._heard and not self._draining:
+            words = f"RabbitMQ sends nothing behind offset {heard}, though {first} is the oldest left"
+            self._give_up(channel_lost(self.queue.name, words))
+        else:
+            self._connection.call_later(STALL_MS.pause(looks + 1), partial(self._look, heard, looks + 1))
 
     def _end(self, error: CobalanceError | None) -> None:
         """Ends once the lock is free, since the tenure's next holder may come as soon as this one has ended."""
