@@ -248,7 +248,7 @@ class GroupAdmin:
     ) -> Sequence[str]:
         """Sets committed offsets, even to lower values, and resumes what of it is halted, which it returns. Refused while
         the group has members, unless everything to be reset is halted; waits for the sessions of crashed members.
-        Journalled.
+        Journalled. Streams among them count as read by the group from then on, if RabbitMQ can be reached.
 
         Args:
             group: its name.
@@ -259,8 +259,15 @@ class GroupAdmin:
         Raises:
             GroupActive: the group has members, or may have.
         """
+        with importing:
+            from cobalance.rabbitmq.streams.reading_mark import remember
+
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
+        try:
+            remember(self._amqp_url, group, self._streams_of(wanted))
+        except CobalanceError as error:  # they may not be streams
+            log.info("group %s: RabbitMQ is not told of its new offsets: %s", group, error)
         return _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
 
     def trust_offsets(self, group: str) -> None:

@@ -13,6 +13,7 @@ from tests.names import unique
 from tests.reading import Reading, committed, member
 from tests.streams import Stream, new_stream
 
+from cobalance import Tenure
 from cobalance.admin import GroupAdmin
 from cobalance.rabbitmq.streams.reading_mark import mark_name
 
@@ -86,3 +87,16 @@ async def test_a_deleted_stream_takes_it_along(here: Place, stream: Stream) -> N
     with channel(here.amqp_url) as it:
         it.queue_delete(stream.name)
     assert not is_marked(here, stream)
+
+
+async def test_a_seek_before_anything_was_read_makes_it(here: Place, stream: Stream) -> None:
+    """As Kafka's programs do it in on_assigned: what is committed afterwards can be lost like any other offset."""
+
+    async def go_back(tenures: list[Tenure]) -> None:
+        for tenure in tenures:
+            await group.seek(tenure.resource, "first")
+
+    group = member(here, stream, Reading(), start="next", commit_every=1, on_assigned=go_back)
+    async with group:
+        await until(lambda: committed(here, stream) == 9)
+    assert is_marked(here, stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,9 @@ from tests.names import unique
 from tests.reading import Reading, committed, member
 from tests.streams import TINY, Stream, new_stream
 
+from cobalance.admin import GroupAdmin
 from cobalance.rabbitmq.model.stream_settings import Start
-from cobalance.rabbitmq.streams.reading_mark import mark_name
+from cobalance.rabbitmq.streams.reading_mark import mark_name, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -191,16 +193,62 @@ async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis
             assert committed(here, stream) == -1
 
 
-async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream) -> None:
-    """It ends before the committed offset, which never falls by itself, whatever the policy is."""
-    async with member(here, stream, Reading()):
-        await until(lambda: committed(here, stream) == -1)
-    here.coordinator.reset_offsets({stream.name: 9})
+@pytest.mark.parametrize("count", [3, 20], ids=["shorter", "longer"])
+async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream, count: int) -> None:
+    """The committed offset never falls by itself, whatever the policy is, and nothing is passed over."""
+    async with member(here, stream, Reading(), commit_every=1):
+        await until(lambda: committed(here, stream) == 9)
     stream.make_anew()
-    stream.append(3)
-    async with member(here, stream, Reading(), on_unknown_offset="first"):
+    stream.append(count)
+    reading = Reading()
+    async with member(here, stream, reading, on_unknown_offset="first"):
         assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
     assert committed(here, stream) == 9
+    assert not reading.deliveries
+
+
+async def test_a_stream_made_anew_while_it_is_read_is_halted(here: Place, stream: Stream) -> None:
+    """Also if it soon has more messages than the old one had; an operator says where to go on."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=1):
+        await until(lambda: committed(here, stream) == 9)
+        stream.make_anew()
+        stream.append(20)
+        assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
+        assert committed(here, stream) == 9
+        here.coordinator.reset_offsets({stream.name: -1})
+        assert await reading.wait(30) == [*range(10), *range(20)]
+
+
+async def test_a_stream_made_anew_before_anything_was_read_is_read(here: Place, amqp_url: str) -> None:
+    """Nothing is passed over."""
+    with new_stream(amqp_url) as stream:
+        reading = Reading()
+        async with member(here, stream, reading):
+            await until(lambda: committed(here, stream) == -1)
+            stream.make_anew()
+            stream.append(2)
+            assert await reading.wait(2) == [0, 1]
+
+
+async def test_an_offset_set_by_hand_is_where_a_new_group_begins(stream: Stream, redis_url: str, amqp_url: str) -> None:
+    """The stream is not taken for another one, though nobody has read it."""
+    with place(amqp_url, redis_url) as here, closing(GroupAdmin(redis_url, amqp_url=amqp_url)) as admin:
+        admin.reset_offsets(here.group, {stream.name: 6})
+        reading = Reading()
+        async with member(here, stream, reading):
+            assert await reading.wait(3) == [7, 8, 9]
+
+
+async def test_a_missing_mark_is_an_operator_s_to_explain(here: Place, stream: Stream) -> None:
+    """An offset that was set without RabbitMQ may be meant for this stream."""
+    here.coordinator.create(SETTINGS)
+    here.coordinator.reset_offsets({stream.name: 6})
+    reading = Reading()
+    async with member(here, stream, reading):
+        await until(lambda: here.journal("halted"))
+        here.coordinator.resume(stream.name)
+        assert await reading.wait(3) == [7, 8, 9]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
@@ -210,6 +258,7 @@ async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str
     with new_stream(amqp_url, 5, TINY) as stream:
         here.coordinator.create(SETTINGS)
         here.coordinator.reset_offsets({stream.name: 2})
+        remember(amqp_url, here.group, [stream.name])
         first = stream.append_until_gone(5)
         reading = Reading()
         async with member(here, stream, reading, on_unknown_offset=policy):

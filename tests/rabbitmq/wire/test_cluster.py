@@ -16,6 +16,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal
 from cobalance.rabbitmq import create_topic
+from cobalance.rabbitmq.streams.reading_mark import remember
 
 pytestmark = [pytest.mark.anyio, pytest.mark.campaign, pytest.mark.long_campaign, pytest.mark.timeout(900)]
 
@@ -52,6 +53,7 @@ async def test_a_node_that_lags_behind_is_waited_for(
     name, received = messages.create_group(redis_url), messages.Received()
     transport = open_transport(redis_url)
     Coordinator(transport, name).reset_offsets({stream: 150})
+    await anyio.to_thread.run_sync(remember, cluster.url, name, [stream])
     async with ConsumerGroup(
         name,
         topic,

@@ -159,6 +159,8 @@ class StreamWorker(PartitionWorker):
             elif self._position is None:
                 await self._begin()
             elif not self._marked:
+                await self._recognize()
+            if not self._marked:  # before anything is committed
                 await self._mark()
         except CobalanceError as error:
             connected = self.partitions.connection.is_open
@@ -179,8 +181,14 @@ class StreamWorker(PartitionWorker):
         await self._commit(after)  # or the next holder would decide again, and skip what was published in between
         self._place(after)
 
+    async def _recognize(self) -> None:
+        """Raises OffsetUnknown if the group's mark has gone with the stream that was read."""
+        self._marked = await result_of(is_marked(self._streams.connection, self._streams.name, self.queue.name))
+        if not self._marked and await self._mark() and self._position != BEFORE_FIRST:
+            raise _unmarked(self._streams.name, self.queue.name)
+
     async def _mark(self) -> bool:
-        """Marks the stream in RabbitMQ, if we may, before anything is committed."""
+        """Marks the stream in RabbitMQ, if we may."""
         self._marked = await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
         return self._marked
 
@@ -214,6 +222,7 @@ class StreamWorker(PartitionWorker):
 
     async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
         if error is not SOUGHT:
+            self._marked = False  # what comes next may be another stream of that name
             await super()._judge_loss(consumer, error)
 
     async def _finish_up(self) -> None:
@@ -326,6 +335,14 @@ class StreamWorker(PartitionWorker):
 
     def _guard(self, *, proven: bool) -> None:
         super()._guard(proven=proven and self._settings.lock)
+
+
+def _unmarked(group: str, stream: str) -> OffsetUnknown:
+    return OffsetUnknown(
+        f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and made "
+        f"anew. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
+        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}"
+    )
 
 
 def _no_offset(stream: str) -> OffsetUnknown:

@@ -2,7 +2,7 @@
 
 If a committed offset is missing in Redis, either there never was one, or it was lost. If the mark is missing, too, the
 group is new to the stream: the mark is made before the first offset is committed. It is deleted with the stream, to
-which it is bound, and with the group.
+which it is bound, and with the group. So if the mark is missing though an offset is known, the stream is another one.
 """
 
 import hashlib
@@ -33,6 +33,17 @@ def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[b
 def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
     """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
     return _begin(_Declaration(connection, group, stream, passive=False))
+
+
+def remember(url: str, group: str, streams: Iterable[str]) -> None:
+    """Marks streams whose offsets were set by hand. Blocks."""
+    connection = BrokerConnection(url, "cobalance offsets")
+    connection.connect()
+    try:
+        for stream in streams:
+            mark(connection, group, stream).result()
+    finally:
+        connection.close()
 
 
 def forget(url: str, group: str, streams: Iterable[str]) -> None:
