@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.consumers import SETTINGS, Place, Seen, bodies_in, new_topic, until
+from tests.rabbitmq.wire.test_containment import publish_unreadable
 
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
@@ -258,3 +259,26 @@ async def test_what_a_handler_has_settled_before_it_returned_something_is_not_gi
         assert member.failed is None
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["0", "2"]
+
+
+async def test_an_unreadable_message_behind_unacknowledged_ones_is_said(
+    here: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that acknowledges ten at a time would wait for the tenth for ever."""
+    monkeypatch.setattr("cobalance.rabbitmq.partition.partition.UNSETTLED_MS", 100)
+    seen, deliveries = Seen(), list[Delivery]()
+
+    async def handle(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+        seen.note(delivery)
+
+    with new_topic(here.amqp_url, 1) as topic:
+        here.publish(topic, 1, 2, 3)
+        publish_unreadable(here.amqp_url, topic.queue_names[0])
+        async with here.member(topic, handle, ack="manual") as member:
+            await seen.wait(3)
+            await until(lambda: "stops as soon as 3 older messages are acknowledged" in caplog.text)
+            for delivery in deliveries:
+                member.ack(delivery)
+            assert (await until(lambda: here.journal("halted")))[0].reason == "halted:MessageUnreadable"
+    assert caplog.text.count("stops as soon as") == 1

@@ -11,6 +11,7 @@ a queue in use, which is waited for. A consumer serves one tenure and is never r
 """
 
 import enum
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,11 @@ from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, in_e
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 
 BACKOFF_MS = Backoff(10.0, 1_000.0)
+
+UNSETTLED_MS = 5_000.0
+"""After this long it is said that a partition cannot stop before the program settles what it has."""
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 
 class PartitionState(enum.Enum):
@@ -110,6 +116,7 @@ class PartitionConsumer:
         self._arrivals = Arrivals()
         self._armed = False
         self._halting: CobalanceError | None = None  # takes no more, and ends with this once all before it is finished
+        self._waits = False  # for that, and will say so
         self._paused = False
         self._draining = False
         self._reported_drained = False
@@ -369,9 +376,20 @@ class PartitionConsumer:
         """Stops once everything before it is finished."""
         with self._lock:
             now = self._acks.idle and not self._buffer and not self._draining
+            later = self._halting is not None and not (now or self._waits)
+            self._waits = self._waits or later
+        if later:
+            self._connection.call_later(UNSETTLED_MS, self._say_what_it_waits_for)
         if now and self._halting is not None:
             self._flush()
             self._give_up(self._halting)
+
+    @contained
+    def _say_what_it_waits_for(self) -> None:
+        """Where the program acknowledges messages itself, that may be for ever."""
+        if self.state is PartitionState.CONSUMING and not self._draining:
+            words = "queue %s stops as soon as %d older messages are acknowledged: %s"
+            log.warning(words, self.queue.name, self._acks.delivered - self._acks.settled, self._halting)
 
     @contained
     def _tick(self) -> None:
