@@ -27,7 +27,7 @@ from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.threads.event_loop import Attendance
+from cobalance.threads.event_loop import Attendance, running_event_loop
 from cobalance.threads.log_lines import flush
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
@@ -507,6 +507,26 @@ def test_a_stopped_process_has_not_blocked_its_loop() -> None:
     attendance = Attendance(loop, 1_000)
     assert looks(attendance, 0, 250, 90_000, 90_250) == [None] * 4
     assert looks(attendance, 90_500)[-1] is not None
+
+
+@pytest.mark.anyio
+async def test_a_loop_may_answer_at_any_moment() -> None:
+    """Also while the engine's thread looks whether it has: threads take turns here at every instruction, nearly."""
+    attendance, interval = Attendance(running_event_loop(), 300_000), sys.getswitchinterval()
+
+    async def answer_always() -> None:
+        while True:
+            await anyio.lowlevel.checkpoint()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_always)
+            looked = await anyio.to_thread.run_sync(lambda: looks(attendance, *range(10_000)))
+            tasks.cancel_scope.cancel()
+    finally:
+        sys.setswitchinterval(interval)
+    assert looked == [None] * 10_000
 
 
 def test_work_that_goes_on_in_a_thread_keeps_its_resource(caplog: pytest.LogCaptureFixture) -> None:

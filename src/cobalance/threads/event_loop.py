@@ -127,8 +127,9 @@ class Attendance:
     def __init__(self, loop: EventLoop, patience_ms: int) -> None:
         self._loop, self._patience_ms = loop, patience_ms
         self._stopped_at: int | None = None
-        self._asked_at: int | None = None
-        self._looked_at = 0
+        self._asked = self._asked_at = self._looked_at = 0
+        self._answered = 0
+        """Written by the loop alone, as all else is by the engine."""
 
     def missing(self, now: int) -> str | None:
         """Describes what is wrong with the loop, or None if it works or stopped only a moment ago."""
@@ -148,17 +149,18 @@ class Attendance:
         to be called much more often than that is: a longer pause means that the process was stopped, and hardly counts.
         """
         looked_at, self._looked_at = self._looked_at, now
-        if self._asked_at is None:
+        if self._answered == self._asked:
+            self._asked += 1
             self._asked_at = now
             with suppress(RuntimeError):  # closed
                 self._loop.run_soon(self._answer)
             return None
         stopped_ms = max(0, now - looked_at - self._patience_ms // 2)
-        asked_at = self._asked_at = self._asked_at + stopped_ms
-        return asked_at if looked_at + stopped_ms - asked_at >= self._patience_ms else None
+        self._asked_at += stopped_ms
+        return self._asked_at if looked_at + stopped_ms - self._asked_at >= self._patience_ms else None
 
     def _answer(self) -> None:
-        self._asked_at = None
+        self._answered += 1
 
     @property
     def over(self) -> bool:
