@@ -373,6 +373,34 @@ def test_what_a_blocked_loop_never_began_goes_to_another_member(backend: str) ->
     anyio.run(main, backend=backend)
 
 
+def test_a_leader_s_block_that_computes_keeps_its_role() -> None:
+    """Though it blocks the event loop, and `work` has returned; what nothing works goes to another member."""
+    place = f"memory://event-loops-{next(_count)}"
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    computes, goes_on = threading.Event(), threading.Event()
+
+    async def prepare(_: Tenure) -> None: ...
+
+    async def member() -> None:
+        group = Group("g", ["r0", "role"], redis_url=place, settings=SLOW, member=own, work=prepare)
+        async with group, group.leadership("role") as role:
+            await group.wait_held("r0", "role")
+            computes.set()
+            goes_on.wait(WITHIN_S)
+            assert not role.lost
+
+    raised: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: raised.append(ends(lambda: anyio.run(member))))
+    thread.start()
+    assert computes.wait(WITHIN_S)
+    try:
+        holds(place, "r0")
+    finally:
+        goes_on.set()
+        thread.join()
+    assert raised == [None]
+
+
 @pytest.mark.parametrize("how", ["entered", "generator"])
 def test_an_event_loop_ends_though_a_group_was_not_left(
     how: str, make: Callable[..., Group], caplog: pytest.LogCaptureFixture

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.group.worker import FunctionWorker
 from cobalance.member.events import Abandoned, DrainBegun, Drained
 
 if TYPE_CHECKING:
@@ -74,10 +73,11 @@ class Assignment:
     @property
     def surely_idle(self) -> bool:
         """Whether nothing of the program runs for it, as far as anybody can tell."""
-        worker = self.worker
-        if isinstance(worker, FunctionWorker):
-            return worker.surely_idle
-        return worker is None or self.busy_since is None
+        worker, tenure = self.worker, self.tenure
+        if worker is None or tenure is None:
+            return True
+        is_used = self.closing or tenure.in_use or self.busy_since is not None
+        return not is_used and worker.surely_idle
 
     def begin_closing(self) -> bool:
         """On the event loop: ``on_revoked`` is about to run. Returns False if it was aborted before."""

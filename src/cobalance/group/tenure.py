@@ -42,6 +42,7 @@ class Committer(Protocol):
         "effort",
         "end",
         "end_use",
+        "in_use",
         "keep",
         "lost",
         "note_commit",
@@ -223,9 +224,14 @@ class Tenure:
             self._idle.set()
             self._idle = anyio.Event()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether something delays the release; any thread."""
+        return self._users > 0
+
     async def wait_unused(self) -> None:
         """Returns when nothing delays the release."""
-        while self._users:
+        while self.in_use:
             await self._idle.wait()
 
     async def wait_ended(self) -> None:

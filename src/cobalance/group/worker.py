@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Works one tenure. All but ``abort`` and ``busy_since`` run on the user's event loop."""
+    """Works one tenure. All but ``abort`` and the properties run on the user's event loop."""
 
     async def run(self) -> None:
         """Works until the tenure is asked back, and finishes running work. Repeated after a cancelled revocation."""
@@ -35,6 +35,10 @@ class Worker(Protocol):
     @property
     def busy_since(self) -> int | None:
         """Since when (monotonic ms) the current handler has been running; any thread."""
+
+    @property
+    def surely_idle(self) -> bool:
+        """Whether it runs nothing of the program, and waits for nothing that the program may be working; any thread."""
 
 
 class FunctionWorker:
@@ -76,7 +80,7 @@ class FunctionWorker:
 
     @property
     def surely_idle(self) -> bool:
-        """Whether nothing of the program runs for it. What a program without a function does with it, nobody knows."""
+        """What a program without a function does with it, nobody knows."""
         return self._work is not None and not self._running and self.busy_since is None
 
 

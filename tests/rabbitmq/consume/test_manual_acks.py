@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.to_thread
+import attrs
 import pytest
-from tests.consumers import SETTINGS, Place, Seen, bodies_in, new_topic, until
+from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, new_topic, until
 from tests.rabbitmq.wire.test_containment import publish_unreadable
 
+from cobalance.group.group import Group
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.batches import Batch
@@ -45,6 +49,36 @@ async def test_what_was_acknowledged_does_not_come_again(here: Place, queue_type
         async with here.member(topic, handle_again):
             await until(lambda: not any(ready_messages(here.amqp_url, topic.queue_names).values()))
             assert await again.wait(4) == ["0", "2", "3", "7"]
+
+
+async def test_a_message_that_is_not_acknowledged_may_be_being_worked(here: Place) -> None:
+    """By code that blocks the event loop. What this process has no messages of goes to another one."""
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    patient = attrs.evolve(SETTINGS, revocation_timeout_ms=60_000)
+    computes, goes_on = threading.Event(), threading.Event()
+
+    async def blocked(topic: Topic) -> None:
+        send, receive = anyio.create_memory_object_stream[Delivery](1)
+        async with send, receive, here.member(topic, send.send, ack="manual", settings=patient, member=own) as member:
+            await member.wait_held(*topic.queue_names)
+            here.publish(topic, 1)
+            delivery = await receive.receive()
+            computes.set()
+            goes_on.wait(WITHIN_S)
+            assert topic.queue_names[0] in member.tenures
+            member.ack(delivery)
+
+    with new_topic(here.amqp_url, 2) as topic:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, lambda: anyio.run(blocked, topic))
+            await anyio.to_thread.run_sync(computes.wait)
+            names = topic.queue_names[1:]
+            try:
+                with anyio.fail_after(WITHIN_S):
+                    async with Group(here.group, names, redis_url=here.redis_url, settings=patient) as other:
+                        await other.wait_held(*names)
+            finally:
+                goes_on.set()
 
 
 # -- handlers that settle messages and fail all the same ---------------------------------------------------------------

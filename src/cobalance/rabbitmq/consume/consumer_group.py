@@ -73,7 +73,7 @@ log = logging.getLogger("cobalance.rabbitmq")
     "start_soon",
     "stream_consumer",
 )  # used by workers
-@hides("batch", "connection", "unconnected_ms", "wait_connected")
+@hides("batch", "connection", "manual", "unconnected_ms", "wait_connected")
 class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
@@ -194,7 +194,7 @@ class ConsumerGroup(Streaming):
         self._subscribed = Subscription(checked_source(source), amqp_url, management_url)
         self._fencing: Fencing | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
-        self._manual = _checked("ack", ack, ("auto", "manual")) == "manual"
+        self.manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
         self._require_guard = require_guard
         self.unconnected_ms = unconnected_ms
@@ -205,7 +205,7 @@ class ConsumerGroup(Streaming):
             raise UsageError("batches are tried again in place: leave out batch, or mode='park'")
         self._policy = FailurePolicy(
             self.name,
-            manual=self._manual,
+            manual=self.manual,
             retries=self._retries,
             on_error=on_error,
             on_failure=on_failure,
@@ -213,7 +213,7 @@ class ConsumerGroup(Streaming):
             most_ms=self.own.max_processing_ms,
             send=DeadLetterSender(amqp_url).send,
         )
-        self._handling = Handling(handler, manual=self._manual, batch=batch, policy=self._policy)
+        self._handling = Handling(handler, manual=self.manual, batch=batch, policy=self._policy)
         least = 1 if batch is None else batch.most
         for limit, value in (
             ("prefetch", prefetch),
@@ -261,7 +261,7 @@ class ConsumerGroup(Streaming):
             self._policy.reject(delivery, self._worker_of(delivery))
 
     def _check_manual(self) -> None:
-        if not self._manual:
+        if not self.manual:
             raise UsageError(
                 "each message is acknowledged when its handler returns: give ack='manual' to do that elsewhere"
             )
@@ -475,7 +475,7 @@ class ConsumerGroup(Streaming):
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,
             acks_ahead=self._retries.parks,
-            acks_ahead_at_close=self._manual,
+            acks_ahead_at_close=self.manual,
         )
 
     def reply(self, reply: Reply) -> Future[bool]:

@@ -398,6 +398,13 @@ class PartitionWorker:
         """See :class:`cobalance.group.worker.Worker`."""
         return self.watch.busy_since
 
+    @property
+    def surely_idle(self) -> bool:
+        """The program may be working a message at any place until it has acknowledged it."""
+        consumer = self._consumer
+        is_owed = self.partitions.manual and consumer is not None and not consumer.is_idle
+        return not (self.watch.is_busy or is_owed)
+
     def done(self, delivery: Delivery) -> None:
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         consumer = self._consumer

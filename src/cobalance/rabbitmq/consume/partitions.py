@@ -29,6 +29,8 @@ class Partitions(Protocol):
     connection: BrokerConnection
     unconnected_ms: int | None
     """How long a partition is kept unworked without a connection to RabbitMQ."""
+    manual: bool
+    """Whether the program acknowledges messages itself."""
     batch: Batch | None
     """What the handler is given at a time; None for single messages."""
 

@@ -87,3 +87,8 @@ class UnknownQueueWorker:
     def busy_since(self) -> int | None:
         """As the actual worker does."""
         return None if self._worker is None else self._worker.busy_since
+
+    @property
+    def surely_idle(self) -> bool:
+        """As the actual worker is."""
+        return self._worker is None or self._worker.surely_idle

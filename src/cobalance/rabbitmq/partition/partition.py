@@ -150,6 +150,12 @@ class PartitionConsumer:
         """Whether nothing more will be handed out: it was drained, aborted, or given something back."""
         return self._draining
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything handed out is finished."""
+        with self._lock:
+            return self._acks.idle
+
     def start(self) -> None:
         """Opens the channel, proves the guard and subscribes."""
         if not self._connection.submit(self._begin):
