@@ -177,9 +177,9 @@ class MemberSettings:
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
     """A handler that runs longer is considered hung, and its message fails; a hung work function or callback loses its
-    resource. Like Kafka's max.poll.interval.ms, but the member stays. One that blocks the event loop for so long also
-    costs what else the process holds and surely does not work, and after twice the time, if it holds nothing more, its
-    membership.
+    resource. Like Kafka's max.poll.interval.ms, but the member stays. One that blocks the event loop for so long and
+    ``drain_timeout_ms`` more costs the membership. Where code that nobody limits may be working something on that loop,
+    such as a leader's block, it costs what is surely not worked instead.
     """
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))

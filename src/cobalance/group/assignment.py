@@ -41,8 +41,6 @@ class Assignment:
         """
         self.was_busy = False
         """Whether the session was last told that it is busy."""
-        self.last_busy = 0
-        """Since when (monotonic ms) it was busy when it was last seen busy."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()

@@ -503,31 +503,14 @@ class Membership(Forkable, ABC):
 
     def sample(self) -> Iterator[Sample]:
         """Called by the engine: the progress of handlers that are busy, or were at the last call."""
-        now = monotonic_ms()
-        blocked_since = self._blocked_since(now)
-        self._attend(now, blocked_since)
+        self._attend(monotonic_ms())
         for it in self._roster.everything():
-            busy_since, stranded = it.busy_since, False
-            if busy_since is not None:
-                it.last_busy = busy_since
-            elif blocked_since is not None and it.surely_idle:
-                busy_since, stranded = max(blocked_since, it.last_busy), True
-            elif not it.was_busy:
+            busy_since = it.busy_since
+            if busy_since is None and not it.was_busy:
                 continue
             it.was_busy = busy_since is not None
             if it.held:
-                yield Sample(it.resource, it.token, busy_since, stranded)
-
-    def _blocked_since(self, now: int) -> int | None:
-        since = self._attendance.blocked_since(now)
-        if since is not None and not self._blocked:
-            log.warning(
-                "group %s: its event loop has been blocked for %d ms. Resources that are certainly not worked there are given up, others may "
-                "be at a standstill; %s",
-                *(self.name, now - since, UNBLOCK),
-            )
-        self._blocked = since is not None
-        return since
+                yield Sample(it.resource, it.token, busy_since)
 
     @abstractmethod
     def settings_read(self, settings: GroupSettings) -> None:
@@ -537,21 +520,55 @@ class Membership(Forkable, ABC):
         """Called by the engine: what is in flight, if known."""
         return ""
 
-    def _attend(self, now: int, blocked_since: int | None) -> None:
-        held = [it for it in self._roster.everything() if it.held]
-        blocked_ms = 0 if blocked_since is None else now - blocked_since
-        missing, advice = (
-            self._attendance.missing(now),
-            "leave the group (its `async with`) before the event loop is stopped or closed",
-        )
-        if blocked_ms >= 2 * self.own.max_processing_ms and all(it.surely_idle for it in held):
-            missing, advice = f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK
-        if missing is not None and self._failure is None:
-            self._engine.fail(
-                f"{missing} while it was a member, so nobody works what it holds ({len(held)} resources): it leaves; {advice}"
+    def _attend(self, now: int) -> None:
+        missing = self._attendance.missing(now)
+        if missing is not None:
+            self._leave_because(
+                missing, "leave the group (its `async with`) before the event loop is stopped or closed"
             )
         if self._attendance.over:
             self._disown()
+        else:
+            self._attend_blocked(self._blocked_ms(now))
+
+    def _leave_because(self, missing: str, advice: str) -> None:
+        if self._failure is None:
+            held = sum(it.held for it in self._roster.everything())
+            self._engine.fail(
+                f"{missing} while it was a member, so nobody works what it holds ({held} resources): it leaves; {advice}"
+            )
+
+    def _blocked_ms(self, now: int) -> int:
+        since = self._attendance.blocked_since(now)
+        blocked_ms = 0 if since is None else now - since
+        if since is not None and not self._blocked:
+            log.warning(
+                "group %s: its event loop has been blocked for %d ms. If that lasts %d ms more, it leaves, or, where something may be worked "
+                "there, gives up what is certainly not; %s",
+                *(self.name, blocked_ms, self.own.drain_timeout_ms, UNBLOCK),
+            )
+        self._blocked = since is not None
+        return blocked_ms
+
+    def _attend_blocked(self, blocked_ms: int) -> None:
+        """What may be worked there, such as by a leader's block, is kept. Otherwise the member leaves, since a member
+        that only gives up what it has is given as much again.
+        """
+        if blocked_ms < self.own.max_processing_ms + self.own.drain_timeout_ms:
+            return
+        held = [it for it in self._roster.everything() if it.held]
+        idle = [it for it in held if it.surely_idle]
+        if all(it in idle or it.busy_since is not None for it in held):  # who is busy gets the drain timeout
+            self._leave_because(f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK)
+        elif idle:
+            log.warning(
+                "group %s: its event loop has been blocked for %d ms, which costs this process %s",
+                *(self.name, blocked_ms, ", ".join(sorted(it.resource for it in idle))),
+            )
+        for it in idle:
+            self.abort(it.resource, it.token, "blocked")
+            if it.surely_idle:  # still: the event loop may go on at any moment
+                it.loop_stopped()
 
     def _disown(self) -> None:
         """Gives up what only the event loop could finish, since nothing runs there any more. A busy worker may be in a

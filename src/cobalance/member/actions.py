@@ -9,7 +9,7 @@ import attrs
 from cobalance.coordinator.requests import Request
 from cobalance.member.events import CommitOutcome
 
-AbortReason = Literal["lost", "fenced", "deadline", "hung", "left"]
+AbortReason = Literal["lost", "fenced", "deadline", "hung", "left", "blocked"]
 
 
 @attrs.frozen

@@ -61,8 +61,6 @@ class Sample:
     resource: str
     token: int
     busy_since: int | None
-    stranded: bool = False
-    """Nothing runs for it, but nothing can: its event loop has been blocked since then."""
 
 
 @attrs.frozen

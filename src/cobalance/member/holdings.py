@@ -265,18 +265,15 @@ class Holdings:
         if held.is_busy != was_busy:
             self._touch(held.resource)
         if sample.busy_since is not None and now - sample.busy_since >= self._own.max_processing_ms:
-            self._hung(held, sample.busy_since, now, stranded=sample.stranded)
+            self._hung(held, sample.busy_since, now)
 
-    def _hung(self, held: Holding, busy_since: int, now: int, *, stranded: bool) -> None:
+    def _hung(self, held: Holding, busy_since: int, now: int) -> None:
         self._abort(held, "hung", now)
         told_at = busy_since + self._own.max_processing_ms  # in the past, if its worker has stopped it by itself
         patience_ms = self._own.drain_timeout_ms
         held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
         message = (
-            f"the event loop that works {held.resource!r} has been blocked for {now - busy_since} ms: that costs this process "
-            f"{held.resource!r}"
-            if stranded
-            else f"the handler of {held.resource!r} has run for {now - busy_since} ms: it is hung, and costs this process "
+            f"the handler of {held.resource!r} has run for {now - busy_since} ms: it is hung, and costs this process "
             f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
             f"{held.stop_by - now} ms as an overlap. A longer max_processing_ms lets slower work finish"
         )
