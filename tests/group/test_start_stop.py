@@ -337,7 +337,8 @@ def test_each_thread_that_stops_it_waits_for_the_end(make_blocking: Callable[...
     assert not first.is_alive()
 
 
-def test_a_thread_stops_what_another_one_is_starting(make_blocking: Callable[..., BlockingGroup]) -> None:
+@pytest.mark.parametrize("verb", ["leave", "stop"])
+def test_a_thread_stops_what_another_one_is_starting(make_blocking: Callable[..., BlockingGroup], verb: str) -> None:
     """It does not become a member behind the back of whoever has stopped it."""
     waits, said = threading.Event(), list[str]()
 
@@ -358,7 +359,7 @@ def test_a_thread_stops_what_another_one_is_starting(make_blocking: Callable[...
     starting.start()
     assert waits.wait(WITHIN_S)
     log.removeHandler(heard)
-    group.stop()
+    getattr(group, verb)()
     starting.join(WITHIN_S)
     assert "before it was entered" in said[0]
 
@@ -689,6 +690,23 @@ async def test_leave_ends_it_too_and_nobody_is_told_that_it_has_joined(unlucky: 
 
     assert "before it was entered" in await start_until(leave, group)
     await group.stop()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("verb", ["leave", "stop"])
+async def test_so_does_either_while_it_connects(make: Callable[..., Group], heard: Heard, verb: str) -> None:
+    """Before there is anything to leave."""
+    group = make(redis_url=NOWHERE, connect_timeout_s=3_600)
+
+    async def start() -> None:
+        with pytest.raises(MembershipError, match="before it was entered"):
+            await group.start()
+
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+            await heard.wait("Redis at")
+            await getattr(group, verb)()
 
 
 @pytest.mark.anyio

@@ -482,6 +482,9 @@ class Group(Pausing, StartStop):
             UsageError: awaited by work or a callback, for which it would wait.
         """
         self.check_process()
+        if self._stay is not None and not hasattr(self, "_engine"):  # start() is still connecting
+            await self.stop()
+            return
         self._require_entered()
         self._own_code.refuse_leaving()
         self._ask_leave(remain=remain)
