@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sniffio
-from tests.consumers import WITHIN_S, Place, new_topic, until
+from tests.consumers import WITHIN_S, Place, bodies_in, new_topic, until
 
 from cobalance.errors import GroupFailed
 from cobalance.rabbitmq import Delivery, Topic
@@ -79,6 +80,32 @@ async def test_what_a_blocked_loop_held_moves_to_another_member_once(here: Place
             asked_back = [entry for entry in here.journal("revoking") if entry.member == healthy.member]
     assert len(asked_back) == 3  # when the other one joined
     assert "its event loop has been blocked" in str(raised[0])
+
+
+async def test_a_message_that_was_not_begun_is_not_given_up(here: Place) -> None:
+    """The one before it has ended in its thread, while something else blocks the event loop."""
+    own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
+    begun, blocked = threading.Event(), threading.Event()
+
+    def handle(_: Delivery) -> None:
+        begun.set()
+        blocked.wait(WITHIN_S)
+
+    async def consume(topic: Topic) -> None:
+        async with here.member(
+            topic, handle, settings=SETTINGS, member=own, on_error="dead_letter", max_in_flight_per_partition=1
+        ):
+            await anyio.to_thread.run_sync(begun.wait)
+            blocked.set()
+            while members(here):
+                time.sleep(0.02)  # noqa: ASYNC251 -- it blocks the event loop
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2)
+        with anyio.fail_after(WITHIN_S), pytest.raises(GroupFailed):
+            await anyio.to_thread.run_sync(lambda: anyio.run(consume, topic))
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2"]
 
 
 async def test_what_a_blocked_loop_held_alone_is_worked_by_the_next_member_at_once(here: Place) -> None:

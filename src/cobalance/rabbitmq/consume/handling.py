@@ -196,6 +196,7 @@ class Handling:
             except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 return error, None
             self._finished(parcels, worker)
+        worker.watch.idle()  # now, as the event loop may be blocked
         return None, None
 
     def _begin(self, parcels: deque[Parcel], worker: PartitionWorker) -> bool:
