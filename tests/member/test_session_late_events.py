@@ -59,6 +59,7 @@ class Adopted:
     """The worker of a job that the event loop has begun: all that there is to stop runs there."""
 
     busy_since = None
+    surely_idle = False
 
     async def run(self) -> None:
         raise NotImplementedError
