@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import anyio
 import pytest
+from tests.consumers import channel
 from tests.streams import TINY, Stream, connected, new_stream, wait_for_next_second
 
 from cobalance import servers
+from cobalance.admin.offset_plan import Target, plan
 from cobalance.errors import ChannelLost, QueueMissing, UsageError
 from cobalance.rabbitmq import StreamSettings
 from cobalance.rabbitmq.model.stream_settings import Start
-from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at
+from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.streams.start import offset_before
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -68,6 +75,54 @@ def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, m
     else:
         raise AssertionError("RabbitMQ made no chunk of more than 20 messages")
     assert last_offset(connection, stream.name).result(WAIT_S) == 500 * count - 1
+
+
+def test_what_rabbitmq_is_slow_to_deliver_is_there(
+    connection: BrokerConnection, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However soon it is asked whether there is anything: a group would skip what comes late, or read it again."""
+    stream.append(10)
+    wait_for_count(stream, 10)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 0)
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    starts: dict[Start, int] = {"next": 9, 7: 6, 70: 9, now - hour: -1, now + hour: 9}
+    for _ in range(10):
+        assert {start: sure(lambda: before(connection, stream, start)) for start in starts} == starts  # noqa: B023
+        assert sure(lambda: first_offset(connection, stream.name).result(WAIT_S)) == 0
+        assert sure(lambda: last_chunk(connection, stream.name).result(WAIT_S)) is not None
+        assert sure(lambda: offset_since(connection, stream.name, 10).result(WAIT_S)) is None
+
+
+def test_a_plan_for_a_stream_that_rabbitmq_is_slow_to_deliver(
+    amqp_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reset brings what is out of range to the ends that the stream has, and a time to the message written then."""
+    stream.append(10)
+    wait_for_count(stream, 10)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 0)
+    ago = datetime.now(UTC) - timedelta(hours=1)
+    targets: dict[Target, int] = {"earliest": 0, "latest": 10, 7: 7, 70: 10, ago: 0}
+    for target, following in targets.items():
+        (step,) = sure(lambda: plan(target, [stream.name], {}, amqp_url))  # noqa: B023
+        assert step.next == following
+
+
+def wait_for_count(stream: Stream, count: int) -> None:
+    """Waits until RabbitMQ has counted the messages of the stream, which takes it up to five seconds."""
+    with channel(stream.amqp_url) as it:
+        for _ in range(WAIT_S * 100):
+            if it.queue_declare(stream.name, passive=True).method.message_count == count:
+                return
+            threading.Event().wait(0.01)
+    raise AssertionError("RabbitMQ has not counted the messages")
+
+
+def sure(question: Callable[[], T]) -> T:
+    """The answer; asked again while RabbitMQ gives none, as callers do."""
+    for _ in range(1_000):
+        with suppress(ChannelLost):
+            return question()
+    raise AssertionError("there was no answer")
 
 
 def test_the_beginning_moves_with_the_retention(connection: BrokerConnection, amqp_url: str) -> None:

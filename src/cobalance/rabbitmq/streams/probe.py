@@ -1,8 +1,13 @@
-"""Finds a stream's first and last offsets by consuming: AMQP cannot be asked for them."""
+"""Finds a stream's first and last offsets by consuming: AMQP cannot be asked for them.
+
+That nothing comes is no answer by itself, since RabbitMQ may be slow: where it is not proven that there is nothing, the
+query fails with ChannelLost.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from typing import Any
 
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
@@ -15,7 +20,7 @@ from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 OFFSET_HEADER = "x-stream-offset"
 
 SILENCE_MS = 2_000.0
-"""If a stream delivers nothing for this long, there is nothing there. Delivery normally takes milliseconds."""
+"""Delivery normally takes milliseconds; if nothing comes for this long, it is asked whether there is anything."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -79,6 +84,8 @@ class _Probe:
         self._channel: Channel | None = None
         self._last: int | None = None
         self._asking = False
+        self._asked_for_last = False
+        self._has_last = False
 
     @contained
     def begin(self) -> None:
@@ -104,8 +111,31 @@ class _Probe:
 
     @contained
     def _silent(self) -> None:
-        if self._last is None:
+        self._ask(self._judge_silence)
+
+    @contained
+    def _judge_silence(self, leader: Any) -> None:
+        """What was merely late has arrived before this answer.
+
+        RabbitMQ serves a channel's consumers in order: if the last chunk comes, nothing comes that was asked for
+        before. Only whether there is a last chunk is left to the leader's count, which is up to five seconds old.
+        """
+        if self._last is not None or self.found.done() or self._channel is None:
+            return
+        if not (self._asked_for_last or self._spec in {"first", "last"}):
+            self._asked_for_last = True
+            arguments = {OFFSET_HEADER: "last"}
+            self._channel.basic_consume(self._stream, self._meet_last, arguments=arguments, callback=self._subscribed)
+        elif leader.method.message_count:
+            self._fail(channel_lost(self._stream, "RabbitMQ delivers nothing of it, though it counts messages"))
+        else:
             self._answer(None)
+
+    @contained
+    def _meet_last(self, *_: object) -> None:
+        if not self._has_last:
+            self._has_last = True
+            self._ask(lambda _: self._answer(None))
 
     @contained
     def _message(self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, _: bytes) -> None:
@@ -117,20 +147,23 @@ class _Probe:
             return
         channel.basic_ack(method.delivery_tag or 0)
         if not self._asking:
-            self._ask(channel)
+            self._asking = True
+            self._ask_for_end()
 
-    def _ask(self, channel: Channel) -> None:
-        self._asking, seen = True, self._last
-        channel.queue_declare(self._stream, passive=True, callback=lambda _: self._answered(channel, seen))
+    def _ask_for_end(self) -> None:
+        seen = self._last
+        self._ask(lambda _: self._judge_end(seen))
 
-    @contained
-    def _answered(self, channel: Channel, seen: int | None) -> None:
-        if self.found.done():
-            return
+    def _judge_end(self, seen: int | None) -> None:
         if self._last == seen:
             self._answer(self._last)
         else:
-            self._ask(channel)
+            self._ask_for_end()
+
+    def _ask(self, answered: Callable[[Any], None]) -> None:
+        """Asks the leader for its count."""
+        if self._channel is not None and not self.found.done():
+            self._channel.queue_declare(self._stream, passive=True, callback=answered)
 
     def _answer(self, offset: int | None) -> None:
         if not self.found.done():

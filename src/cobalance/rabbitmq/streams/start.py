@@ -15,7 +15,7 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
     """The offset after which reading starts; at most that of the last message.
 
     Raises:
-        ChannelLost: RabbitMQ was lost before it answered.
+        ChannelLost: RabbitMQ was lost before it answered, or delivers nothing though the stream is not empty.
     """
     if start == "first":
         return BEFORE_FIRST
@@ -32,5 +32,5 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
         return end if found is None else found - 1
     if isinstance(start, int) and start <= end:  # the offset itself may be none of a message's
         found = await result_of(offset_since(connection, stream, start))
-        return (start if found is None else found) - 1  # None: RabbitMQ is slow, since the stream ends behind it
+        return (start if found is None else found) - 1
     return end
