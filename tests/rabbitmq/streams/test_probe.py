@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import anyio
 import pytest
+from pika import URLParameters
 from tests.consumers import channel
+from tests.faults.proxy import FaultProxy
 from tests.streams import TINY, Stream, connected, new_stream, wait_for_next_second
 
 from cobalance import servers
@@ -75,6 +77,30 @@ def test_the_end_of_a_long_chunk(connection: BrokerConnection, stream: Stream, m
     else:
         raise AssertionError("RabbitMQ made no chunk of more than 20 messages")
     assert last_offset(connection, stream.name).result(WAIT_S) == 500 * count - 1
+
+
+def test_the_end_of_a_stream_that_never_rests(amqp_url: str, stream: Stream) -> None:
+    """Far from RabbitMQ, something is published in every round trip: what was there when it was asked is enough."""
+    stream.append(10)
+    stop = threading.Event()
+    with FaultProxy(URLParameters(amqp_url).port) as proxy, connected(proxy.through(amqp_url)) as connection:
+        proxy.delay(50)
+        publisher = threading.Thread(target=publish_until, args=(stream, stop))
+        publisher.start()
+        try:
+            end = last_offset(connection, stream.name).result(WAIT_S)
+            assert end is not None
+            assert end >= 9
+        finally:
+            stop.set()
+            publisher.join()
+
+
+def publish_until(stream: Stream, stop: threading.Event) -> None:
+    """Publishes a message every two milliseconds."""
+    with channel(stream.amqp_url) as it:
+        while not stop.wait(0.002):
+            it.basic_publish("", stream.name, b"more")
 
 
 def test_what_rabbitmq_is_slow_to_deliver_is_there(

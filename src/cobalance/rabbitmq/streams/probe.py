@@ -54,8 +54,8 @@ def offset_at(connection: BrokerConnection, stream: str, time: datetime) -> Futu
 def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
     """The offset of the last message; None if the stream is empty.
 
-    Reads the last chunk to its end, which is reached when a request sent behind the acks is answered before anything
-    else is delivered.
+    Reads the last chunk to its end, which is reached when a request is answered and RabbitMQ has not sent as much as
+    the acks before the request allow. Where too much is published for that, it is the last message so far.
     """
     return _begin(_Probe(connection, stream, "last", window=WINDOW))
 
@@ -83,6 +83,7 @@ class _Probe:
         self._stream, self._spec, self._window = stream, spec, window
         self._channel: Channel | None = None
         self._last: int | None = None
+        self._received = 0
         self._asking = False
         self._asked_for_last = False
         self._has_last = False
@@ -111,7 +112,10 @@ class _Probe:
 
     @contained
     def _silent(self) -> None:
-        self._ask(self._judge_silence)
+        if self._last is None:
+            self._ask(self._judge_silence)
+        else:
+            self._answer(self._last)
 
     @contained
     def _judge_silence(self, leader: Any) -> None:
@@ -120,9 +124,11 @@ class _Probe:
         RabbitMQ serves a channel's consumers in order: if the last chunk comes, nothing comes that was asked for
         before. Only whether there is a last chunk is left to the leader's count, which is up to five seconds old.
         """
-        if self._last is not None or self.found.done() or self._channel is None:
+        if self.found.done() or self._channel is None:
             return
-        if not (self._asked_for_last or self._spec in {"first", "last"}):
+        if self._last is not None:
+            self.connection.call_later(SILENCE_MS, self._silent)
+        elif not (self._asked_for_last or self._spec in {"first", "last"}):
             self._asked_for_last = True
             arguments = {OFFSET_HEADER: "last"}
             self._channel.basic_consume(self._stream, self._meet_last, arguments=arguments, callback=self._subscribed)
@@ -145,17 +151,18 @@ class _Probe:
         if self._window == 1:
             self._answer(self._last)
             return
+        self._received += 1
         channel.basic_ack(method.delivery_tag or 0)
         if not self._asking:
             self._asking = True
             self._ask_for_end()
 
     def _ask_for_end(self) -> None:
-        seen = self._last
-        self._ask(lambda _: self._judge_end(seen))
+        credit = self._received + self._window
+        self._ask(lambda _: self._judge_end(credit))
 
-    def _judge_end(self, seen: int | None) -> None:
-        if self._last == seen:
+    def _judge_end(self, credit: int) -> None:
+        if self._received < credit:
             self._answer(self._last)
         else:
             self._ask_for_end()
