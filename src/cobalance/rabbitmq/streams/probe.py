@@ -161,6 +161,7 @@ class _Probe:
         credit = self._received + self._window
         self._ask(lambda _: self._judge_end(credit))
 
+    @contained
     def _judge_end(self, credit: int) -> None:
         if self._received < credit:
             self._answer(self._last)
