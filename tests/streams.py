@@ -28,7 +28,6 @@ class Stream:
         self.amqp_url = amqp_url
         self._arguments = {"x-queue-type": "stream", **(retention or Retention()).arguments}
         self._dropping = retention is not None
-        self._published = 0
         self.declare()
 
     @property
@@ -37,6 +36,7 @@ class Stream:
         return Queue(self.name, self._arguments)
 
     def declare(self) -> None:
+        self._published = 0
         with self._channel() as channel:
             channel.queue_declare(self.name, durable=True, arguments=self._arguments)
 
@@ -47,7 +47,6 @@ class Stream:
     def make_anew(self) -> None:
         """Replaces it with an empty one of the same name."""
         self.delete()
-        self._published = 0
         self.declare()
 
     def append(self, count: int, *, size: int = 0) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pika.exchange_type import ExchangeType
 from tests.consumers import SETTINGS, Place, channel, place, until
 from tests.names import unique
-from tests.reading import Reading, committed, member
+from tests.reading import Reading, committed, member, settings
 from tests.streams import TINY, Stream, new_stream
 
 from cobalance.admin import GroupAdmin
@@ -218,6 +218,40 @@ async def test_a_stream_made_anew_while_it_is_read_is_halted(here: Place, stream
         assert committed(here, stream) == 9
         here.coordinator.reset_offsets({stream.name: -1})
         assert await reading.wait(30) == [*range(10), *range(20)]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_stream_that_was_away_for_a_while_is_halted_each_time(here: Place, stream: Stream) -> None:
+    """While there is no stream, nothing says that the group has read it; what comes back is another one."""
+    async with member(here, stream, Reading(), commit_every=1):
+        for time in (1, 2):
+            await until(lambda: committed(here, stream) == 9)
+            stream.delete()
+            await until(lambda time=time: len(here.journal("abandoned")) == time)
+            stream.declare()
+            stream.append(20)
+            await until(lambda time=time: len(here.journal("halted")) == time)
+            assert committed(here, stream) == 9
+            stream.make_anew()
+            stream.append(10)
+            here.coordinator.reset_offsets({stream.name: -1})
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_new_group_may_wait_for_its_stream(
+    amqp_url: str, redis_url: str, stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That it has looked for it does not mean that it has read it."""
+    with place(amqp_url, redis_url) as here:
+        grown_by_itself(here)
+        stream.delete()
+        reading = Reading()
+        async with here.member([stream.queue], reading.handle, streams=settings(start="next")):
+            await until(lambda: "Looking again" in caplog.text)
+            stream.declare()
+            await until(lambda: committed(here, stream) == -1)
+            stream.append(2)
+            assert (await reading.wait(2))[-1] == 1
 
 
 async def test_a_stream_made_anew_before_anything_was_read_is_read(here: Place, amqp_url: str) -> None:

@@ -16,13 +16,10 @@ from pika.exchange_type import ExchangeType
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of
-from cobalance.rabbitmq.wire.failures import channel_lost, is_unavailable
+from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, is_unavailable
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 
-THERE_OTHERWISE = 406
-
-REFUSED = frozenset({403, 404, THERE_OTHERWISE})
-"""Not allowed, does not exist, exists with other arguments."""
+NOT_ALLOWED, MISSING, THERE_OTHERWISE = 403, 404, 406
 
 
 def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
@@ -31,7 +28,10 @@ def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[b
 
 
 def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
-    """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
+    """Records that the group reads the stream. False if the user may not configure exchanges of that name.
+
+    Fails with QueueMissing if there is no such stream: a mark that is bound to nothing would outlive the next one.
+    """
     return _begin(_Declaration(connection, group, stream, passive=False))
 
 
@@ -92,6 +92,8 @@ class _Declaration:
 
     @contained
     def _declare(self, channel: Channel) -> None:
+        if not self._passive:
+            channel.queue_declare(self._stream, passive=True)  # if it is missing, RabbitMQ ignores the rest
         channel.exchange_declare(
             mark_name(self._group, self._stream),
             ExchangeType("direct"),
@@ -116,10 +118,11 @@ class _Declaration:
     @contained
     def _closed(self, _: Channel, reason: Exception) -> None:
         code = reason.reply_code if isinstance(reason, pika_errors.ChannelClosedByBroker) else 0
-        if code in REFUSED and not is_unavailable(reason):
-            self._end(self._declared or code == THERE_OTHERWISE)
+        answers = {NOT_ALLOWED: self._declared, THERE_OTHERWISE: True, **({MISSING: False} if self._passive else {})}
+        if code in answers and not is_unavailable(reason):
+            self._end(answers[code])
         else:
-            self.broken(reason)
+            self.broken(channel_failure(reason, self._stream) or reason)
 
     def _end(self, found: bool) -> None:
         if not self.answer.done():
