@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 from cobalance.coordinator.requests import Claim
@@ -173,3 +174,83 @@ def test_an_heir_that_comes_in_time_inherits_also_when_the_grace_ends_in_a_recov
     group.run(2 * SESSION_MS)
     assert group.loads() == {"b2": 0, "c": 2}
     assert [it["member"] for it in group.journal("inherited")] == ["a", "a"]
+
+
+def static_group(group: Group) -> dict[str, str | None]:
+    """Two members of instances i and j that name their resources themselves; returns which instance has which."""
+    for member, instance in (("a", "i"), ("b", "j")):
+        it = group.join(member, instance_id=instance, subscription="s")
+        group.set_resources(it, names(6), version=1)
+    group.drain()
+    return instances(group, a="i", b="j")
+
+
+def instances(group: Group, **of: str) -> dict[str, str | None]:
+    """Resource → the instance whose process has it."""
+    return {name: of.get(owner or "") for name, owner in group.holders().items()}
+
+
+def come_back(group: Group, grace_left_ms: int) -> tuple[Member, Member]:
+    """All are stopped; Redis fails over while the grace runs, and both heirs come then, in the other order."""
+    for it in tuple(group.members.values()):
+        it.leave(remain=True)
+    group.members.clear()
+    group.backend.now_ms += SETTINGS.rejoin_grace_ms - grace_left_ms
+    group.backend.identity = "another-redis"
+    d = group.join("d", instance_id="j", subscription="s")
+    c = group.join("c", instance_id="i", subscription="s")
+    assert [group.set_resources(it, names(6), version=1) for it in (c, d)] == ["RECOVERING"] * 2
+    return c, d
+
+
+@pytest.mark.parametrize("grace_left_ms", [1_000, SESSION_MS, SESSION_MS + 100], ids=["in it", "with it", "behind it"])
+def test_heirs_that_name_their_resources_inherit_when_the_grace_ends_about_the_end_of_a_recovery(
+    group: Group, grace_left_ms: int
+) -> None:
+    """Their list counts as known when it has been sent again after the recovery: the grace waits for that."""
+    before = static_group(group)
+    heirs = come_back(group, grace_left_ms)
+    group.run(SESSION_MS + SETTINGS.heartbeat_interval_ms)
+    assert heirs[0].last.recovering_ms == 0
+    assert [group.set_resources(it, names(6), version=1) for it in heirs] == ["DONE", "CURRENT"]
+    group.run(SETTINGS.heartbeat_interval_ms)
+    group.drain()
+    assert instances(group, c="i", d="j") == before
+    assert sorted(it["member"] for it in group.journal("inherited")) == ["a"] * 3 + ["b"] * 3
+    assert group.journal("expired_member") == []
+
+
+def test_an_heir_that_comes_when_the_grace_is_over_but_the_recovery_is_not_inherits(group: Group) -> None:
+    """What is kept is given to nobody before the recovery ends, so nobody is too late until then."""
+    before = static_group(group)
+    c, d = come_back(group, 1_000)
+    c.leave()
+    group.run(SESSION_MS // 2, d)
+    e = group.join("e", instance_id="i", subscription="s")
+    group.run(SESSION_MS, d, e)
+    assert group.set_resources(d, names(6), version=1) == "DONE"
+    group.run(SETTINGS.heartbeat_interval_ms, d, e)
+    group.drain(d, e)
+    assert instances(group, e="i", d="j") == before
+
+
+def test_heirs_that_never_say_what_they_can_work_are_waited_for_one_session_timeout_after_a_recovery(
+    group: Group,
+) -> None:
+    """Then others have what was kept."""
+    static_group(group)
+    come_back(group, 1_000)
+    group.run(2 * SESSION_MS - SETTINGS.heartbeat_interval_ms)
+    assert group.journal("expired_member") == []
+    group.run(2 * SETTINGS.heartbeat_interval_ms)
+    assert [it["reason"] for it in group.journal("expired_member")] == ["grace"] * 2
+
+
+def test_the_grace_ends_soon_when_the_heir_it_waits_for_goes(group: Group) -> None:
+    """Nobody has come for what is kept any more."""
+    static_group(group)
+    c, d = come_back(group, 1_000)
+    group.run(SESSION_MS)
+    c.leave()
+    group.run(SETTINGS.heartbeat_interval_ms, d)
+    assert [it["member"] for it in group.journal("expired_member")] == ["a"]

@@ -145,8 +145,8 @@ class L3(Check):
     One session timeout after a killed process was last heard (plus a heartbeat and a second, for the call that notices)
     nothing is recorded for any of its members. The first silence that began in the first half of that time postpones
     this to half a session timeout after that silence; a second silence postpones nothing. The same holds for the end of
-    a rejoin grace, which any silence that began within it postpones. A recovery, which lasts one session timeout after
-    a loss of data, ends first.
+    a rejoin grace, which any silence that began within it postpones; an heir that has come is waited for, for one session
+    timeout more. A recovery, which lasts one session timeout after a loss of data, ends first.
     """
 
     promise = "L3"
@@ -155,6 +155,8 @@ class L3(Check):
         super().__init__(world)
         self._crashed: dict[str, int] = {}
         self._graced: dict[str, int] = {}
+        self._awaiting: set[str] = set()
+        """Those of them whose heir has come."""
 
     def died(self, process: Process) -> None:
         self._crashed[process.name] = self.world.now
@@ -163,6 +165,7 @@ class L3(Check):
         """A member kept for a grace may be forgotten, or be active again."""
         del known_from
         self._graced.clear()
+        self._awaiting.clear()
 
     def second(self) -> None:
         """Looks at processes killed a while ago, and at graces that should be over."""
@@ -175,27 +178,37 @@ class L3(Check):
             if at is not None and ledger.members.get(owner) != "graced" and noticed_at > self._gone_by(heard_at):
                 self.broken(f"{owner} was killed at {at} ms, last heard at {heard_at} ms, and is still on record")
         for member, since in self._graced.items():
-            if noticed_at > self._kept_until(since):
+            if noticed_at > self._kept_until(since, awaits_heir=member in self._awaiting):
                 self.broken(f"{member} is kept for its return since {since} ms")
 
     def _gone_by(self, heard_at: int) -> int:
         return max(session_ends_by(self.world, heard_at), self.world.redis.recovers_by)
 
-    def _kept_until(self, since: int) -> int:
+    def _kept_until(self, since: int, *, awaits_heir: bool) -> int:
         redis, it = self.world.redis, self.world.settings
-        ends = since + it.rejoin_grace_ms
+        ends = max(since + it.rejoin_grace_ms, redis.recovers_by if awaits_heir else 0)
         late = [silence.ended for silence in redis.silences if since < silence.ended and silence.began <= ends]
-        return max([ends, redis.recovers_by, *(ended + it.session_timeout_ms // 2 for ended in late[-1:])])
+        given_up = max([ends, redis.recovers_by, *(ended + it.session_timeout_ms // 2 for ended in late[-1:])])
+        return given_up + (it.session_timeout_ms if awaits_heir else 0)
 
     def journal(self, entry: JournalEntry) -> None:
-        """Notes who is kept for the rejoin grace, and since when."""
+        """Notes who is kept for the rejoin grace, since when, and whose heir comes."""
         if entry.kind == "graced" and entry.member:
             self._graced[entry.member] = self.world.now
+            if entry.reason == "replaced":
+                self._awaiting.add(entry.member)
+        elif entry.kind == "joined" and entry.instance_id:
+            self._awaiting.update(it for it in self._graced if self._instance_of(it) == entry.instance_id)
         elif entry.kind in ("left", "expired_member") and entry.member:
             self._graced.pop(entry.member, None)
+            self._awaiting.discard(entry.member)
         elif entry.kind == "repaired" and entry.member and entry.resource is None:
             # The session of a member whose join died half-way begins now.
             self.world.redis.heard_of.setdefault(entry.member, self.world.now)
+
+    def _instance_of(self, member: str) -> str | None:
+        process = self.world.of_member(member)
+        return process.member_settings.instance_id if process is not None else None
 
 
 def session_ends_by(world: World, heard_at: int) -> int:

@@ -147,6 +147,7 @@ else
   if results[1] == 'DONE' then
     if G.list_version == 0 and lists.members_of('-') > 0 then lists.sweep_later() end -- what was left to them may be named now
     lists.let_go_later()
+    lists.wake_heirs()
   end
 end
 remember()

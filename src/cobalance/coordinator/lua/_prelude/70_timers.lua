@@ -21,7 +21,16 @@ function session_given_up_at(id)
   return given_up_at(ends, G.session_ms / 2)
 end
 
-function grace_given_up_at(id) return given_up_at(grace_end(id), 0) end
+-- The one with the instance id of one that is kept, if it works.
+local function heir_of(m)
+  local heir = member(call('HGET', MEMBERS, '=' .. m.instance) or '')
+  return heir and heir.status == 'active' and heir or nil
+end
+
+-- Whose heir has come is kept for a session timeout more: the heir says within it what it can work, if it can.
+function grace_given_up_at(id)
+  return given_up_at(grace_end(id), 0) + (heir_of(member(id)) and G.session_ms or 0)
+end
 
 -- Session.
 function fire.s(id)
@@ -38,19 +47,11 @@ function fire.s(id)
   return true
 end
 
--- The one with the instance id of one that is kept, if it works.
-local function heir_of(m)
-  local heir = member(call('HGET', MEMBERS, '=' .. m.instance) or '')
-  return heir and heir.status == 'active' and heir or nil
-end
-
--- Rejoin grace is over. An heir that came before it has what was kept when a recovery is over.
+-- Rejoin grace is over.
 function fire.g(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
   local expires = grace_given_up_at(id)
-  local inherits_at = G.recovering > 0 and heir_of(m) and call('ZSCORE', TIMERS, 'h:' .. id)
-  expires = inherits_at and max(expires, tonumber(inherits_at) + 1) or expires
   if now < expires then set_timer('g:' .. id, expires) return false end
   end_member(m, 'expired_member', 'grace')
   return true
@@ -76,12 +77,16 @@ end
 function fire.h(id)
   local m = member(id)
   if not m or m.status ~= 'graced' then return true end
+  local heir = heir_of(m)
+  if not heir then -- it went before it could inherit: the grace goes on, for the next one
+    set_timer('g:' .. id, grace_given_up_at(id))
+    return true
+  end
   if G.recovering > 0 then -- somebody may yet claim what a stale record says was kept
+    keep('g:' .. id, int(max(grace_end(id), G.recovering)))
     set_timer('h:' .. id, G.recovering)
     return false
   end
-  local heir = heir_of(m)
-  if not heir then return true end -- it went before it could inherit: the grace goes on, for the next one
   if not (lists.common() or lists.is_known(heir.subscription)) then -- what it can work is not known yet
     set_timer('h:' .. id, now + floor(G.heartbeat_ms / 4))
     return false
