@@ -433,15 +433,43 @@ def test_the_help_says_what_replaying_does() -> None:
 
 
 def died(*deaths: tuple[str, str]) -> str | None:
-    """The queue that a dead letter with these (reason, queue), the last first, goes back to."""
+    """The queue that a dead letter of ``orders`` with these (reason, queue), the last first, goes back to."""
     headers = {"x-death": [{"reason": reason, "queue": name} for reason, name in deaths]}
-    return DeadLetter.read(BasicProperties(headers=headers), 0).queue
+    return DeadLetter.read("orders", BasicProperties(headers=headers), 0).queue
 
 
 def test_a_queue_in_which_a_dead_letter_only_waited_is_not_its_own() -> None:
     """An operator had parked it, with a time to live; a partition's own time to live is another matter."""
     assert died(("expired", "parked"), ("rejected", "orders-3")) == "orders-3"
+    assert died(("expired", "parked-1"), ("maxlen", "parked"), ("rejected", "orders.v2-3")) == "orders.v2-3"
+    assert died(("expired", "parked"), ("rejected", "orders")) == "orders"
     assert died(("expired", "orders-3"), ("rejected", "legacy")) == "orders-3"
+    assert died(("expired", "orders-3"), ("rejected", "orders-1")) == "orders-3"
     assert died(("rejected", "legacy"), ("rejected", "orders-3")) == "legacy"
     assert died(("expired", "parked")) == "parked"
     assert died() is None
+
+
+def test_a_queue_of_another_topic_is_not_its_own() -> None:
+    """The message was rejected there before, or its publisher says so, and has now expired here."""
+    assert died(("expired", "legacy"), ("rejected", "victim")) == "legacy"
+    assert died(("expired", "legacy"), ("rejected", "payroll-0")) == "legacy"
+    assert died(("expired", "legacy"), ("rejected", "victim"), ("rejected", "orders-3")) == "legacy"
+
+
+async def test_a_message_that_expired_goes_back_to_its_queue_whatever_its_publisher_wrote(here: Place) -> None:
+    """RabbitMQ's own entry is the first of ``x-death``."""
+    name, victim = unique("invoices"), unique("victim")
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead", "x-message-ttl": 1}
+    with channel(here.amqp_url) as it:
+        for queue in (victim, f"{name}.dead"):
+            it.queue_declare(queue, durable=True)
+        it.queue_declare(name, durable=True, arguments=to_dead)
+        claim = {"x-death": [{"queue": victim, "reason": "rejected", "count": 1, "exchange": "", "routing-keys": []}]}
+        it.basic_publish("", name, b"pay 1000", BasicProperties(headers=claim), mandatory=True)
+        await until(lambda: ready_messages(here.amqp_url, [f"{name}.dead"])[f"{name}.dead"])
+        (replayed,) = replay_dead_letters(here.amqp_url, name)
+        assert (replayed.queue, replayed.error) == (name, "expired")
+        assert ready_messages(here.amqp_url, [victim]) == {victim: 0}
+        for queue in (victim, name, f"{name}.dead"):
+            it.queue_delete(queue)

@@ -71,10 +71,10 @@ class DeadLetter:
     """Size of the body, in bytes."""
 
     @classmethod
-    def read(cls, properties: BasicProperties, size: int) -> DeadLetter:
-        """Reads a message in a dead-letter queue."""
+    def read(cls, topic: str, properties: BasicProperties, size: int) -> DeadLetter:
+        """Reads a message in the topic's dead-letter queue."""
         headers: Mapping[str, Any] = properties.headers or {}
-        death = last_death(headers)
+        death = last_death(headers, topic)
         keys, died = death.get("routing-keys"), death.get("time")
         key = keys[0] if isinstance(keys, list) and keys else None
         exchange = as_name(headers.get(EXCHANGE))
@@ -209,13 +209,14 @@ def _visit(url: str, topic: str, use: Use, most: int | None = None) -> None:
                 f"There is no queue {queue!r} at {admin.place}: {topic!r} is no topic, or one without dead letters."
             )
         number = count if most is None else min(count, most)
-        admin.call(queue, lambda channel: _use_each(channel, queue, number, use))
+        admin.call(queue, lambda channel: _use_each(channel, topic, number, use))
 
 
-def _use_each(channel: BlockingChannel, queue: str, number: int, use: Use) -> None:
+def _use_each(channel: BlockingChannel, topic: str, number: int, use: Use) -> None:
     """What is not acknowledged is back in its place once the channel is closed. After one that is published again, and
     so goes behind the others, all others are, too, so that they keep their order.
     """
+    queue = dead_letter_queue(topic)
     failure: CobalanceError | None = None
     publishes = False
     for _ in range(number):  # no more: what is published again comes behind those
@@ -224,7 +225,7 @@ def _use_each(channel: BlockingChannel, queue: str, number: int, use: Use) -> No
         if method is None:
             break
         try:
-            settled = failure is None and use(channel, DeadLetter.read(properties, len(body)), properties, body)
+            settled = failure is None and use(channel, DeadLetter.read(topic, properties, len(body)), properties, body)
         except CobalanceError as error:
             settled, failure = False, error
         deliveries = as_number((properties.headers or {}).get("x-delivery-count")) or 0
@@ -271,7 +272,7 @@ class Homes:
         match partition_named(letter.queue):
             case self._newest.name, number:
                 return f"{self._newest.prefix}-{number}"
-        died_there = letter.queue == last_death(properties.headers or {}).get("queue")
+        died_there = letter.queue == last_death(properties.headers or {}, self._newest.name).get("queue")
         return letter.queue if died_there or self._leads_here(letter.queue) else None
 
     def _leads_here(self, queue: str) -> bool:

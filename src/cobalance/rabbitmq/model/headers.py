@@ -25,14 +25,23 @@ def as_number(value: object) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def last_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is said of the last time that the message was dead-lettered; empty if it never was. A queue in which it only
-    waited for its time, and which is no partition, is passed over.
+def last_death(headers: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
+    """What is said of the last time that the message was dead-lettered; empty if it never was.
+
+    The first entry is RabbitMQ's or ours, and a publisher may have made up those behind it. So one is only passed over,
+    if the message merely waited in that queue for its time, for another that names a queue of this very topic.
     """
     deaths = headers.get(DEATHS)
     said = [it for it in deaths if isinstance(it, dict)] if isinstance(deaths, list) else []
-    return next((it for it in said if not _has_waited(it)), said[0] if said else {})
+    last = next((it for it in said if not _has_waited(it) or _is_of(topic, it)), {})
+    return last if _is_of(topic, last) or not said else said[0]
 
 
 def _has_waited(death: Mapping[str, Any]) -> bool:
-    return death.get("reason") in {"expired", "maxlen"} and partition_named(as_name(death.get("queue")) or "") is None
+    return death.get("reason") in {"expired", "maxlen"}
+
+
+def _is_of(topic: str, death: Mapping[str, Any]) -> bool:
+    """Whether this was in one of the topic's partitions, or in a plain queue of that name."""
+    queue = as_name(death.get("queue")) or ""
+    return queue == topic or (partition_named(queue) or ("",))[0] == topic
