@@ -13,6 +13,7 @@ from pika.spec import BasicProperties
 from tests.cli_process import cobalance
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.names import unique
+from tests.rabbitmq.wire.test_containment import publish_unreadable
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, Topic, grow_topic, read_dead_letters, replay_dead_letters
@@ -157,6 +158,48 @@ async def test_looking_is_harmless(here: Place, topic: Topic) -> None:
     assert (properties.headers or {}).get("x-delivery-count", 0) <= 11
 
 
+def first_in(amqp_url: str, queue: str, count: int) -> list[str]:
+    """Consumes that many messages of a queue."""
+    with channel(amqp_url) as it:
+        arriving: Any = it.consume(queue, auto_ack=True)
+        return [body.decode() for _, (_, _, body) in zip(range(count), arriving, strict=False)]
+
+
+async def test_looking_keeps_the_order_in_which_they_are_replayed(here: Place, topic: Topic) -> None:
+    """A quorum queue shuffles what more than 32 consumers return, and each basic.get counts as one."""
+    died_in = BasicProperties(headers={"x-cobalance-queue": topic.queue_names[1]}, delivery_mode=2)
+    with channel(here.amqp_url) as it:
+        for number in range(60):
+            it.basic_publish("", f"{topic.name}.dead", str(number).encode(), died_in, mandatory=True)
+    for most in (100, 40):
+        assert len(read_dead_letters(here.amqp_url, topic.name, most=most)) == min(60, most)
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"] == 60)
+    assert len(replay_dead_letters(here.amqp_url, topic.name)) == 60
+    assert first_in(here.amqp_url, topic.queue_names[1], 60) == [str(number) for number in range(60)]
+
+
+async def test_one_that_cannot_be_read_stays_and_the_others_are_replayed(
+    here: Place, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever took it out of a partition, to which it would not go back, finds it in the listing, and can drop it."""
+    env, dead = {"COBALANCE_AMQP_URL": here.amqp_url}, f"{topic.name}.dead"
+    await given_up(here, topic)
+    publish_unreadable(here.amqp_url, dead)
+    with channel(here.amqp_url) as it:
+        it.basic_publish("", dead, b"behind", BasicProperties(headers={"x-cobalance-queue": topic.queue_names[1]}))
+    assert len(read_dead_letters(here.amqp_url, topic.name)) == 3
+    replayed = cobalance("deadletters", topic.name, "replay", environment=env)
+    assert replayed.code == 0
+    assert "replayed 2 messages" in replayed.err
+    assert "a dead letter of 10 bytes stays: its headers cannot be read (ValueError)" in caplog.text
+    assert first_in(here.amqp_url, topic.queue_names[1], 2) == ["wrong", "behind"]
+    (left,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (left.message_id, left.error) == (None, "its headers cannot be read (ValueError)")
+    dropped = cobalance("deadletters", topic.name, "drop", "--yes", environment=env)
+    assert (dropped.code, "dropped 1 messages" in dropped.err) == (0, True)
+    assert read_dead_letters(here.amqp_url, topic.name) == []
+
+
 @pytest.mark.parametrize("fails", [False, True], ids=["another id", "the first cannot be sent back"])
 async def test_what_is_not_settled_outlives_a_delivery_limit(here: Place, fails: bool) -> None:
     """RabbitMQ 4 gives every quorum queue a limit of 20. All keep their order, though some were also listed."""
@@ -171,7 +214,7 @@ async def test_what_is_not_settled_outlives_a_delivery_limit(here: Place, fails:
             if fails:
                 with pytest.raises(UsageError, match="m0 does not say which queue"):
                     replay_dead_letters(here.amqp_url, topic.name)
-            elif times < 3:
+            elif times < 15:
                 read_dead_letters(here.amqp_url, topic.name, most=2)
             else:
                 assert replay_dead_letters(here.amqp_url, topic.name, "m9") == []

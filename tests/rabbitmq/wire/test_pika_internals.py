@@ -18,7 +18,13 @@ from tests.names import unique
 
 from cobalance.errors import Unreachable
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, calling_back, frame_max
+from cobalance.rabbitmq.wire.pika_internals import (
+    QuickConnection,
+    bare_close,
+    bare_close_blocking,
+    calling_back,
+    frame_max,
+)
 
 WAIT_S = 60
 QUEUE = "internals"
@@ -99,6 +105,28 @@ def test_a_bare_close_sends_nothing_but_channel_close(
     closed.result(WAIT_S)
     assert sent == [spec.Channel.Close.__name__]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_blocking_channel_is_closed_as_barely(amqp_url: str) -> None:
+    """No basic.cancel, and no reject for what it has not handed out yet."""
+    connection = BlockingConnection(URLParameters(amqp_url))
+    channel = connection.channel()
+    channel.queue_declare(QUEUE, exclusive=True)
+    for number in range(3):
+        channel.basic_publish("", QUEUE, str(number).encode())
+    next(channel.consume(QUEUE))
+    sent: list[str] = []
+    impl: Any = connection._impl  # type: ignore[attr-defined]
+    send = impl._send_method
+
+    def spy(number: int, method: object, content: object = None) -> None:
+        sent.append(type(method).__name__)
+        send(number, method, content)
+
+    impl._send_method = spy
+    bare_close_blocking(channel)
+    assert (sent, channel.is_closed) == ([spec.Channel.Close.__name__], True)
+    connection.close()
 
 
 def test_pika_calls_nothing_back_meanwhile(amqp_url: str) -> None:

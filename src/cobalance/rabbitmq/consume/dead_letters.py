@@ -6,7 +6,8 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout
-from cobalance.rabbitmq.wire.pika_internals import frame_max
+from cobalance.rabbitmq.wire.pika_internals import Unreadable, frame_max
 from cobalance.redact import redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
@@ -45,6 +46,15 @@ RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an
 """
 
 
+MOST_PREFETCHED = 65_535
+"""AMQP has no larger number for it, except 0: all."""
+
+SILENCE_S = 2.0
+"""If nothing arrives for this long, somebody else has taken the rest."""
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+
 @attrs.frozen(kw_only=True)
 class DeadLetter:
     """A message that was given up, as its headers describe it."""
@@ -57,7 +67,7 @@ class DeadLetter:
     exchange: str | None
     """The exchange it was published to."""
     error: str
-    """Type and text of the handler's exception, or RabbitMQ's reason."""
+    """Type and text of the handler's exception, or RabbitMQ's reason; or that the headers cannot be read."""
     group: str | None
     """The group whose handler failed."""
     failures: int | None
@@ -83,7 +93,7 @@ class DeadLetter:
             queue=as_name(death.get("queue")) or as_name(headers.get(QUEUE)),  # which a publisher may have set
             routing_key=as_name(headers.get(ROUTING_KEY)) or as_name(key),
             exchange=as_name(death.get("exchange")) if exchange is None else exchange,
-            error=as_text(headers.get(ERROR)) or as_text(death.get("reason")) or "unknown",
+            error=_unreadable(properties) or as_text(headers.get(ERROR)) or as_text(death.get("reason")) or "unknown",
             group=as_text(headers.get(GROUP)),
             failures=as_number(headers.get(FAILURES)),
             died_at=int(died.timestamp()) if isinstance(died, datetime) else None,
@@ -91,6 +101,12 @@ class DeadLetter:
             user_id=as_text(headers.get(USER_ID)) or properties.user_id,
             size=size,
         )
+
+
+def _unreadable(properties: BasicProperties) -> str | None:
+    if not isinstance(properties, Unreadable):
+        return None
+    return f"its headers cannot be read ({type(properties.error).__name__})"  # whose text may quote one
 
 
 # -- giving up ---------------------------------------------------------------------------------------------------------
@@ -148,7 +164,7 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
     They go to no other queue. Headers are kept, except those about their death; the original exchange and routing key
     become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read. In a topic that has grown since, they
     go to the partition of the same number, since nobody consumes the queue they came from; the other messages of their
-    keys may be in another partition.
+    keys may be in another partition. One whose headers cannot be read stays, and is logged.
 
     Properties are kept but for two, which are in the headers ``x-cobalance-expiration`` and ``x-cobalance-user-id``: a
     time to live has mostly passed by now, so that the message would be gone before it is handled, and RabbitMQ takes no
@@ -170,7 +186,7 @@ def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLette
     Raises:
         TopicMissing: the topic has no dead-letter queue.
     """
-    return _settle(url, topic, message_ids, lambda *_: None)
+    return _settle(url, topic, message_ids, lambda *_: True)
 
 
 def dead_letter_queue(topic: str) -> str:
@@ -178,71 +194,94 @@ def dead_letter_queue(topic: str) -> str:
     return f"{topic}.dead"
 
 
-Deal = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], None]
-
-Use = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], bool]
-"""Returns whether the letter is settled."""
+Deal = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], bool]
+"""Deals with a letter, and returns whether it is settled. The channel is one to publish on."""
 
 
 def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> list[DeadLetter]:
     settled: list[DeadLetter] = []
 
-    def settle(channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
-        chosen = not message_ids or letter.message_id in message_ids
-        if chosen:
-            deal(channel, letter, properties, body)
-            settled.append(letter)
-        return chosen
+    def settle(sender: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
+        if message_ids and letter.message_id not in message_ids:
+            return False
+        if not deal(sender, letter, properties, body):
+            return False
+        settled.append(letter)
+        return True
 
     _visit(url, topic, settle)
     return settled
 
 
-def _visit(url: str, topic: str, use: Use, most: int | None = None) -> None:
-    """Takes the dead letters out one after the other; those that `use` has not settled go back."""
+def _visit(url: str, topic: str, deal: Deal, most: int | None = None) -> None:
+    """Takes the dead letters out one after the other; those that `deal` has not settled go back.
+
+    They are sent over a connection of their own: RabbitMQ would put the confirm of the first behind all the others.
+    """
     check_kind("the topic's name", topic, str)
     queue = dead_letter_queue(topic)
-    with connected(url) as admin:
+    with connected(url) as admin, connected(url) as sending:
         count = admin.ready(queue)
         if count is None:
             raise TopicMissing(
                 f"There is no queue {queue!r} at {admin.place}: {topic!r} is no topic, or one without dead letters."
             )
         number = count if most is None else min(count, most)
-        admin.call(queue, lambda channel: _use_each(channel, topic, number, use))
+        if number:
+            visit = partial(_deal_with_each, topic, count, deal, number=number)
+            admin.call(queue, lambda channel: sending.call(queue, partial(visit, channel)))
 
 
-def _use_each(channel: BlockingChannel, topic: str, number: int, use: Use) -> None:
-    """What is not acknowledged is back in its place once the channel is closed. After one that is published again, and
-    so goes behind the others, all others are, too, so that they keep their order.
+def _deal_with_each(
+    topic: str, count: int, deal: Deal, channel: BlockingChannel, sender: BlockingChannel, *, number: int
+) -> None:
+    """Takes so many out, and deals with the first `number` of them.
+
+    What is not acknowledged is back in its place once the channel is closed, if one consumer has had all: a quorum
+    queue shuffles what was taken by more than 32, as which basic_get counts, and puts what comes back for the second
+    time behind what came back before.
+
+    After one that is published again, and so goes behind the others, all others are, too, so that they keep their
+    order.
     """
     queue = dead_letter_queue(topic)
     failure: CobalanceError | None = None
     publishes = False
-    for _ in range(number):  # no more: what is published again comes behind those
-        got: tuple[Any, Any, Any] = channel.basic_get(queue)
-        method, properties, body = got
-        if method is None:
+    channel.basic_qos(prefetch_count=count if count <= MOST_PREFETCHED else 0)
+    arriving: Iterator[tuple[Any, Any, Any]] = channel.consume(queue, inactivity_timeout=SILENCE_S)
+    for place, (method, properties, body) in zip(range(count), arriving, strict=False):
+        if method is None or (place >= number and not publishes):
             break
         try:
-            settled = failure is None and use(channel, DeadLetter.read(topic, properties, len(body)), properties, body)
+            settled = (
+                failure is None
+                and place < number
+                and deal(sender, DeadLetter.read(topic, properties, len(body)), properties, body)
+            )
         except CobalanceError as error:
             settled, failure = False, error
-        deliveries = as_number((properties.headers or {}).get("x-delivery-count")) or 0
-        publishes = publishes or (not settled and deliveries >= OFTEN)
-        if publishes and not settled:
-            publish(channel, "", queue, republished(properties, frame_max=frame_max(channel.connection)), body)
-        if publishes or settled:
+        publishes = publishes or (not settled and _deliveries(properties) >= OFTEN)
+        moves = publishes and not settled and not isinstance(properties, Unreadable)
+        if moves:
+            publish(sender, "", queue, republished(properties, frame_max=frame_max(sender.connection)), body)
+        if moves or settled:
             channel.basic_ack(method.delivery_tag)
-        elif failure is not None:
+        elif failure is not None and not publishes:
             break
     if failure is not None:
         raise failure
 
 
+def _deliveries(properties: BasicProperties) -> int:
+    return as_number((properties.headers or {}).get("x-delivery-count")) or 0
+
+
 def _send_back(
-    homes: Homes, channel: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
-) -> None:
+    homes: Homes, sender: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
+) -> bool:
+    if isinstance(properties, Unreadable):
+        log.warning("%s: a dead letter of %d bytes stays: %s", homes.topic, letter.size, letter.error)
+        return False
     home = homes.find(letter, properties)
     if home is None:
         raise UsageError(
@@ -252,8 +291,9 @@ def _send_back(
     own = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
     if letter.routing_key is not None and letter.exchange is not None:
         own = {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key, **own}
-    again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(channel.connection))
-    publish(channel, "", home, again, body)
+    again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(sender.connection))
+    publish(sender, "", home, again, body)
+    return True
 
 
 class Homes:
@@ -262,6 +302,7 @@ class Homes:
     """
 
     def __init__(self, url: str, newest: Topic) -> None:
+        self.topic = newest.name
         self._url, self._newest = url, newest
         self._known: dict[str, bool] = {}
 

@@ -28,7 +28,7 @@ from cobalance.rabbitmq.wire.failures import (
 )
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters
-from cobalance.rabbitmq.wire.pika_internals import PatientConnection
+from cobalance.rabbitmq.wire.pika_internals import PatientConnection, bare_close_blocking
 from cobalance.rabbitmq.wire.pika_log import our_connection
 
 DIRECT = ExchangeType("direct")
@@ -117,14 +117,18 @@ class Admin:
         return True
 
     def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
-        """Runs `use` on a channel of its own; a refusal is reported as being about this queue."""
+        """Runs `use` on a channel of its own; a refusal is reported as being about this queue.
+
+        What `use` has consumed and not acknowledged is back in its place afterwards.
+        """
         channel = self._connection.channel()
         try:
-            result = use(channel)
+            return use(channel)
         except pika_errors.ChannelClosedByBroker as error:
             raise _failure(error, queue) from None
-        channel.close()
-        return result
+        finally:
+            if channel.is_open:
+                bare_close_blocking(channel)
 
     def declare(self, queue: Queue) -> None:
         """Creates the queue if it does not exist; raises QueueMismatch if it differs."""

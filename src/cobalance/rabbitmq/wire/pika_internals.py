@@ -1,4 +1,4 @@
-"""The seven places that touch pika's private parts, each pinned by a test."""
+"""The eight places that touch pika's private parts, each pinned by a test."""
 
 import struct
 import threading
@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pika import BlockingConnection, SelectConnection, URLParameters, spec
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.channel import Channel
 from pika.exceptions import StreamLostError
 from pika.frame import Body, Frame, Header, Method
@@ -22,6 +23,12 @@ def bare_close(channel: Channel) -> None:
     """
     channel._cancelled.update(channel._consumers)  # type: ignore[attr-defined]  # noqa: SLF001
     channel.close()
+
+
+def bare_close_blocking(channel: BlockingChannel) -> None:
+    """As :func:`bare_close`, and returns once it is closed. pika would reject what it has not handed out yet."""
+    bare_close(channel._impl)  # type: ignore[attr-defined]  # noqa: SLF001
+    channel._flush_output(lambda: channel.is_closed)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def drop(connection: SelectConnection) -> None:
@@ -46,13 +53,16 @@ def host_resolved_by(thread: threading.Thread) -> object:
 
 
 class PatientConnection(BlockingConnection):
-    """A BlockingConnection that ends if an answer takes longer than `patience_s`; pika waits two heartbeats or more."""
+    """A BlockingConnection that ends if an answer takes longer than `patience_s`; pika waits two heartbeats or more.
+
+    Messages that cannot be read arrive as :class:`Unreadable`.
+    """
 
     _impl: Any
 
     def __init__(self, parameters: URLParameters, patience_s: float) -> None:
         self.patience_s = patience_s
-        super().__init__(parameters)
+        super().__init__(parameters, QuickConnection)  # type: ignore[arg-type]  # which it calls
 
     def _flush_output(self, *waiters: Callable[[], bool]) -> None:
         loop = self._impl.ioloop
