@@ -45,6 +45,9 @@ OFTEN = 10
 RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an ack, and looking at one is a delivery.
 """
 
+MOST_AT_ONCE = 5_000
+"""RabbitMQ sends no more ahead than are needed or so many, since they fill the memory. Of more letters than that, looking
+at a few may change the order."""
 
 MOST_PREFETCHED = 65_535
 """AMQP has no larger number for it, except 0: all."""
@@ -209,12 +212,13 @@ def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> lis
         settled.append(letter)
         return True
 
-    _visit(url, topic, settle)
+    _visit(url, topic, settle, keeps=bool(message_ids))
     return settled
 
 
-def _visit(url: str, topic: str, deal: Deal, most: int | None = None) -> None:
-    """Takes the dead letters out one after the other; those that `deal` has not settled go back.
+def _visit(url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: bool = True) -> None:
+    """Takes the dead letters out one after the other; those that `deal` has not settled go back. Without `keeps`, these
+    are expected to be few.
 
     They are sent over a connection of their own: RabbitMQ would put the confirm of the first behind all the others.
     """
@@ -228,14 +232,15 @@ def _visit(url: str, topic: str, deal: Deal, most: int | None = None) -> None:
             )
         number = count if most is None else min(count, most)
         if number:
-            visit = partial(_deal_with_each, topic, count, deal, number=number)
+            at_once = min(count, max(number if keeps else 0, MOST_AT_ONCE))
+            visit = partial(_deal_with_each, topic, count, deal, number=number, at_once=at_once)
             admin.call(queue, lambda channel: sending.call(queue, partial(visit, channel)))
 
 
 def _deal_with_each(
-    topic: str, count: int, deal: Deal, channel: BlockingChannel, sender: BlockingChannel, *, number: int
+    topic: str, count: int, deal: Deal, channel: BlockingChannel, sender: BlockingChannel, *, number: int, at_once: int
 ) -> None:
-    """Takes so many out, and deals with the first `number` of them.
+    """Takes so many out, of which up to `at_once` are not settled, and deals with the first `number` of them.
 
     What is not acknowledged is back in its place once the channel is closed, if one consumer has had all: a quorum
     queue shuffles what was taken by more than 32, as which basic_get counts, and puts what comes back for the second
@@ -247,7 +252,7 @@ def _deal_with_each(
     queue = dead_letter_queue(topic)
     failure: CobalanceError | None = None
     publishes = False
-    channel.basic_qos(prefetch_count=count if count <= MOST_PREFETCHED else 0)
+    channel.basic_qos(prefetch_count=at_once if at_once <= MOST_PREFETCHED else 0)
     arriving: Iterator[tuple[Any, Any, Any]] = channel.consume(queue, inactivity_timeout=SILENCE_S)
     for place, (method, properties, body) in zip(range(count), arriving, strict=False):
         if method is None or (place >= number and not publishes):
