@@ -13,7 +13,7 @@ from tests.consumers import Place, new_topic, until
 from tests.reading import Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
-from cobalance import ConsumerGroup, Delivery
+from cobalance import ConsumerGroup, Delivery, Tenure
 from cobalance.errors import NotHeld, UsageError
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
@@ -109,6 +109,23 @@ async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None
             await anyio.lowlevel.checkpoint()
         await group.seek(stream.name, 8)
         assert await reading.wait(12) == [*range(10), 8, 9]
+
+
+async def test_a_seek_does_not_pass_one_stream_off_as_another(here: Place, stream: Stream) -> None:
+    """Made anew, it is below the committed offset wherever one seeks: the next holder would skip what is in between."""
+
+    async def go_back(tenures: list[Tenure]) -> None:
+        await group.seek(tenures[0].resource, "first")
+
+    async with member(here, stream, Reading(), commit_every=1):
+        await until(lambda: committed(here, stream) == 9)
+    stream.make_anew()
+    stream.append(20)
+    reading = Reading()
+    group = member(here, stream, reading, on_assigned=go_back)
+    async with group:
+        assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
+    assert not reading.deliveries
 
 
 async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str) -> None:

@@ -82,7 +82,6 @@ class StreamWorker(PartitionWorker):
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
         self._finished = self._since_commit = 0
-        self._marked = False
         self._seeking: Start | None = None
         self._replying: dict[Future[bool], tuple[PartitionConsumer, int]] = {}
         """Replies under way, with the consumers and the offsets of their requests."""
@@ -154,14 +153,14 @@ class StreamWorker(PartitionWorker):
     async def _find_position(self) -> bool:
         """False if it cannot be found, or not yet."""
         try:
+            if self._position is not None:
+                await self._recognize()
+            elif self._seeking is not None:
+                await self._mark()  # before anything is committed
+            else:
+                await self._begin()
             if self._seeking is not None:
                 await self._seek(self._seeking)
-            elif self._position is None:
-                await self._begin()
-            elif not self._marked:
-                await self._recognize()
-            if not self._marked:  # before anything is committed
-                await self._mark()
         except CobalanceError as error:
             connected = self.partitions.connection.is_open
             verdict = self._losses.judge(error, consumed=False, delivered=0, connected=connected)
@@ -183,14 +182,15 @@ class StreamWorker(PartitionWorker):
 
     async def _recognize(self) -> None:
         """Raises OffsetUnknown if the group's mark has gone with the stream that was read."""
-        self._marked = await result_of(is_marked(self._streams.connection, self._streams.name, self.queue.name))
-        if not self._marked and await self._mark() and self._position != BEFORE_FIRST:
+        if not await self._is_marked() and await self._mark() and self._position != BEFORE_FIRST:
             raise _unmarked(self._streams.name, self.queue.name)
+
+    async def _is_marked(self) -> bool:
+        return await result_of(is_marked(self._streams.connection, self._streams.name, self.queue.name))
 
     async def _mark(self) -> bool:
         """Marks the stream in RabbitMQ, if we may."""
-        self._marked = await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
-        return self._marked
+        return await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
 
     def _place(self, after: int) -> None:
         with self._counting:
@@ -199,9 +199,7 @@ class StreamWorker(PartitionWorker):
     async def _first_start(self) -> Start:
         """The user's start if nothing can ever have been committed, else what ``on_unknown_offset`` says."""
         known = await self._streams.offsets_known()
-        is_new = not known and not await result_of(
-            is_marked(self._streams.connection, self._streams.name, self.queue.name)
-        )
+        is_new = not known and not await self._is_marked()
         if (await self._mark() and is_new) or known:
             return self._settings.start
         if self._settings.stops_on_unknown_offset:
@@ -222,7 +220,6 @@ class StreamWorker(PartitionWorker):
 
     async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
         if error is not SOUGHT:
-            self._marked = False  # what comes next may be another stream of that name
             await super()._judge_loss(consumer, error)
 
     async def _finish_up(self) -> None:
