@@ -176,12 +176,41 @@ TOO_MANY = (
 )
 
 
-def lose_with(limit: ChannelLimit, channels: int) -> None:
+TOO_MANY_ON_THE_NODE = (
+    "530 NOT_ALLOWED - number of channels opened on node 'rabbit@ip-10-0-23-173' has reached the maximum allowed limit "
+    "of (15,000)"
+)
+"""Amazon MQ's words."""
+
+
+def lose_with(limit: ChannelLimit, channels: int, reason: str = TOO_MANY) -> None:
     """A connection that opens that many channels and is ended for it."""
     limit.connected(2_047)
     for _ in range(channels):
         limit.opened()
-    limit.lost(TOO_MANY)
+    limit.lost(reason)
+
+
+def test_a_connection_that_was_given_no_channel_consumes_nothing_for_a_while() -> None:
+    """Others of the user have all: its queues go to another member, rather than each connection to its end."""
+    now = 0.0
+    limit = ChannelLimit("g/m", lambda: now)
+    lose_with(limit, 0)
+    limit.connected(2_047)
+    with pytest.raises(ChannelLimitReached, match="allows 4 channels in all connections of this user, 1 of them on"):
+        limit.check(1, "here")
+    now += TRIED_AGAIN_S.first
+    limit.check(1, "here")
+
+
+def test_the_limit_of_a_node_is_learned_too() -> None:
+    """All its connections count towards it."""
+    limit = ChannelLimit("g/m")
+    lose_with(limit, 8, TOO_MANY_ON_THE_NODE)
+    limit.connected(2_047)
+    limit.check(7, "here")
+    with pytest.raises(ChannelLimitReached, match="allows 15000 channels in all connections of this user, 8 of them"):
+        limit.check(8, "here")
 
 
 def test_a_limit_that_was_learned_is_kept() -> None:

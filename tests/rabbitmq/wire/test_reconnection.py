@@ -11,7 +11,7 @@ import pytest
 from cobalance import ConsumerGroup, Delivery
 from cobalance.rabbitmq.partition.replies import Replies
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.rabbitmq.wire.reconnection import Reconnection
+from cobalance.rabbitmq.wire.reconnection import BACKOFF_MS, Reconnection
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +59,46 @@ async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
             await anyio.wait_all_tasks_blocked()
             connection.go_on.set()
     assert connection.calls == ["connected", "closed"]
+
+
+class EndedAtOnce(BrokerConnection):
+    """RabbitMQ accepts it, and ends it before anything is done with it."""
+
+    is_open = False
+
+    def connect(self, timeout_ms: int = 10_000) -> None:
+        del timeout_ms
+        self.is_open = True
+
+
+async def test_pauses_grow_until_a_connection_has_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who has no channel left would connect a dozen times a second."""
+    now, pauses = 0, list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds * 1000)
+
+    async def confirm() -> None: ...
+
+    monkeypatch.setattr("cobalance.rabbitmq.wire.reconnection.monotonic_ms", lambda: now)
+    monkeypatch.setattr("cobalance.rabbitmq.wire.reconnection.anyio.sleep", pause)
+    connection = EndedAtOnce("amqp://localhost", "g/m")
+    reconnection = Reconnection("g", connection, confirm)
+
+    async def lose() -> None:
+        connection.is_open = False
+        reconnection.lost()
+        await reconnection.run()
+
+    await reconnection.open()
+    for _ in range(12):
+        now += 1
+        await lose()
+    assert all(half <= it <= 2 * half for it, half in zip(pauses, (25 * 2**n for n in range(7)), strict=False))
+    assert pauses[-1] >= BACKOFF_MS.longest / 2
+    now += int(BACKOFF_MS.longest)
+    await lose()
+    assert pauses[-1] <= BACKOFF_MS.first
 
 
 async def release_shielded(group: ConsumerGroup) -> None:

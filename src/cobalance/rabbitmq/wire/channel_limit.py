@@ -1,6 +1,7 @@
 """How many channels one connection may have.
 
-RabbitMQ has two limits: ``channel_max``, which it announces, and a user's ``max-channels``, which it does not.
+RabbitMQ has a limit that it announces, ``channel_max``, and two that it does not: a user's ``max-channels``, and a
+node's, which Amazon MQ sets.
 
 A user who opens one channel too many loses the whole connection, and would lose the next one in the same way. So the
 limit is learned from the first loss: RabbitMQ's reason names it, and other connections of the user may have taken some,
@@ -29,8 +30,8 @@ SPARE = 1
 TRIED_AGAIN_S = Backoff(30.0, 1_800.0)
 """How long a limit that was learned is kept."""
 
-USER_LIMIT = re.compile(r"maximum allowed user limit of \((\d+)\)")
-"""RabbitMQ's words for one channel too many of a user."""
+TOO_MANY = re.compile(r"number of channels opened .* limit of \(([\d,.]+)\)")
+"""RabbitMQ's words for one channel too many of a user, or on a node: "(20)", "(15,000)"."""
 
 
 class ChannelLimit:
@@ -65,15 +66,16 @@ class ChannelLimit:
 
     def lost(self, reason: str) -> None:
         """The connection has ended; if it was for too many channels, learn the limit."""
-        match = USER_LIMIT.search(reason)
+        match = TOO_MANY.search(reason)
         if match is None:
             self._learned, self._until, self._losses = 0, 0.0, 0
-        elif self._peak:
-            self._learn(int(match[1]), self.most)
+        else:
+            self._learn(int(re.sub(r"\D", "", match[1])), self.most)
 
     def _learn(self, named: int, before: int | None) -> None:
-        # RabbitMQ counts a moment late: it may open more channels than it allows before it ends the connection.
-        allowed = min(named, self._peak)
+        # RabbitMQ counts a moment late: it may open more channels than it allows before it ends the connection. If it
+        # opened none, others have them all; one is too few for a queue, as the spare one is not for queues.
+        allowed = min(named, max(self._peak, 1))
         if before is not None and allowed >= before:  # as many as were thought to be allowed were too many
             allowed = max(before - 1, 1)
         self._losses = 1 if allowed > self._learned else self._losses + 1

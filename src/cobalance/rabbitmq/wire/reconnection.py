@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 BACKOFF_MS = Backoff(50, 5_000)
-"""Before each attempt; jitter keeps members from reconnecting all at once."""
+"""Before each attempt; jitter keeps members from reconnecting all at once. The pauses grow on until a connection has
+lasted for the longest: RabbitMQ may accept each, and end it at the first channel."""
 
 CONNECT_TIMEOUT_MS = 5_000
 """Per host. Leaving the group waits for an attempt in progress."""
@@ -45,7 +46,8 @@ class Reconnection:
     def __init__(self, group: str, connection: BrokerConnection, confirm: Callable[[], Awaitable[None]]) -> None:
         self._group, self._connection, self._confirm = group, connection, confirm
         self._ready = anyio.Event()
-        self._losses = self._healed = 0
+        self._losses = self._healed = self._attempts = 0
+        self._connected_at = monotonic_ms()
         self._running, self._last_logged = False, ""
         self._attempted = anyio.Event()  # Set unless an attempt is in progress.
         self._attempted.set()
@@ -53,6 +55,7 @@ class Reconnection:
     async def open(self) -> None:
         """Makes the first connection, while the member holds nothing. Raises what is wrong."""
         await in_thread(self._connection.connect, lambda _: self._connection.close())
+        self._connected_at = monotonic_ms()
         self._ready.set()
 
     async def wait_ready(self) -> None:
@@ -62,6 +65,8 @@ class Reconnection:
     def lost(self) -> None:
         """Keeps consumers from subscribing until :meth:`run` has finished."""
         self._losses += 1
+        if monotonic_ms() - self._connected_at >= BACKOFF_MS.longest:
+            self._attempts = 0
         if self._ready.is_set():
             self._ready = anyio.Event()
 
@@ -95,15 +100,16 @@ class Reconnection:
         self._last_logged = str(error)
 
     async def _connect(self) -> None:
-        failures, self._last_logged = 1, ""
+        self._last_logged = ""
         while not self._connection.is_open:
-            await anyio.sleep(BACKOFF_MS.pause(failures) * _random.uniform(0.5, 1.0) / 1000)
+            self._attempts += 1
+            await anyio.sleep(BACKOFF_MS.pause(self._attempts) * _random.uniform(0.5, 1.0) / 1000)
             self._attempted = anyio.Event()
             try:
                 with anyio.CancelScope(shield=True):  # a leaving member waits for the attempt and closes what it opened
                     await in_thread(partial(self._connection.connect, CONNECT_TIMEOUT_MS))
+                self._connected_at = monotonic_ms()
             except CobalanceError as error:
                 self._log_once(error)
-                failures += 1
             finally:
                 self._attempted.set()
