@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rabbitmq.wire.test_containment import publish_unreadable
 from tests.streams import TINY, Stream, new_stream
 
-from cobalance.admin.offset_plan import plan
+from cobalance.admin.offset_plan import Shift, Target, plan
 from cobalance.cli.offset_plan import OffsetTarget, read_plan
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.streams.extent import Extent
+from cobalance.rabbitmq.streams.extent import Extent, read_ends
 
 COUNT, COMMITTED = 30, 19
 
@@ -72,6 +73,18 @@ def test_an_empty_stream(amqp_url: str) -> None:
     with new_stream(amqp_url) as stream:
         (step,) = plan("latest", [stream.name], {}, amqp_url)
         assert (step.next, step.committed) == (0, -1)
+
+
+@pytest.mark.parametrize("readable", [0, 5])
+def test_around_a_message_that_cannot_be_read(amqp_url: str, readable: int) -> None:
+    """A reset is what leads a halted stream behind it, be it the first message or the last."""
+    with new_stream(amqp_url, readable) as stream:
+        publish_unreadable(amqp_url, stream.name)
+        targets: dict[Target, int] = {"earliest": 0, "latest": readable + 1, readable: readable, Shift(1): readable + 1}
+        for target, following in targets.items():
+            (step,) = plan(target, [stream.name], {stream.name: readable - 1}, amqp_url)
+            assert step.next == following
+        assert read_ends(amqp_url, [stream.name]) == {stream.name: readable}
 
 
 def test_extents() -> None:

@@ -15,6 +15,7 @@ from pika.spec import Basic, BasicProperties
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
+from cobalance.rabbitmq.wire.header_table import number_among
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 
 OFFSET_HEADER = "x-stream-offset"
@@ -61,10 +62,13 @@ def last_offset(connection: BrokerConnection, stream: str) -> Future[int | None]
 
 
 def offset_of(stream: str, method: Basic.Deliver, properties: BasicProperties) -> int:
-    """A delivered message's offset; raises MessageUnreadable."""
-    if isinstance(properties, Unreadable):
+    """A delivered message's offset; raises MessageUnreadable if not even that can be read."""
+    if not isinstance(properties, Unreadable):
+        return int((properties.headers or {})[OFFSET_HEADER])
+    offset = number_among(properties.encoded, OFFSET_HEADER)
+    if offset is None:
         raise unreadable(stream, method, properties)
-    return int((properties.headers or {})[OFFSET_HEADER])
+    return offset
 
 
 def _begin(probe: "_Probe") -> Future[int | None]:

@@ -109,9 +109,11 @@ class QuickConnection(SelectConnection):
 class Unreadable(spec.BasicProperties):
     """The properties of a message whose headers pika cannot decode, which would otherwise end the connection."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, encoded: bytes = b"") -> None:
         super().__init__()
         self.error = error
+        self.encoded = encoded
+        """The properties as they were sent."""
 
 
 _PREFIX = struct.Struct(">BHL")  # frame type, channel, payload size
@@ -128,12 +130,12 @@ def _frame_end(buffer: bytes, start: int) -> int:
     return end if end <= len(buffer) else 0
 
 
-def _properties(buffer: bytes, start: int) -> spec.BasicProperties:
+def _properties(buffer: bytes, start: int, end: int) -> spec.BasicProperties:
     properties = spec.BasicProperties()
     try:
         properties.decode(buffer, start)
     except Exception as error:  # noqa: BLE001 -- whatever pika trips over
-        return Unreadable(error)
+        return Unreadable(error, buffer[start:end])
     return properties
 
 
@@ -146,7 +148,7 @@ def _message_frame(buffer: bytes, start: int, end: int) -> Frame | None:
     if kind == spec.FRAME_BODY:
         return Body(channel, buffer[payload : end - 1])
     if kind == spec.FRAME_HEADER:
-        properties = _properties(buffer, payload + 12)
+        properties = _properties(buffer, payload + 12, end - 1)
         return Header(channel, _BODY_SIZE.unpack_from(buffer, payload + 4)[0], properties)
     if kind == spec.FRAME_METHOD and buffer.startswith(_DELIVER, payload):
         return Method(channel, spec.Basic.Deliver().decode(buffer, payload + 4))
