@@ -248,7 +248,7 @@ class BrokerConnection:
                 self._loop = loop
             opened.set_result(None)
             self._watch(connection)
-            if self._on_proven is not None:
+            if self._on_proven is not None and self._limit.most != 1:  # the only one may be one too many
                 self._proof = Proof(self, connection.params.heartbeat or self._heartbeat_s, self._on_proven)
                 self._proof.begin()
 
