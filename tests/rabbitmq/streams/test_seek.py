@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
-from tests.consumers import Place, new_topic, until
+from tests.consumers import Place, channel, new_topic, until
 from tests.reading import Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
@@ -109,6 +109,28 @@ async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None
             await anyio.lowlevel.checkpoint()
         await group.seek(stream.name, 8)
         assert await reading.wait(12) == [*range(10), 8, 9]
+
+
+async def test_a_seek_before_rabbitmq_has_said_what_it_is(here: Place, amqp_url: str) -> None:
+    """It was a queue for a while, so it is read again for its next tenure, whose worker is made behind on_assigned."""
+
+    async def go_to_7(tenures: list[Tenure]) -> None:
+        await group.seek(tenures[0].resource, 7)
+
+    reading = Reading()
+    with new_stream(amqp_url) as stream:
+        group = member(here, stream, reading, on_assigned=go_to_7)
+        async with group:
+            await until(lambda: any(worker._subscribed for worker in group._workers.values()))
+            stream.delete()
+            with channel(amqp_url) as it:
+                it.queue_declare(stream.name, durable=True)
+            await until(lambda: here.resources()[stream.name].halted == "QueueMismatch")
+            stream.delete()
+            stream.declare()
+            stream.append(10)
+            here.coordinator.resume(stream.name)
+            assert await reading.wait(3) == [7, 8, 9]
 
 
 async def test_a_seek_does_not_pass_one_stream_off_as_another(here: Place, stream: Stream) -> None:

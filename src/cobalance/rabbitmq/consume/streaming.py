@@ -9,6 +9,7 @@ import anyio
 from cobalance.errors import NotHeld, Unreachable, UsageError
 from cobalance.group.group import Group
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
+from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
 from cobalance.rabbitmq.model.stream_settings import StreamSettings, check_start
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.threads.worker_threads import in_thread
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cobalance.group.tenure import Tenure
+    from cobalance.group.worker import Worker
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start
@@ -51,12 +53,18 @@ class Streaming(Group):
         """
         check_start(start)
         held = self._roster.current(stream)
-        worker = self._workers.get(stream)
-        if held is None or held.tenure is None or not held.tenure.active or worker is None:
+        if held is None or held.tenure is None or not held.tenure.active:
             raise NotHeld(f"this member does not hold {stream!r}: seek only what you hold")
-        if not isinstance(worker, StreamWorker):
-            raise UsageError(f"{stream!r} is a queue, which can be read once only: seek streams")
-        worker.seek(start)
+
+        def seek(worker: Worker | None) -> None:
+            if not isinstance(worker, StreamWorker):
+                raise UsageError(f"{stream!r} is a queue, which can be read once only: seek streams")
+            worker.seek(start)
+
+        if isinstance(held.worker, UnknownQueueWorker):
+            held.worker.then(seek)
+        else:
+            seek(held.worker)
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed.

@@ -31,6 +31,7 @@ class UnknownQueueWorker:
     def __init__(self, tenure: Tenure, group: str, make: Callable[[], Callable[[], Worker]]) -> None:
         self._tenure, self._group, self._make = tenure, group, make
         self._worker: Worker | None = None
+        self._then: list[Callable[[Worker], None]] = []
         self._halted = ""
         self._warned = False
 
@@ -44,7 +45,16 @@ class UnknownQueueWorker:
             with anyio.move_on_after(BACKOFF_MS.pause(failures) / 1000):
                 await self._tenure.wait_draining()
         if self._worker is not None:
+            for do in self._then:
+                do(self._worker)
             await self._worker.run()
+
+    def then(self, do: Callable[[Worker], None]) -> None:
+        """Calls it with the actual worker, as soon as there is one."""
+        if self._worker is None:
+            self._then.append(do)
+        else:
+            do(self._worker)
 
     async def _learn(self) -> bool:
         try:
