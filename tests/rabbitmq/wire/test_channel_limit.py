@@ -213,12 +213,13 @@ def test_the_limit_of_a_node_is_learned_too() -> None:
         limit.check(8, "here")
 
 
-def test_a_limit_that_was_learned_is_kept() -> None:
+@pytest.mark.parametrize("reason", [TOO_MANY, TOO_MANY.replace("(4)", "4")], ids=["in-brackets", "without"])
+def test_a_limit_that_was_learned_is_kept(reason: str) -> None:
     """The next connection keeps it, whatever channel_max is announced."""
     limit = ChannelLimit("g/m")
     limit.connected(2_047)
     limit.check(2_046, "here")
-    lose_with(limit, 4)
+    lose_with(limit, 5, reason)
     limit.connected(2_047)
     limit.check(3, "here")
     with pytest.raises(ChannelLimitReached, match="allows 4 channels"):

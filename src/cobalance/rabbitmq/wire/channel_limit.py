@@ -30,8 +30,8 @@ SPARE = 1
 TRIED_AGAIN_S = Backoff(30.0, 1_800.0)
 """How long a limit that was learned is kept."""
 
-TOO_MANY = re.compile(r"number of channels opened .* limit of \(([\d,.]+)\)")
-"""RabbitMQ's words for one channel too many of a user, or on a node: "(20)", "(15,000)"."""
+TOO_MANY = re.compile(r"number of channels opened .* limit of \(?(\d[\d,]*)")
+"""RabbitMQ's words for one channel too many of a user, or on a node: "(20)", "(15,000)", "20"."""
 
 
 class ChannelLimit:
