@@ -137,8 +137,8 @@ class Seen:
 
 
 async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:
-    """Polls a blocking function until its result is true."""
+    """Polls a blocking function until its result is true, as it returns: a list may be filled a moment later."""
     with anyio.fail_after(within_s):
-        while not (found := await anyio.to_thread.run_sync(condition)):  # noqa: ASYNC110 -- it is not ours to set an event
+        while not (found := await anyio.to_thread.run_sync(lambda: condition() or None)):  # noqa: ASYNC110 -- it is not ours to set an event
             await anyio.sleep(0.02)
     return found
