@@ -33,6 +33,18 @@ def _s4_says_regressed_of_what_is_ahead(stage: Stage) -> None:
     stage.world.committed(stage.first, "r", 5, 11, "REGRESSED")
 
 
+def _answer_that_data_loss_overtook(stage: Stage) -> None:
+    stage.commit(1, 5, 10)
+    stage.world.watch.data_lost(-1)
+    stage.let_pass(30_000)
+    stage.world.committed(stage.first, "r", 5, 10, "OK")
+
+
+def _s4_says_stored_of_what_was_lost(stage: Stage) -> None:
+    _answer_that_data_loss_overtook(stage)
+    stage.world.committed(stage.first, "r", 5, 10, "OK")
+
+
 def _s4_releases_unfinished_work_as_finished(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
     stage.start(stage.first, 5)
@@ -150,6 +162,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S4Told, _s4_says_stored_of_what_is_not),
     (S4Told, _s4_says_fenced_of_what_is_stored),
     (S4Told, _s4_says_regressed_of_what_is_ahead),
+    (S4Told, _s4_says_stored_of_what_was_lost),
     (S4Told, _s4_releases_unfinished_work_as_finished),
     (S4Told, _s4_forgets_where_work_ended),
     (S4Told, _s4_keeps_without_commit),
@@ -177,3 +190,8 @@ def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage]
     with pytest.raises(Violation) as caught:
         plant(stage)
     assert caught.value.promise == check.promise
+
+
+def test_an_answer_that_was_on_the_way_when_data_was_lost_breaks_nothing() -> None:
+    """A frozen member reads it long after: it was true when it was given."""
+    _answer_that_data_loss_overtook(Stage(S4Told))

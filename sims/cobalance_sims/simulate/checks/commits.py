@@ -27,7 +27,7 @@ class S4Told(Check):
     the stored offset. A tenure is released as finished only when its work has finished, and its final offset is stored
     at that point, or when it is kept for the rejoin grace. In the end every commit has been answered.
 
-    Exempt are two session timeouts after a loss of data, when a stored offset may be lost before the answer arrives.
+    Exempt are answers that were on the way when data was lost, and two session timeouts after it.
     """
 
     promise = "S4"
@@ -35,7 +35,8 @@ class S4Told(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._stored: dict[str, int] = {}
-        self._unheard: Counter[Asked] = Counter()
+        self._unheard: Counter[tuple[Asked, str]] = Counter()
+        self._outdated: set[tuple[Asked, str]] = set()
         self._ended_at: dict[tuple[str, int], int] = {}
         self._begun: set[tuple[str, int]] = set()
         self._unsure_until = 0
@@ -44,6 +45,7 @@ class S4Told(Check):
         del known_from
         self._unsure_until = self.world.now + 2 * self.world.settings.session_timeout_ms
         self._stored.clear()
+        self._outdated |= self._unheard.keys()
         self._unheard.clear()
         self._ended_at.clear()
 
@@ -55,11 +57,15 @@ class S4Told(Check):
         for (resource, token, offset), result in zip(items, reply.results, strict=True):
             if result == "OK" and offset is not None:
                 self._stored[resource] = max(offset, self._stored.get(resource, 0))
-                self._unheard[resource, token, offset] += isinstance(request.payload, Commit)
+            if offset is not None and isinstance(request.payload, Commit):
+                self._unheard[(resource, token, offset), result] += 1
 
     def committed(self, process: Process, asked: Asked, outcome: CommitOutcome) -> None:
         resource, _, offset = asked
-        was_unheard = self._unheard.pop(asked, 0)
+        was_stored = self._unheard.pop((asked, "OK"), 0)
+        if (asked, outcome) in self._outdated:
+            self._outdated.discard((asked, outcome))
+            return
         if self.world.now < self._unsure_until:
             return
         if outcome == "OK" and offset > self._stored.get(resource, 0):
@@ -71,7 +77,7 @@ class S4Told(Check):
             self.broken(
                 f"{process.name} is told that {offset} for {resource} is behind what is stored, but {self._known(resource)} is"
             )
-        if outcome == "FENCED" and was_unheard:
+        if outcome == "FENCED" and was_stored:
             self.broken(
                 f"{process.name} is told that its commit of {offset} for {resource} was fenced, but it is stored"
             )
