@@ -26,7 +26,7 @@ from proof.bench.figures import Figure, compare
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cobalance.coordinator.replies import CoordinatorReply
+    from cobalance.coordinator.replies import Change, CoordinatorReply
 
 RESOURCES = 200
 SETTINGS = GroupSettings(
@@ -103,9 +103,11 @@ class _Member:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator, self._number = coordinator, 0
         self._reply: CoordinatorReply | None = None
+        self._heard: list[Change] = []
         coordinator.create(SETTINGS)
         self.ask(Join(settings=SETTINGS))
         self._declare([f"r{number:04}" for number in range(RESOURCES)])
+        self._hear("hold", RESOURCES)  # what it has not heard of would be withdrawn from it, not asked back
 
     def _declare(self, names: list[str]) -> None:
         after, result = "", "NEXT"
@@ -117,17 +119,21 @@ class _Member:
     def ask(self, payload: object) -> CoordinatorReply:
         last, self._number = self._reply, self._number + 1
         header = Header("by-hand", self._number, *((last.incarnation, last.version, last.cursor) if last else ()))
-        self._reply = self._last = self._coordinator.execute(Request(header, payload))  # type: ignore[arg-type]
-        return self._last
+        self._reply = reply = self._coordinator.execute(Request(header, payload))  # type: ignore[arg-type]
+        self._heard += reply.changes
+        return reply
 
     def surplus(self) -> list[ReleaseItem]:
         """What is revoked once the other one has joined."""
-        asked: dict[str, ReleaseItem] = {}
-        while len(asked) < RESOURCES // 2:
-            for change in self.ask(Heartbeat()).changes:
-                if change.kind == "revoke":
-                    asked[change.resource] = ReleaseItem(resource=change.resource, token=change.token)
-        return list(asked.values())
+        return [ReleaseItem(resource=name, token=token) for name, token in self._hear("revoke", RESOURCES // 2).items()]
+
+    def _hear(self, kind: str, count: int) -> dict[str, int]:
+        """The tokens of so many resources, by name, once they have changed like that."""
+        heard = {change.resource: change.token for change in self._heard if change.kind == kind}
+        while len(heard) < count:
+            self.ask(Heartbeat())
+            heard |= {change.resource: change.token for change in self._heard if change.kind == kind}
+        return heard
 
     def close(self) -> None:
         self._coordinator.transport.close()
