@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import anyio
@@ -10,7 +11,7 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 from tests.consumers import Place, channel, new_topic, until
-from tests.reading import Reading, committed, member, settings
+from tests.reading import WITHIN_S, Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
 from cobalance import ConsumerGroup, Delivery, Tenure
@@ -131,6 +132,40 @@ async def test_a_seek_before_rabbitmq_has_said_what_it_is(here: Place, amqp_url:
             stream.append(10)
             here.coordinator.resume(stream.name)
             assert await reading.wait(3) == [7, 8, 9]
+
+
+async def test_a_seek_before_rabbitmq_has_said_that_it_is_a_queue(
+    here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can be told any more, so the log is; the queue is worked."""
+
+    async def go_back(tenures: list[Tenure]) -> None:
+        with contextlib.suppress(UsageError):
+            await group.seek(tenures[0].resource, "first")
+
+    handled = anyio.Event()
+
+    async def handle(_: Delivery) -> None:
+        handled.set()
+
+    with new_stream(amqp_url) as place:  # a name for a queue
+        place.delete()
+        with channel(amqp_url) as it:
+            it.queue_declare(place.name, durable=True)
+        group = here.member([place.name], handle, on_assigned=go_back)
+        async with group:
+            await until(lambda: any(worker._subscribed for worker in group._workers.values()))
+            place.delete()
+            place.declare()
+            await until(lambda: here.resources()[place.name].halted == "QueueMismatch")
+            place.delete()
+            with channel(amqp_url) as it:
+                it.queue_declare(place.name, durable=True)
+                it.basic_publish("", place.name, b"0")
+            here.coordinator.resume(place.name)
+            with anyio.fail_after(WITHIN_S):
+                await handled.wait()
+    assert "is a queue, which can be read once only: seek streams; nothing was moved" in caplog.text
 
 
 async def test_a_seek_does_not_pass_one_stream_off_as_another(here: Place, stream: Stream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.partition import PartitionEvent
     from cobalance.rabbitmq.wire.connection import BrokerConnection
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 ASK_AGAIN_S = 0.2
 
@@ -49,22 +52,22 @@ class Streaming(Group):
 
         Raises:
             NotHeld: this member does not hold the stream.
-            UsageError: it is a queue, or the start is invalid.
+            UsageError: it is a queue, or the start is invalid. Where only RabbitMQ can say that it is a queue, and has
+                not said so yet, this is a warning in the log instead.
         """
         check_start(start)
         held = self._roster.current(stream)
         if held is None or held.tenure is None or not held.tenure.active:
             raise NotHeld(f"this member does not hold {stream!r}: seek only what you hold")
 
-        def seek(worker: Worker | None) -> None:
-            if not isinstance(worker, StreamWorker):
-                raise UsageError(f"{stream!r} is a queue, which can be read once only: seek streams")
+        unknown = held.worker if isinstance(held.worker, UnknownQueueWorker) else None
+        worker = held.worker if unknown is None else unknown.actual
+        if unknown is not None and worker is None:
+            unknown.then(lambda found: _seek_if_stream(found, stream, start))
+        elif isinstance(worker, StreamWorker):
             worker.seek(start)
-
-        if isinstance(held.worker, UnknownQueueWorker):
-            held.worker.then(seek)
         else:
-            seek(held.worker)
+            raise UsageError(_is_a_queue(stream))
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed.
@@ -111,3 +114,14 @@ class Streaming(Group):
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
         )
+
+
+def _seek_if_stream(worker: Worker, stream: str, start: Start) -> None:
+    if isinstance(worker, StreamWorker):
+        worker.seek(start)
+    else:  # whoever asked has gone on
+        log.warning("%s; nothing was moved", _is_a_queue(stream))
+
+
+def _is_a_queue(name: str) -> str:
+    return f"{name!r} is a queue, which can be read once only: seek streams"

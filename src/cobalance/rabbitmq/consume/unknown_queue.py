@@ -50,11 +50,13 @@ class UnknownQueueWorker:
             await self._worker.run()
 
     def then(self, do: Callable[[Worker], None]) -> None:
-        """Calls it with the actual worker, as soon as there is one."""
-        if self._worker is None:
-            self._then.append(do)
-        else:
-            do(self._worker)
+        """Calls it with the actual worker, as soon as there is one; it must not raise."""
+        self._then.append(do)
+
+    @property
+    def actual(self) -> Worker | None:
+        """The actual worker, once the queue was read."""
+        return self._worker
 
     async def _learn(self) -> bool:
         try:
