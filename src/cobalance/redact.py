@@ -6,6 +6,7 @@ When in doubt it hides too much. User names go too, since people paste passwords
 from __future__ import annotations
 
 import re
+import traceback
 
 MASK = "***"
 
@@ -31,3 +32,8 @@ def redact(text: str) -> str:
         text = _LONE_URL.sub(rf"\1{MASK}@", text)
         text = _USERINFO.sub(rf"\1{MASK}@", text)
     return _NAMED.sub(rf"\1{MASK}", text)
+
+
+def redacted_traceback(error: BaseException) -> str:
+    """Returns the traceback as Python prints it, with its causes, without secrets."""
+    return redact("".join(traceback.format_exception(error))).rstrip("\n")

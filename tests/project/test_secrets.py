@@ -12,15 +12,20 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.cli_process import cobalance_process
+from tests.consumers import Place, new_topic, until
+from tests.names import unique
 from tests.redis_user import PASSWORD, as_published_user, published_user
 
 from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettings, Publisher, Topic, servers
+from cobalance.cli.app import run
+from cobalance.cli.exits import FAILED
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq import list_topics
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.redact import redact
 from cobalance.servers.ports import free_port
+from cobalance.threads import log_lines
 
 PLAIN = "s3cret/p@ss:w0rd,;%"
 SECRET = quote(PLAIN, safe="")
@@ -171,6 +176,57 @@ def test_commands_do_not_print_it(option: str, url: str, command: tuple[str, ...
     )
     assert outcome.code != 0
     assert hidden(outcome.out, outcome.err)
+
+
+def fail(*_: object, **__: object) -> None:
+    """The program's own code, whose exceptions and their causes may quote anything."""
+    try:
+        raise ConnectionError(f"cannot reach postgres://app:{SECRET}@db/x")
+    except ConnectionError as error:
+        raise RuntimeError(f"password={SECRET}") from error
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> str:
+    """What log handlers are given: the lines as they are formatted, and what others make of their exceptions."""
+    log_lines.flush()
+    raised = [traceback.format_exception(*it.exc_info) for it in caplog.records if it.exc_info]
+    return caplog.text + str(raised)
+
+
+def test_a_traceback_of_failed_work_shows_no_password(caplog: pytest.LogCaptureFixture) -> None:
+    """The traceback itself is logged, with its causes."""
+    with (
+        pytest.raises(RuntimeError),
+        BlockingGroup("g", ["r"], work=fail, redis_url=f"memory://{unique('g')}") as group,
+    ):
+        group.wait_left()
+    assert "Traceback" in caplog.text
+    assert "ConnectionError" in caplog.text
+    assert hidden(logged(caplog))
+
+
+@pytest.mark.anyio
+async def test_a_traceback_of_a_handler_shows_no_password(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does that of ``on_failure``, or the log line."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        async with here.member(topic, fail, retries=0, on_error="halt", on_failure=fail):
+            await until(lambda: here.resources()[topic.queue_names[0]].halted)
+    assert "on_failure failed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert hidden(logged(caplog))
+
+
+def test_a_command_that_fails_unexpectedly_shows_no_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traceback that is asked for has none, either."""
+    monkeypatch.setattr("cobalance.cli.app.app", fail)
+    monkeypatch.setenv("COBALANCE_TRACEBACK", "1")
+    assert run(["group", "list"]) == FAILED
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert hidden(shown)
 
 
 def test_a_member_at_work_writes_no_password_anywhere(caplog: pytest.LogCaptureFixture) -> None:

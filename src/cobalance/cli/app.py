@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
 from cobalance.cli.sims import app as sims
 from cobalance.errors import CobalanceError
-from cobalance.redact import redact
+from cobalance.redact import redact, redacted_traceback
 
 HELP = """Kafka-style consumer groups for RabbitMQ, and for any other set of resources, without stop-the-world.
 
@@ -64,9 +64,10 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- it is reported
         if os.environ.get(TRACEBACK):
-            raise
+            sys.stderr.write(f"{redacted_traceback(error)}\n")
+            return FAILED
         return _complain(_unexpected(error), FAILED)
     return result if isinstance(result, int) else OK
 

@@ -1,5 +1,5 @@
 """Log lines of threads that members depend on. Writing a line may take forever, if nobody reads the pipe behind a log
-handler or the server it sends to is cut off, so another thread does it.
+handler or the server it sends to is cut off, so another thread does it. No line shows a traceback's secrets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from cobalance.redact import redacted_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +92,18 @@ class LogLines:
 _lines = LogLines()
 divert, flush = _lines.divert, _lines.flush
 
-# A logger's filter does not see the records of its descendants.
+
+def redact_exception(record: logging.LogRecord) -> bool:
+    """A logger's filter: leaves the exception's redacted traceback only, since handlers show all of the exception."""
+    if record.exc_info and record.exc_info[1]:
+        record.exc_text, record.exc_info = redacted_traceback(record.exc_info[1]), None
+    return True
+
+
+# A logger's filter does not see the records of its descendants. Diverted records are redacted once they come back.
 for _name in ("cobalance", "cobalance.coordinator", "cobalance.group", "cobalance.rabbitmq"):
     logging.getLogger(_name).addFilter(divert)
+    logging.getLogger(_name).addFilter(redact_exception)
 
 os.register_at_fork(after_in_child=_lines.forget)
 atexit.register(flush)

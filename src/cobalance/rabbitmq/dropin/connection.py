@@ -56,6 +56,7 @@ from cobalance.faces import hides
 from cobalance.group.engine import monotonic_ms
 from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
+from cobalance.rabbitmq.consume.dead_letters import words_of
 from cobalance.rabbitmq.dropin.channel import BasicConsumer, GroupChannel
 from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
 from cobalance.rabbitmq.dropin.lanes import Lanes, NextMessage
@@ -292,7 +293,7 @@ class GroupConnection:
         try:
             self.leave()
         except Exception as error:  # noqa: BLE001 -- there is no caller to raise it to, or it has another exception
-            log.warning("group %s: leaving failed (%s)", self.group, error)
+            log.warning("group %s: leaving failed (%s)", self.group, words_of(error))
 
     def _give_up(self, membership: BackgroundMembership) -> None:
         self._lanes.give_up()
