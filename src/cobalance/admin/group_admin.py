@@ -264,11 +264,12 @@ class GroupAdmin:
 
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
-        try:
+        done = _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
+        try:  # only now: what is refused must not hide that a stream was made anew
             remember(self._amqp_url, group, self._streams_of(wanted))
         except CobalanceError as error:  # they may not be streams
             log.info("group %s: RabbitMQ is not told of its new offsets: %s", group, error)
-        return _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
+        return done
 
     def trust_offsets(self, group: str) -> None:
         """Declares that no committed offset was lost with Redis's data, or that lost ones were set again: a stream
