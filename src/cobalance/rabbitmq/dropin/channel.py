@@ -165,7 +165,8 @@ class GroupChannel:
         if not tags and not is_void:
             raise UsageError(f"Delivery tag {tag} is unknown: it was settled before, or is not of this channel.")
         for it in tags:
-            settle(*self._unsettled.pop(it))
+            settle(*self._unsettled[it])  # if it fails, the program may try again
+            del self._unsettled[it]
 
     def _reject(self, lane: Lane, delivery: Delivery) -> None:
         """Uses RabbitMQ's reject, since programs rely on its headers, after checking that the target exists."""
