@@ -65,11 +65,16 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001 -- it is reported
-        if os.environ.get(TRACEBACK):
-            sys.stderr.write(f"{redacted_traceback(error)}\n")
-            return FAILED
-        return _complain(_unexpected(error), FAILED)
+        return _crash(error)
     return result if isinstance(result, int) else OK
+
+
+def _crash(error: Exception) -> int:
+    """Reports an error that nobody foresaw."""
+    if os.environ.get(TRACEBACK):
+        sys.stderr.write(f"{redacted_traceback(error)}\n")
+        return FAILED
+    return _complain(_unexpected(error), FAILED)
 
 
 def _unexpected(error: Exception) -> str:
