@@ -13,10 +13,12 @@ from tests.consumers import Place, Seen, channel, new_topic, place, until
 from tests.streams import connected, new_stream
 
 from cobalance import servers
+from cobalance.backoff import Backoff
 from cobalance.errors import ChannelLimitReached
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
+from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 
 pytestmark = pytest.mark.anyio
@@ -169,6 +171,22 @@ def test_a_trial_is_left_to_channels_that_are_to_stay() -> None:
     limit.check(4, "here")
     assert limit.leaves_room(1)
     assert not limit.leaves_room(2)
+
+
+def test_a_connection_that_may_open_a_channel_again_is_probed(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others of the user had all when it was made; RabbitMQ guards its queues again once they have gone."""
+    monkeypatch.setattr("cobalance.rabbitmq.wire.channel_limit.TRIED_AGAIN_S", Backoff(0.5, 0.5))
+    limit, proven = ChannelLimit("g/m"), queue.SimpleQueue[bool]()
+    lose_with(limit, 0)
+    connection = BrokerConnection(amqp_url, "g/m", heartbeat_s=1, on_proven=proven.put)
+    connection._limit = limit
+    connection.connect()
+    try:
+        assert limit.most == 1
+        assert proven.get(timeout=WAIT_S)
+        assert connection.is_proven
+    finally:
+        connection.close()
 
 
 TOO_MANY = (

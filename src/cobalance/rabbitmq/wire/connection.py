@@ -248,9 +248,8 @@ class BrokerConnection:
                 self._loop = loop
             opened.set_result(None)
             self._watch(connection)
-            if self._on_proven is not None and self._limit.most != 1:  # the only one may be one too many
-                self._proof = Proof(self, connection.params.heartbeat or self._heartbeat_s, self._on_proven)
-                self._proof.begin()
+            if self._on_proven is not None:
+                self._prove(connection.params.heartbeat or self._heartbeat_s, self._on_proven)
 
         def on_open_error(connection: Any, error: Any) -> None:
             opened.set_result(connect_failure(error, self.place, spoke_otherwise=connection.heard_no_amqp))
@@ -262,6 +261,14 @@ class BrokerConnection:
             loop.stop()
 
         QuickConnection(parameters, on_open, on_open_error, on_close, custom_ioloop=loop)
+
+    def _prove(self, heartbeat_s: float, tell: Callable[[bool], None]) -> None:
+        """If only one channel is allowed, that may be one too many, so this waits until more are tried."""
+        if self._limit.most == 1:
+            self.call_later(heartbeat_s * 1000, lambda: self._prove(heartbeat_s, tell))
+            return
+        self._proof = Proof(self, heartbeat_s, tell)
+        self._proof.begin()
 
     def _watch(self, connection: Any, heard: int = 0, silent: int = 0) -> None:
         """RabbitMQ sends something twice per heartbeat; pika checks too rarely for heartbeats as short as ours."""
