@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.consumers import Place, Seen, bodies_in, channel, place, until
+from tests.faults.proxy import FaultProxy
 from tests.names import unique
 
 from cobalance import servers
@@ -368,3 +369,27 @@ def test_a_pattern_that_is_none_is_refused() -> None:
     """It is refused before any server is contacted."""
     with pytest.raises(UsageError, match="regular expression"):
         MatchingQueues("(")
+
+
+async def test_who_has_no_rabbitmq_gives_up_a_queue_that_it_has_never_read(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ
+) -> None:
+    """It was declared while this member was cut off; a member that has RabbitMQ works it."""
+    prefix, seen = unique("unread"), Seen()
+    names = [f"{prefix}-{number}" for number in range(4)]
+    options: dict[str, Any] = {"refresh_ms": 100, "management_url": hashing_rabbitmq.management_url}
+    with FaultProxy(hashing_rabbitmq.ports.amqp) as proxy, channel(here.amqp_url) as it:
+        direct, here.amqp_url = here.amqp_url, proxy.through(here.amqp_url)
+        cut_off = here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), unconnected_ms=1_000, **options)
+        here.amqp_url = direct
+        async with here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), **options), cut_off:
+            proxy.refuse()
+            proxy.reset()
+            await until(lambda: not cut_off.connection.is_open)
+            for name in names:
+                it.queue_declare(name, durable=True)
+                here.publish(name, name)
+            assert sorted(await seen.wait(len(names))) == names
+            assert {entry.reason for entry in here.journal("abandoned")} == {"unconnected"}
+        for name in names:
+            it.queue_delete(name)

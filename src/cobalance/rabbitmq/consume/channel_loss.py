@@ -39,6 +39,16 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 BACKOFF_MS = Backoff(50, 5_000)
 
+GRANTED_UNCONNECTED = 10
+"""A member that was granted a partition while unconnected waits so many times less than one that has lost RabbitMQ."""
+
+
+def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
+    log.warning(
+        "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
+        *(group, patience_ms, queue),
+    )
+
 
 @attrs.frozen
 class AfterLoss:

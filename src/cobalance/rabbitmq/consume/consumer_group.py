@@ -403,7 +403,7 @@ class ConsumerGroup(Streaming):
             return self._worker_for(tenure, queue)
         if queue is None and self._resources is not None and self._subscribed.changes:
             self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
-        return UnknownQueueWorker(tenure, self.name, lambda: self._learn(tenure))
+        return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
         queue = learn_queue(self._amqp_url, tenure.resource)

@@ -19,7 +19,7 @@ from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
 from cobalance.group.engine import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
-from cobalance.rabbitmq.consume.channel_loss import ChannelLosses
+from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, ChannelLosses, log_unconnected
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.parked import Parked
 from cobalance.rabbitmq.consume.watch import Watch
@@ -143,12 +143,10 @@ class PartitionWorker:
         """Waits for a connection. False if the partition is revoked first, or if this takes too long.
 
         A partition revoked without a connection is released at once: there is nothing to finish.
-
-        A member that was granted the partition while unconnected waits less long than one that has lost its connection.
         """
         patience_ms = self.partitions.unconnected_ms
         if patience_ms is not None and not self._subscribed:
-            patience_ms //= 10
+            patience_ms //= GRANTED_UNCONNECTED
         while True:
             with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
                 await self.partitions.wait_connected()
@@ -157,10 +155,7 @@ class PartitionWorker:
                 return False
             if not self.partitions.connection.is_open:  # otherwise it is waiting for Redis
                 self._given_up = "unconnected"
-                log.warning(
-                    "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
-                    *(self.partitions.name, patience_ms, self.queue.name),
-                )
+                log_unconnected(self.partitions.name, self.queue.name, patience_ms or 0)
                 return False
 
     async def _close_old(self) -> None:

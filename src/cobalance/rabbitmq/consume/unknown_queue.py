@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.errors import CobalanceError, QueueMissing, ServerError, sentence
+from cobalance.group.engine import monotonic_ms
 from cobalance.member.events import Abandoned, Drained
-from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS
+from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, GRANTED_UNCONNECTED, log_unconnected
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cobalance.group.tenure import Tenure
     from cobalance.group.worker import Worker
     from cobalance.member.actions import AbortReason
+    from cobalance.rabbitmq.consume.partitions import Partitions
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -28,18 +30,20 @@ class UnknownQueueWorker:
     `make` does so (it blocks) and returns a function that makes the actual worker.
     """
 
-    def __init__(self, tenure: Tenure, group: str, make: Callable[[], Callable[[], Worker]]) -> None:
-        self._tenure, self._group, self._make = tenure, group, make
+    def __init__(self, tenure: Tenure, partitions: Partitions, make: Callable[[], Callable[[], Worker]]) -> None:
+        self._tenure, self._partitions, self._make = tenure, partitions, make
+        self._group = partitions.name
         self._worker: Worker | None = None
         self._then: list[Callable[[Worker], None]] = []
-        self._halted = ""
+        self._given_up = ""
         self._warned = False
+        self._connected_at = monotonic_ms()
 
     async def run(self) -> None:
         """Reads the queue's declaration, repeatedly if necessary, then runs the worker."""
         failures = 0
         while self._worker is None and self._tenure.active:
-            if await self._learn():
+            if await self._learn() or self._lacks_rabbitmq():
                 continue
             failures += 1
             with anyio.move_on_after(BACKOFF_MS.pause(failures) / 1000):
@@ -72,13 +76,26 @@ class UnknownQueueWorker:
             self._halt(error)
         return True
 
+    def _lacks_rabbitmq(self) -> bool:
+        """Whether there has been no RabbitMQ for as long as a partition is kept unworked; it is given up then."""
+        now = monotonic_ms()
+        if self._partitions.connection.is_open:
+            self._connected_at = now
+        patience_ms = self._partitions.unconnected_ms
+        if patience_ms is None or now - self._connected_at < patience_ms // GRANTED_UNCONNECTED:
+            return False
+        log_unconnected(self._group, self._tenure.resource, patience_ms // GRANTED_UNCONNECTED)
+        self._given_up = "unconnected"
+        self._tenure.ask_back()
+        return True
+
     def _halt(self, error: CobalanceError) -> None:
         resource = self._tenure.resource
         resume = f"cobalance group resume {self._group} {resource}"
         log.error(
             "group %s: %s The partition is halted; once that is put right: %s", self._group, sentence(error), resume
         )
-        self._halted = f"halted:{type(error).__name__}"
+        self._given_up = f"halted:{type(error).__name__}"
         self._tenure.ask_back()
 
     async def finish(self) -> Drained | Abandoned:
@@ -86,7 +103,7 @@ class UnknownQueueWorker:
         if self._worker is not None:
             return await self._worker.finish()
         resource, token = self._tenure.resource, self._tenure.token
-        return Abandoned(resource, token, self._halted) if self._halted else Drained(resource, token)
+        return Abandoned(resource, token, self._given_up) if self._given_up else Drained(resource, token)
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
         """As the actual worker does."""
