@@ -11,6 +11,7 @@ from pika import exceptions as pika_errors
 from tests.rabbitmq.dropin.parts import DEADLINE_S, Broker, Handled, Program, connect, consume, ends
 
 from cobalance.errors import UsageError
+from cobalance.rabbitmq.consume.dead_letter_target import Target
 from cobalance.settings import MemberSettings
 
 
@@ -67,6 +68,32 @@ def test_rejected_messages_are_dead_lettered(broker: Broker, group: str) -> None
         consume(connection, [name], on_message).start_consuming()
     assert broker.left(name) == []
     assert [body for body, _ in broker.left(dead)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("refuse", ["basic_nack", "basic_reject"])
+def test_a_message_whose_rejection_failed_can_be_settled_again(
+    broker: Broker, group: str, refuse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the target exists could not be asked: the program still has the message."""
+    (dead,) = broker.declare(1)
+    (name,) = broker.declare(1, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    broker.publish(name, 1)
+
+    def is_cut_off(*_: object) -> bool:
+        raise pika_errors.ChannelWrongStateError("lost")
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Target, "is_there", is_cut_off)
+            with pytest.raises(pika_errors.ChannelWrongStateError):
+                getattr(channel, refuse)(method.delivery_tag, requeue=False)
+        getattr(channel, refuse)(method.delivery_tag, requeue=False)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message).start_consuming()
+    assert broker.left(name) == []
+    assert [body for body, _ in broker.left(dead)] == ["1"]
 
 
 def test_one_ack_covers_all_earlier_messages_of_its_channel(broker: Broker, group: str) -> None:
