@@ -312,7 +312,7 @@ class ConfirmChannel:
         returned = self._returned_messages
         try:
             found = newer_layout(self._url, self.topic, self._timeout_ms, lambda: returned.is_wanted)
-        except CobalanceError as error:
+        except Exception as error:  # noqa: BLE001 -- the messages must not wait for ever
             logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
             found = None
         self._connection.submit(lambda: self._go_on(found, channel))
