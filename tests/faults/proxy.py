@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 HOST = "127.0.0.1"
 
@@ -241,3 +242,10 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
     writer.transport.abort()
+
+
+def proxy_to(url: str) -> FaultProxy:
+    """A proxy in front of a server."""
+    port = urlsplit(url).port
+    assert port is not None
+    return FaultProxy(port)

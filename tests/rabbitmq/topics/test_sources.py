@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.consumers import Place, Seen, bodies_in, channel, place, until
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import proxy_to
 from tests.names import unique
 
 from cobalance import servers
@@ -378,7 +378,7 @@ async def test_who_has_no_rabbitmq_gives_up_a_queue_that_it_has_never_read(
     prefix, seen = unique("unread"), Seen()
     names = [f"{prefix}-{number}" for number in range(4)]
     options: dict[str, Any] = {"refresh_ms": 100, "management_url": hashing_rabbitmq.management_url}
-    with FaultProxy(hashing_rabbitmq.ports.amqp) as proxy, channel(here.amqp_url) as it:
+    with proxy_to(here.amqp_url) as proxy, channel(here.amqp_url) as it:
         direct, here.amqp_url = here.amqp_url, proxy.through(here.amqp_url)
         cut_off = here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), unconnected_ms=1_000, **options)
         here.amqp_url = direct

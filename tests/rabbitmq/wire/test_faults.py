@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 from tests.faults.consuming import Received, a_topic, consumers, consuming, create_group, publish
 from tests.faults.eventually import eventually
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import FaultProxy, proxy_to
 from tests.faults.secured import Secured
 
 from cobalance import AsyncPublisher, Publisher, servers
@@ -33,13 +33,6 @@ AFTER = tuple(f"after-{number}" for number in range(20))
 def anyio_backend() -> str:
     """One event loop is enough: both are tested with everything that needs no fault."""
     return "asyncio"
-
-
-def proxy_to(url: str) -> FaultProxy:
-    """A proxy in front of a server."""
-    port = urlsplit(url).port
-    assert port is not None
-    return FaultProxy(port)
 
 
 @pytest.fixture
