@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pika.channel import Channel
@@ -14,7 +15,7 @@ from tests.streams import connected, new_stream
 
 from cobalance import servers
 from cobalance.backoff import Backoff
-from cobalance.errors import ChannelLimitReached
+from cobalance.errors import ChannelLimitReached, Unreachable
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
@@ -39,8 +40,10 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A RabbitMQ that allows ten channels per connection; or per user, which it does not announce."""
     settings = {"channel_max": str(MOST)} if request.param == "channel_max" else {}
     with servers.private_rabbitmq(settings=settings) as server:
-        server.control("add_user", "few", "few")
-        server.control("set_permissions", "few", ".*", ".*", ".*")
+        server.control("add_vhost", "other")
+        for user, vhost in (("few", "/"), ("other", "other")):
+            server.control("add_user", user, user)
+            server.control("set_permissions", "-p", vhost, user, ".*", ".*", ".*")
         if request.param == "max-channels":
             server.control("set_user_limits", "few", f'{{"max-channels": {MOST}}}')
         yield server
@@ -113,6 +116,18 @@ async def test_more_members_work_what_one_cannot() -> None:
             for _ in range(2):
                 await stack.enter_async_context(here.member(topic, handle))
             assert sorted(map(int, await seen.wait(20))) == list(range(20))
+
+
+@pytest.mark.parametrize(("limit", "of"), [("user", ["other"]), ("vhost", ["-p", "other"])])
+def test_too_many_connections_are_not_taken_for_a_missing_virtual_host(limited: Any, limit: str, of: list[str]) -> None:
+    """The error names the limit; a connection may be free soon."""
+    url = urlsplit(limited.url.replace("guest:guest", "other:other"))._replace(path="/other").geturl()
+    limited.control(f"set_{limit}_limits", *of, '{"max-connections": 0}')
+    with pytest.raises(Unreachable, match=r"connection limit \(0\) is reached"):
+        BrokerConnection(url, "g/m").connect()
+    limited.control(f"set_{limit}_limits", *of, '{"max-connections": -1}')
+    with connected(url):
+        pass
 
 
 def test_channels_for_a_moment_are_lent_in_turn(amqp_url: str) -> None:

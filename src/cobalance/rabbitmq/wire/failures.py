@@ -62,6 +62,11 @@ def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool =
         return AuthenticationRefused(
             f"RabbitMQ at {place} refused the user name or password; check those in the AMQP URL."
         )
+    if full := re.search(r"connection limit \(\d+\) is reached", text):
+        return Unreachable(
+            f"RabbitMQ at {place} takes no more connections of this user, or to this virtual host or node: {full[0]}. Close some, or "
+            "raise the limit (rabbitmqctl set_user_limits, set_vhost_limits; connection_max in rabbitmq.conf)."
+        )
     if isinstance(error, pika_errors.ProbableAccessDeniedError) or "NOT_ALLOWED" in text:
         return VirtualHostMissing(
             f"RabbitMQ at {place} does not let the user into that virtual host, or there is none of that name; "
