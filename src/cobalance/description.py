@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.limits import STARTING
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class GroupDescription:
             members=members,
             resources=described,
             subscriptions=subscriptions,
-            let_go=tuple(_let_go(row, now_ms) for row in let_go),
+            let_go=tuple(_let_go(row, now_ms) for row in let_go if row.committed != STARTING),
         )
 
 
@@ -223,7 +224,7 @@ def _resource(
         state="graced" if row.owner in graced else row.status,
         owner=row.owner,
         token=row.token or None,
-        committed=row.committed,
+        committed=None if row.committed == STARTING else row.committed,
         age_ms=max(0, now_ms - row.since_ms),
         deadline_in_ms=max(0, row.deadline_ms - now_ms) if row.deadline_ms else None,
         is_removing=row.removing,

@@ -60,7 +60,7 @@ class JournalEntry:
     drain_ms: int | None = None
     """How long the revocation was pending when it ended."""
     committed: int | None = None
-    """The committed offset at the end of the tenure."""
+    """The committed offset at the end of the tenure: -1 before the first, -2 before it was found out where to start."""
     reason: str = ""
     handled: int | None = None
     """How often the handler ran in a released or abandoned tenure, if its holder reported it."""

@@ -27,6 +27,9 @@ MAX_MEMBERS = 10_000
 MAX_INTEGER = 2**53 - 1
 """Redis's Lua has only doubles: above this, two adjacent offsets would compare equal."""
 
+STARTING = -2
+"""The lowest offset there is, below -1, which is before the first: it is still being found out where to start."""
+
 
 def check_resources(names: Collection[str]) -> None:
     """Raises UsageError for too many resources."""

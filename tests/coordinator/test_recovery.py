@@ -546,6 +546,18 @@ def test_a_claim_without_an_offset_keeps_the_stored_one(group: Group) -> None:
     assert b.heartbeat().status == "REJOIN"
 
 
+def test_a_claim_brings_back_that_a_start_is_being_looked_up(group: Group) -> None:
+    """Otherwise its offset would count as lost."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    a.commit("r000", -2)
+    group.lose_data()
+    a.heartbeat()
+    a.rejoin("a2")
+    assert group.records().offsets == {"r000": -2}
+
+
 def test_what_nobody_claims_becomes_free_afterwards(group: Group) -> None:
     """The member that did not come back has crashed."""
     a, b = working_group(group)

@@ -52,6 +52,13 @@ def test_a_committed_offset_never_falls(group: Group) -> None:
     assert group.records().offsets == {"r000": 10}
 
 
+def test_the_lowest_offset_says_that_there_is_a_start_to_find(group: Group) -> None:
+    """Then comes -1, before the first; no lower one is taken, and nobody turns back to it."""
+    a = holder(group)
+    assert [a.commit("r000", it) for it in (-3, -2, -2, -1, -2)] == ["REGRESSED", "OK", "OK", "OK", "REGRESSED"]
+    assert group.records().offsets == {"r000": -1}
+
+
 def test_only_the_present_tenure_may_commit_or_release(group: Group) -> None:
     """Another member, another token, or an unknown resource is fenced."""
     a = holder(group)

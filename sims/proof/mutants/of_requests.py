@@ -56,7 +56,7 @@ FENCING: tuple[Mutant, ...] = (
     lua(
         "offsets-may-fall",
         "commit",
-        "elseif tonumber(offset) < tonumber(offset_of(name) or '-1') then",
+        "elseif tonumber(offset) < tonumber(offset_of(name) or '-2') then",
         "elseif false then",
         "A commit that arrives late turns an offset back.",
         "everything@1..3",
@@ -64,7 +64,7 @@ FENCING: tuple[Mutant, ...] = (
     lua(
         "release-turns-offsets-back",
         "release",
-        "if offset ~= '' and tonumber(offset) < tonumber(offset_of(r.name) or '-1') then",
+        "if offset ~= '' and tonumber(offset) < tonumber(offset_of(r.name) or '-2') then",
         "if false then",
         "A release turns an offset back.",
         "2x2-short",

@@ -46,8 +46,8 @@ class GroupAdmin:
 
     Args:
         redis_url: as for :class:`cobalance.Group`.
-        amqp_url: where the groups' queues are; used by :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets` and
-            :meth:`delete` only.
+        amqp_url: where the groups' queues are; used by :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets`,
+            :meth:`delete`, and for streams by :meth:`reset_offsets` and :meth:`resume`.
         management_url: RabbitMQ's management API, as for :class:`cobalance.ConsumerGroup`. It is asked for messages in
             flight if no member answers.
         key_prefix: the groups' key prefix.
@@ -194,7 +194,8 @@ class GroupAdmin:
     # -- repairing -----------------------------------------------------------------------------------------------------
 
     def resume(self, group: str, *resources: str, every: bool = False) -> dict[str, Resumed]:
-        """Resumes halted resources, once the cause of the failures is fixed.
+        """Resumes halted resources, once the cause of the failures is fixed. For a stream with an offset that RabbitMQ did
+        not know of, this says that the offset is meant: RabbitMQ is told.
 
         Args:
             group: its name.
@@ -212,6 +213,7 @@ class GroupAdmin:
         else:
             known = {row.name for row in coordinator.resources()}
             names = dict.fromkeys(name for text in check_names("resource", resources) for name in _spelt(text, known))
+        self._remember_halted(group, names)
         answers = coordinator.resume(*names) if names else {}
         return {name: _RESUMED[answer] for name, answer in answers.items()}
 
@@ -230,7 +232,7 @@ class GroupAdmin:
         with importing:
             from cobalance.admin.offset_plan import plan
 
-        committed = {row.name: row.committed for row in self._of(group).resources()}
+        committed = {row.name: row.committed for row in self.describe(group).resources}
         if streams is None and isinstance(target, Mapping):
             streams = tuple(target)
         if streams is None:
@@ -259,14 +261,12 @@ class GroupAdmin:
         Raises:
             GroupActive: the group has members, or may have.
         """
-        with importing:
-            from cobalance.rabbitmq.streams.reading_mark import remember
-
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
         coordinator = self._of(group)
+        self._remember_halted(group, wanted)
         done = _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
-        try:  # only now: what is refused must not hide that a stream was made anew
-            remember(self._amqp_url, group, self._streams_of(wanted))
+        try:  # the others only now: what is refused must not hide that a stream was made anew
+            self._remember(group, self._streams_of(wanted))
         except CobalanceError as error:  # they may not be streams
             log.info("group %s: RabbitMQ is not told of its new offsets: %s", group, error)
         return done
@@ -287,6 +287,32 @@ class GroupAdmin:
 
     def _of(self, group: str) -> Coordinator:
         return Coordinator(self._transport, group, key_prefix=self._prefix)
+
+    def _remember_halted(self, group: str, names: Iterable[str]) -> None:
+        """Before they are resumed, since a member may look at once; nobody looks while they are halted."""
+        wanted = set(names)
+        rows = [row for row in self._of(group).resources() if row.name in wanted and row.halted == "OffsetUnknown"]
+        streams = [row.name for row in rows if row.committed is not None]
+        try:
+            self._remember(group, streams)
+        except CobalanceError as error:
+            log.warning(
+                "group %s: RabbitMQ is not told that the offsets of %s are meant, so those made anew are halted again. Give its "
+                "address, and resume them then (cobalance group resume --amqp-url): %s",
+                *(group, ", ".join(streams), error),
+            )
+
+    def _remember(self, group: str, streams: Sequence[str]) -> None:
+        with importing:
+            from cobalance.rabbitmq.streams.reading_mark import remember
+
+        refused = remember(self._amqp_url, group, streams) if streams else ()
+        if refused:
+            log.warning(
+                "group %s: this user of RabbitMQ may not declare exchanges named cobalance.read.*, which tell what groups have read: if its "
+                "members may, %s is halted, and has to be resumed by a user who may, too",
+                *(group, ", ".join(refused)),
+            )
 
     def _streams_of(self, names: Iterable[str]) -> Sequence[str]:
         kinds = self._streams_among(names)

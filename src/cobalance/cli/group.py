@@ -106,9 +106,13 @@ def resume(
     *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them, or orders:0,3.")],
     all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="All halted partitions.")] = False,
     redis: RedisOptions = THIS_REDIS,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> int | None:
-    """Resume halted partitions, once the cause of the failures is fixed."""
-    with redis.admin() as admin:
+    """Resume halted partitions, once the cause of the failures is fixed.
+
+    For a stream with an offset that RabbitMQ did not know of, this says that the offset is meant for it.
+    """
+    with redis.admin(amqp_url) as admin:
         answers = admin.resume(name, *resources, every=all_of_them)
     print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
     return FAILED if "unknown" in answers.values() else None

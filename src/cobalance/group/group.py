@@ -421,12 +421,11 @@ class Group(Pausing, StartStop):
         held = self._roster.current(resource)
         if held is None or held.tenure is None:
             raise NotHeld(f"this member does not hold {resource!r}: commit only what you hold")
-        await self.commit_tenure(held.tenure, offset)
+        await held.tenure.commit(offset)
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Like :meth:`commit`, but only under this tenure's token; see :meth:`Tenure.commit`."""
+        """Stores an offset under this tenure's token; see :meth:`Tenure.commit`."""
         self.check_process()
-        check_integer("the offset to commit", offset, least=-1)  # -1 is before the first offset
         resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(tenure, offset) if held and held.current else "FENCED"
         if outcome == "FENCED":

@@ -14,6 +14,7 @@ from cobalance.coordinator.requests import Effort
 from cobalance.errors import OffsetRegressed, UsageError
 from cobalance.faces import hides
 from cobalance.group.stopping import Stoppable
+from cobalance.limits import check_integer
 from cobalance.threads.event_loop import running_event_loop
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class Tenure:
     token: int
     """The fencing token, higher than every earlier holder's. Store it with every side effect."""
     committed: int | None
-    """The committed offset, which follows the commits of this tenure; ``None`` if there never was one."""
+    """The committed offset, which follows the commits of this tenure; ``None`` if there never was one. In a stream, -1 is
+    before the first message, and -2 means that it was not found out yet where to start.
+    """
     _group: Committer = attrs.field(repr=False)
     scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
     """Cancelled when the resource must be let go at once. Blocking code is not interrupted."""
@@ -139,6 +142,7 @@ class Tenure:
         """Stores an offset durably; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource
         has come back to this process, since that is another tenure.
         """
+        check_integer("the offset to commit", offset, least=-1)  # -1 is before the first offset
         await self._group.commit_tenure(self, offset)
 
     @contextmanager

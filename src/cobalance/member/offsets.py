@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from cobalance.coordinator.requests import Commit, CommitItem
+from cobalance.limits import STARTING
 from cobalance.member.actions import CommitDone
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class PendingCommits:
         """Returns the outcome of each commit, as if it had been sent alone: one below an earlier one has regressed."""
         done: list[CommitDone] = []
         for item, result in zip(payload.items, results, strict=True):
-            highest = -1
+            highest = STARTING
             for asked in self._sent.pop((item.resource, item.token), []):
                 outcome = "REGRESSED" if result == "OK" and asked.offset < highest else result
                 highest = max(highest, asked.offset)

@@ -7,15 +7,18 @@ from contextlib import closing
 
 import pytest
 from pika import exceptions as pika_errors
+from pika.exchange_type import ExchangeType
 from tests.cli_process import cobalance
 from tests.consumers import Place, channel, place, until
 from tests.names import unique
 from tests.reading import Reading, committed, member
-from tests.streams import Stream, new_stream
+from tests.streams import Stream, connected, new_stream
 
 from cobalance import Tenure
 from cobalance.admin import GroupAdmin
-from cobalance.rabbitmq.streams.reading_mark import mark_name
+from cobalance.rabbitmq.streams import reading_mark
+from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_mark
+from cobalance.servers import OwnRabbitMQ
 
 pytestmark = pytest.mark.anyio
 
@@ -100,3 +103,32 @@ async def test_a_seek_before_anything_was_read_makes_it(here: Place, stream: Str
     async with group:
         await until(lambda: committed(here, stream) == 9)
     assert is_marked(here, stream)
+
+
+async def test_half_a_mark_goes_with_the_stream_as_well(here: Place, stream: Stream) -> None:
+    """Whoever made it died before it was bound; the next look binds it."""
+    await start_next(here, stream)
+    with channel(here.amqp_url) as it:
+        it.exchange_delete(mark_name(here.group, stream.name))
+        it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True, auto_delete=True)
+    async with member(here, stream, Reading(), commit_every=1):
+        stream.append(1)
+        await until(lambda: committed(here, stream) == 10)
+    stream.delete()
+    assert not is_marked(here, stream)
+
+
+@pytest.mark.parametrize(("configure", "may"), [(".*", True), (r"^cobalance\.read\..*", True), ("^stream", False)])
+def test_whether_a_stream_may_be_marked_is_found_out_without_a_mark(
+    private_rabbitmq: OwnRabbitMQ, configure: str, *, may: bool
+) -> None:
+    """Or the question would hide from the next one that there was none."""
+    user = unique("user")
+    private_rabbitmq.control("add_user", user, "secret")
+    private_rabbitmq.control("set_permissions", user, configure, ".*", ".*")
+    url = private_rabbitmq.url.replace("guest:guest", f"{user}:secret")
+    with new_stream(private_rabbitmq.url) as made, connected(url) as connection:
+        assert may_mark(connection, "group", made.name).result(60) is may
+        assert not reading_mark.is_marked(connection, "group", made.name).result(60)
+        assert mark(connection, "group", made.name).result(60) is may
+        assert reading_mark.is_marked(connection, "group", made.name).result(60) is may

@@ -281,7 +281,8 @@ async def test_a_missing_mark_is_an_operator_s_to_explain(here: Place, stream: S
     reading = Reading()
     async with member(here, stream, reading):
         await until(lambda: here.journal("halted"))
-        here.coordinator.resume(stream.name)
+        with closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+            admin.resume(here.group, stream.name)
         assert await reading.wait(3) == [7, 8, 9]
 
 

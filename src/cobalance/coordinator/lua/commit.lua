@@ -1,7 +1,7 @@
 -- commit: stores offsets that outlive their tenure. Only the current token of the current member may, and none falls.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-8 as every verb; 9… three a resource: resource, token, offset
+-- ARGV     1-8 as every verb; 9… three a resource: resource, token, offset (-1 is before the first, -2 before it is known which is)
 -- Returns  as heartbeat; results: one a resource, OK | FENCED | REGRESSED
 --- @prelude
 
@@ -13,7 +13,7 @@ local function commit(name, token, offset)
   local verdict = 'OK'
   if not r or r.owner ~= CALLER or int(r.token) ~= token then
     verdict = 'FENCED'
-  elseif tonumber(offset) < tonumber(offset_of(name) or '-1') then
+  elseif tonumber(offset) < tonumber(offset_of(name) or '-2') then
     verdict = 'REGRESSED'
   else
     call('HSET', OFFSETS, name, offset)

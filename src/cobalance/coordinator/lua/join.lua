@@ -157,7 +157,7 @@ function claim(name, token, offset)
   end
   attach(r, member(CALLER), 'held')
   -- A later tenure may begin at a lower offset, if somebody reset it. Where none is on record, nobody can say which is later.
-  if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-2')) then
+  if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-3')) then
     call('HSET', OFFSETS, name, offset)
   end
   G.token = max(G.token, token)

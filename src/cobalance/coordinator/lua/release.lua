@@ -19,7 +19,7 @@ local GIVERS_OWN = {unconnected = 0, resigned = 0, deadline = 2, left = 2}
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end
   if reason == '' and tonumber(delivered) > tonumber(committed) then return 'UNCOMMITTED' end
-  if offset ~= '' and tonumber(offset) < tonumber(offset_of(r.name) or '-1') then return 'REGRESSED' end
+  if offset ~= '' and tonumber(offset) < tonumber(offset_of(r.name) or '-2') then return 'REGRESSED' end
   return 'OK'
 end
 

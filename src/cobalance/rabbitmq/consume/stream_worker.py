@@ -24,11 +24,12 @@ from cobalance.errors import (
     OffsetUnknown,
     PublishFailed,
 )
+from cobalance.limits import STARTING
 from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.partitions import Partitions
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
-from cobalance.rabbitmq.streams.reading_mark import is_marked, mark
+from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_mark
 from cobalance.rabbitmq.streams.start import BEFORE_FIRST, offset_before
 from cobalance.threads.wakeup import Wakeup, result_of
 
@@ -47,6 +48,8 @@ log = logging.getLogger("cobalance.rabbitmq")
 
 LAST_COMMIT_S = 5.0
 """How long a failing member waits for its last commit."""
+
+NOTHING_READ = {None, STARTING, BEFORE_FIRST}
 
 SOUGHT = ChannelLost("a seek")
 """What follows is the same as after a lost channel: a new consumer for this tenure."""
@@ -67,6 +70,9 @@ class Streams(Partitions, Protocol):
     ) -> StreamConsumer:
         """A consumer for one tenure that starts after an offset, on the current connection."""
 
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under the tenure's token."""
+
     async def offsets_known(self) -> bool:
         """Whether a missing offset means that none was ever committed; retried until Redis answers."""
 
@@ -78,7 +84,7 @@ class StreamWorker(PartitionWorker):
         super().__init__(tenure, queue, streams)
         self._streams, self._settings = streams, settings
         self._counting = threading.Lock()  # guards the fields below
-        self._position: int | None = tenure.committed
+        self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
         self._finished = self._since_commit = 0
@@ -155,10 +161,8 @@ class StreamWorker(PartitionWorker):
         try:
             if self._position is not None:
                 await self._recognize()
-            elif self._seeking is not None:
-                await self._mark()  # before anything is committed
-            else:
-                await self._begin()
+            elif not await self._begin():
+                return False
             if self._seeking is not None:
                 await self._seek(self._seeking)
         except CobalanceError as error:
@@ -174,34 +178,54 @@ class StreamWorker(PartitionWorker):
         if self._seeking == start:
             self._seeking = None
 
-    async def _begin(self) -> None:
-        start = await self._first_start()
-        after = await offset_before(self._streams.connection, self.queue.name, start)
-        await self._commit(after)  # or the next holder would decide again, and skip what was published in between
-        self._place(after)
+    async def _begin(self) -> bool:
+        """False if the tenure is over."""
+        is_new = self._committed == STARTING or await self._is_new()
+        if is_new and not await self._note_beginning():
+            return False
+        if self._seeking is None:
+            start = self._settings.start if is_new else self._unknown_start()
+            after = await offset_before(self._streams.connection, self.queue.name, start)
+            await self._commit(after)  # or the next holder would decide again, and skip what was published in between
+            self._place(after)
+        return True
+
+    async def _is_new(self) -> bool:
+        """Whether nothing can ever have been committed."""
+        return await self._streams.offsets_known() or (not await self._is_marked() and await self._may_mark())
+
+    async def _note_beginning(self) -> bool:
+        """Marks the stream, once Redis knows that whoever finds the mark and no offset has a start to finish."""
+        if self._committed is None:
+            await self._commit(STARTING)
+        if self._committed is not None:
+            await self._mark()
+        return self._committed is not None
 
     async def _recognize(self) -> None:
         """Raises OffsetUnknown if the group's mark has gone with the stream that was read."""
-        if not await self._is_marked() and await self._mark() and self._position != BEFORE_FIRST:
-            raise _unmarked(self._streams.name, self.queue.name)
+        if await self._is_marked() or not await self._may_mark():
+            return
+        if not NOTHING_READ.issuperset({self._position, self._committed}):
+            raise _unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
+        await self._mark()
 
     async def _is_marked(self) -> bool:
         return await result_of(is_marked(self._streams.connection, self._streams.name, self.queue.name))
 
-    async def _mark(self) -> bool:
+    async def _mark(self) -> None:
         """Marks the stream in RabbitMQ, if we may."""
-        return await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
+        await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
+
+    async def _may_mark(self) -> bool:
+        return await result_of(may_mark(self._streams.connection, self._streams.name, self.queue.name))
 
     def _place(self, after: int) -> None:
         with self._counting:
             self._position = after
 
-    async def _first_start(self) -> Start:
-        """The user's start if nothing can ever have been committed, else what ``on_unknown_offset`` says."""
-        known = await self._streams.offsets_known()
-        is_new = not known and not await self._is_marked()
-        if (await self._mark() and is_new) or known:
-            return self._settings.start
+    def _unknown_start(self) -> Start:
+        """What ``on_unknown_offset`` says."""
         if self._settings.stops_on_unknown_offset:
             raise _no_offset(self.queue.name)
         log.warning("stream %s: no offset is known; it is read from its first message", self.queue.name)
@@ -270,7 +294,7 @@ class StreamWorker(PartitionWorker):
 
     async def _commit(self, offset: int) -> None:
         try:
-            await self.tenure.commit(offset)
+            await self._streams.commit_tenure(self.tenure, offset)
         except Fenced:  # another member has it, so the tenure is over, though we have not been told
             self.abort("lost", lambda: None)
             self.tenure.stop_now()
@@ -338,7 +362,7 @@ def _unmarked(group: str, stream: str) -> OffsetUnknown:
     return OffsetUnknown(
         f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and made "
         f"anew. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
-        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}"
+        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}. Both need --amqp-url."
     )
 
 

@@ -1,18 +1,23 @@
 """Marks in RabbitMQ that a group has begun to read a stream: an exchange, which survives the loss of Redis's data.
 
 If a committed offset is missing in Redis, either there never was one, or it was lost. If the mark is missing, too, the
-group is new to the stream: the mark is made before the first offset is committed. It is deleted with the stream, to
-which it is bound, and with the group. So if the mark is missing though an offset is known, the stream is another one.
+group is new to the stream: that is committed, and only then the mark is made. It is deleted with the stream, to which it
+is bound, and with the group. So if the mark is missing though an offset is known, the stream is another one; it is not
+marked before an operator has said where to go on.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
 
+import attrs
 from pika import exceptions as pika_errors
 from pika.channel import Channel
 from pika.exchange_type import ExchangeType
 
+from cobalance.errors import QueueMissing
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of
@@ -23,27 +28,37 @@ NOT_ALLOWED, MISSING, THERE_OTHERWISE = 403, 404, 406
 
 
 def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
-    """Whether the group may have read the stream."""
-    return _begin(_Declaration(connection, group, stream, passive=True))
+    """Whether the group may have read the stream. The mark is bound again: whoever made it may have died half-way.
+
+    This and the others fail with QueueMissing if there is no such stream: a mark that is bound to nothing would outlive
+    the next one.
+    """
+    return _ask(connection, stream, _found(group, stream), _bound(group, stream))
+
+
+def may_mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+    """Whether the user may mark this stream, which is not marked."""
+    return _ask(connection, stream, _deleted(group, stream))
 
 
 def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
-    """Records that the group reads the stream. False if the user may not configure exchanges of that name.
-
-    Fails with QueueMissing if there is no such stream: a mark that is bound to nothing would outlive the next one.
-    """
-    return _begin(_Declaration(connection, group, stream, passive=False))
+    """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
+    return _ask(connection, stream, _declared(group, stream), _bound(group, stream))
 
 
-def remember(url: str, group: str, streams: Iterable[str]) -> None:
-    """Marks streams whose offsets were set by hand. Blocks."""
+def remember(url: str, group: str, streams: Iterable[str]) -> list[str]:
+    """Marks the streams whose offsets an operator has decided on; returns those that this user may not mark. Blocks."""
     connection = BrokerConnection(url, "cobalance offsets")
     connection.connect()
+    refused = []
     try:
         for stream in streams:
-            mark(connection, group, stream).result()
+            with suppress(QueueMissing):  # if one of that name is made, it is another
+                if not mark(connection, group, stream).result():
+                    refused.append(stream)
     finally:
         connection.close()
+    return refused
 
 
 def forget(url: str, group: str, streams: Iterable[str]) -> None:
@@ -54,31 +69,83 @@ def forget(url: str, group: str, streams: Iterable[str]) -> None:
 
 
 def mark_name(group: str, stream: str) -> str:
-    """The exchange's name. Its arguments name the group and the stream in clear text."""
+    """The exchange's name. Its arguments name the group, which has no blank in its name, and the stream in clear text."""
     return f"cobalance.read.{hashlib.sha256(f'{group} {stream}'.encode()).hexdigest()[:32]}"
 
 
-def _begin(declaration: "_Declaration") -> Future[bool]:
-    if not declaration.connection.submit(declaration.begin):
-        declaration.lost("the connection to RabbitMQ is gone")
-    return declaration.answer
+@attrs.frozen
+class _Step:
+    """A method of AMQP. Taking the channel and a callback, `send` sends it."""
+
+    send: Callable[[Channel, Callable[[Any], None]], object]
+    refusals: Mapping[int, bool]
+    """Reply code → the answer to the whole question. Any other is an error."""
 
 
-class _Declaration:
-    """One attempt, on its own channel. All methods run on the I/O thread."""
+def _there(stream: str) -> _Step:
+    return _Step(lambda channel, then: channel.queue_declare(stream, passive=True, callback=then), {})
 
-    def __init__(self, connection: BrokerConnection, group: str, stream: str, *, passive: bool) -> None:
+
+def _found(group: str, stream: str) -> _Step:
+    name = mark_name(group, stream)
+    return _Step(
+        lambda channel, then: channel.exchange_declare(name, passive=True, callback=then),
+        {NOT_ALLOWED: False, MISSING: False},
+    )
+
+
+def _deleted(group: str, stream: str) -> _Step:
+    """It takes the same permission as to declare it, and nothing happens: there is none, or it is bound meanwhile."""
+    name = mark_name(group, stream)
+    return _Step(
+        lambda channel, then: channel.exchange_delete(name, if_unused=True, callback=then),
+        {NOT_ALLOWED: False, THERE_OTHERWISE: True},
+    )
+
+
+def _declared(group: str, stream: str) -> _Step:
+    def send(channel: Channel, then: Callable[[Any], None]) -> None:
+        channel.exchange_declare(
+            mark_name(group, stream),
+            ExchangeType("direct"),
+            durable=True,
+            auto_delete=True,  # with the binding, which goes with the stream
+            arguments={"x-cobalance-group": group, "x-cobalance-stream": stream},
+            callback=then,
+        )
+
+    return _Step(send, {NOT_ALLOWED: False, THERE_OTHERWISE: True})
+
+
+def _bound(group: str, stream: str) -> _Step:
+    """Binds the mark to the stream if the user may; the mark counts in any case."""
+    name = mark_name(group, stream)
+    return _Step(
+        lambda channel, then: channel.queue_bind(stream, name, routing_key="", callback=then), {NOT_ALLOWED: True}
+    )
+
+
+def _ask(connection: BrokerConnection, stream: str, *steps: _Step) -> Future[bool]:
+    question = _Question(connection, stream, [_there(stream), *steps])
+    if not connection.submit(question.begin):
+        question.lost("the connection to RabbitMQ is gone")
+    return question.answer
+
+
+class _Question:
+    """One attempt, on its own channel: True if no step is refused. All methods run on the I/O thread."""
+
+    def __init__(self, connection: BrokerConnection, stream: str, steps: list[_Step]) -> None:
         self.connection = connection
         self.answer: Future[bool] = Future()
         self.answer.set_running_or_notify_cancel()
-        self._group, self._stream, self._passive = group, stream, passive
-        self._declared = False
+        self._stream, self._steps = stream, steps
 
     @contained
     def begin(self) -> None:
         self.connection.add_end_listener(self.lost)
         if not self.answer.done():  # otherwise the connection has just ended
-            self.connection.lend_channel(self._declare, self._closed, self.broken)
+            self.connection.lend_channel(self._go_on, self._closed, self.broken)
 
     @contained
     def lost(self, reason: str) -> None:
@@ -91,40 +158,28 @@ class _Declaration:
             self.answer.set_exception(failure_of(error, self._stream))
 
     @contained
-    def _declare(self, channel: Channel) -> None:
-        if not self._passive:
-            channel.queue_declare(self._stream, passive=True)  # if it is missing, RabbitMQ ignores the rest
-        channel.exchange_declare(
-            mark_name(self._group, self._stream),
-            ExchangeType("direct"),
-            passive=self._passive,
-            durable=True,
-            auto_delete=True,  # with the binding, which goes with the stream
-            arguments={"x-cobalance-group": self._group, "x-cobalance-stream": self._stream},
-            callback=lambda _: self._found(channel) if self._passive else self._bind(channel),
-        )
+    def _go_on(self, channel: Channel) -> None:
+        self._steps[0].send(channel, lambda _: self._done(channel))
 
     @contained
-    def _bind(self, channel: Channel) -> None:
-        """Binds the mark to the stream if the user may; the mark counts in any case."""
-        self._declared, name = True, mark_name(self._group, self._stream)
-        channel.queue_bind(self._stream, name, routing_key="", callback=lambda _: self._found(channel))
-
-    @contained
-    def _found(self, channel: Channel) -> None:
-        self._end(True)
-        bare_close(channel)
+    def _done(self, channel: Channel) -> None:
+        if len(self._steps) > 1:
+            del self._steps[0]
+            self._go_on(channel)
+        else:
+            self._end(answer=True)
+            bare_close(channel)
 
     @contained
     def _closed(self, _: Channel, reason: Exception) -> None:
         code = reason.reply_code if isinstance(reason, pika_errors.ChannelClosedByBroker) else 0
-        answers = {NOT_ALLOWED: self._declared, THERE_OTHERWISE: True, **({MISSING: False} if self._passive else {})}
-        if code in answers and not is_unavailable(reason):
-            self._end(answers[code])
+        refusals = self._steps[0].refusals
+        if code in refusals and not is_unavailable(reason):
+            self._end(answer=refusals[code])
         else:
             self.broken(channel_failure(reason, self._stream) or reason)
 
-    def _end(self, found: bool) -> None:
+    def _end(self, *, answer: bool) -> None:
         if not self.answer.done():
             self.connection.remove_end_listener(self.lost)
-            self.answer.set_result(found)
+            self.answer.set_result(answer)
