@@ -301,3 +301,38 @@ async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str
                 assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
             else:
                 assert first <= (await reading.wait(1))[0] <= stream.first()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("policy", ["stop", "first"])
+async def test_messages_that_the_retention_took_before_the_first_was_read(
+    here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture, policy: str
+) -> None:
+    """The group had begun before there was any: the first one is missed as any other."""
+    with new_stream(amqp_url, 0, TINY) as stream:
+        async with member(here, stream, Reading()):
+            await until(lambda: committed(here, stream) == -1)
+        first = stream.append_until_gone(5)
+        reading = Reading()
+        async with member(here, stream, reading, on_unknown_offset=policy):
+            if policy == "stop":
+                await until(lambda: here.journal("halted") or reading.deliveries)
+                assert here.journal("halted")
+                assert not reading.deliveries
+            else:
+                assert first <= (await reading.wait(1))[0] <= stream.first()
+                assert "are gone and were not read" in caplog.text
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_the_first_message_left_is_where_it_begins(
+    here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the retention had taken before is not missed."""
+    with new_stream(amqp_url, 5, TINY) as stream:
+        first = stream.append_until_gone(5)
+        reading = Reading()
+        async with member(here, stream, reading, on_unknown_offset="stop"):
+            assert first <= (await reading.wait(1))[0] <= stream.first()
+            assert first - 1 <= (committed(here, stream) or 0) < stream.first()
+        assert "are gone" not in caplog.text

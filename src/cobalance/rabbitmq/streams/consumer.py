@@ -201,7 +201,7 @@ class StreamConsumer(PartitionConsumer):
         proven = self._heard is not None and not self._guessed
         seen, most = (self._heard, 2) if self._heard is not None and proven else (self._after, 1)
         self._heard, self._guessed = offset, False
-        if seen != BEFORE_FIRST and offset > seen + most:
+        if offset > seen + most:
             self._held.append((channel, method, properties, body))
             self._examine(seen, offset, proven=proven)
         else:
@@ -223,7 +223,7 @@ class StreamConsumer(PartitionConsumer):
         oldest message left. So nothing is gone while the message before the jump is there.
         """
         judge = partial(self._judge_jump, seen, offset, proven)
-        self._ask(partial(offset_since, offset=seen), seen, judge)
+        self._ask(partial(offset_since, offset=max(seen, 0)), seen, judge)
 
     def _ask(self, question: Question, seen: int, judge: Callable[[int | None], None], failures: int = 0) -> None:
         def answered(found: Future[int | None]) -> None:

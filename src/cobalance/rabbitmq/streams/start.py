@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from cobalance.rabbitmq.model.stream_settings import Start
-from cobalance.rabbitmq.streams.probe import last_chunk, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
 
 BEFORE_FIRST = -1
-"""The committed offset of a stream of which nothing has been processed."""
+"""Committed where there was no message yet, so that whatever is missing before the first one is a gap."""
 
 
 async def offset_before(connection: BrokerConnection, stream: str, start: Start) -> int:
@@ -18,7 +18,8 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
         ChannelLost: RabbitMQ was lost before it answered, or delivers nothing though the stream is not empty.
     """
     if start == "first":
-        return BEFORE_FIRST
+        found = await result_of(first_offset(connection, stream))
+        return BEFORE_FIRST if found is None else found - 1
     if start == "last":
         found = await result_of(last_chunk(connection, stream))
         return BEFORE_FIRST if found is None else found - 1
