@@ -49,7 +49,7 @@ def read_backlogs(
     if not group.resources:
         return {}
     told = _ask_members(group, coordinator)
-    ends = _read_ends(group.resources, amqp_url)
+    ends = _read_ends(group.resources, amqp_url, on_unknown)
     sent = {row.name: _as_told(row.name, told.get(row.name), ends[row.name]) for row in group.resources}
     unknown = [name for name, it in sent.items() if it is None and ends[name].ready is not None]
     counts = _ask_management(unknown, amqp_url, management_url, on_unknown) if unknown else {}
@@ -118,17 +118,21 @@ class End:
         return None if committed is None else max(0, self.offset - committed)
 
 
-def _read_ends(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
+def _read_ends(
+    resources: Sequence[ResourceDescription], amqp_url: str, on_unknown: Callable[[str], object]
+) -> dict[str, End]:
     """The end of every resource; unknown for what is not a queue.
 
     Raises:
         CobalanceError: RabbitMQ cannot be queried.
     """
     unknown = {resource.name: End() for resource in resources}
-    return unknown | (_ask_broker(resources, amqp_url) if unknown else {})
+    return unknown | (_ask_broker(resources, amqp_url, on_unknown) if unknown else {})
 
 
-def _ask_broker(resources: Sequence[ResourceDescription], amqp_url: str) -> dict[str, End]:
+def _ask_broker(
+    resources: Sequence[ResourceDescription], amqp_url: str, on_unknown: Callable[[str], object]
+) -> dict[str, End]:
     """Distinguishes streams from queues only where there is a committed offset, since that requires the permission to
     configure.
     """
@@ -138,5 +142,11 @@ def _ask_broker(resources: Sequence[ResourceDescription], amqp_url: str) -> dict
     others = [resource.name for resource in resources if resource.name not in streams]
     states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS)
     last = read_stream_ends(amqp_url, streams) if streams else {}
+    silent = [name for name in streams if name not in last]
+    if silent:
+        on_unknown(
+            f"LAG of {', '.join(silent)} is unknown: RabbitMQ delivers nothing of it, though it counts messages. It is slow, or clients have "
+            "stored their offsets there, and nobody has published yet."
+        )
     queues = {name: End(ready=it.ready, consumers=it.consumers) if it else End() for name, it in states.items()}
     return queues | {name: End(offset=-1 if offset is None else offset) for name, offset in last.items()}

@@ -7,17 +7,22 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 
 import anyio
 import pytest
 from pika.channel import Channel
+from tests.consumers import channel, place, until
 from tests.rabbitmq.streams.test_consumer import Reader
 from tests.rabbitmq.wire.test_containment import publish_unreadable
+from tests.reading import Reading, committed, settings
 from tests.streams import Stream, connected, new_stream
 
 from cobalance import servers
+from cobalance.admin import GroupAdmin
 from cobalance.admin.offset_plan import plan
 from cobalance.errors import ChannelLost, PermissionMissing
+from cobalance.rabbitmq.model.stream_settings import Start
 from cobalance.rabbitmq.streams.probe import first_offset, offset_since
 from cobalance.rabbitmq.streams.start import offset_before
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -253,6 +258,45 @@ def test_a_position_that_is_chosen_is_that_of_a_message(
         assert first == step.next > 4
         reading = Reader(connection, stream, step.committed).start()
         assert reading.offsets(2) == [first, first + 1]
+
+
+@pytest.mark.parametrize("start", ["first", "next"])
+def test_a_stream_in_which_nothing_is_but_offsets_is_begun(
+    broker: str, connection: BrokerConnection, client: StreamClient, start: Start
+) -> None:
+    """Otherwise it would be looked up until something is published, which "next" then skips."""
+    with new_stream(broker) as stream:
+        until_counted(broker, client, stream)
+        after = anyio.run(offset_before, connection, stream.name, start)
+        stream.append(2)
+        assert len(Reader(connection, stream, after).start().offsets(2)) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_such_a_stream_leaves_the_rest_of_the_group_described(
+    broker: str, redis_url: str, client: StreamClient
+) -> None:
+    """Only its own lag is unknown."""
+    told: list[str] = []
+    with place(broker, redis_url) as here, new_stream(broker, 3) as other, new_stream(broker) as stream:
+        until_counted(broker, client, stream)
+        async with here.member([stream.name, other.name], Reading().handle, streams=settings(commit_every=1)):
+            await until(lambda: (committed(here, stream), committed(here, other)) == (-1, 2))
+        with closing(GroupAdmin(redis_url, amqp_url=broker)) as admin:
+            backlogs = admin.backlogs(admin.describe(here.group), on_unknown=told.append)
+    assert {name: it.lag for name, it in backlogs.items()} == {stream.name: None, other.name: 0}
+    assert stream.name in told[0]
+
+
+def until_counted(broker: str, client: StreamClient, stream: Stream) -> None:
+    """Stores offsets until RabbitMQ counts them, which takes it some seconds."""
+    with channel(broker) as it:
+        for number in range(100_000):
+            client.store(stream.name, number)
+            if it.queue_declare(stream.name, passive=True).method.message_count:
+                return
+    raise AssertionError("they are never counted")
 
 
 def store_offsets(client: StreamClient, stream: Stream) -> None:

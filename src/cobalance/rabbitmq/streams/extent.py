@@ -9,7 +9,7 @@ from datetime import datetime
 
 import attrs
 
-from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
@@ -55,8 +55,10 @@ def read_extents(amqp_url: str, streams: Iterable[str]) -> dict[str, Extent]:
 
 
 def read_ends(amqp_url: str, streams: Iterable[str]) -> dict[str, int | None]:
-    """The offset of each stream's last message; None if it is empty."""
-    with _asking(amqp_url) as ask:
+    """The offset of each stream's last message; None if it is empty. Left out is what RabbitMQ delivers nothing of, though
+    it counts messages.
+    """
+    with _asking(amqp_url, leave_out=Undelivered) as ask:
         return dict(ask(last_offset, list(streams)))
 
 
@@ -73,7 +75,9 @@ def read_offsets_since(amqp_url: str, offsets: Mapping[str, int]) -> dict[str, i
 
 
 @contextmanager
-def _asking(amqp_url: str) -> Iterator[Callable[[Question, list[str]], Mapping[str, int | None]]]:
+def _asking(
+    amqp_url: str, leave_out: type[Exception] | tuple[()] = ()
+) -> Iterator[Callable[[Question, list[str]], Mapping[str, int | None]]]:
     connection = BrokerConnection(amqp_url, "cobalance offsets")
     connection.connect()
 
@@ -81,7 +85,9 @@ def _asking(amqp_url: str) -> Iterator[Callable[[Question, list[str]], Mapping[s
         found: dict[str, int | None] = {}
         for start in range(0, len(streams), AT_ONCE):
             asked = {name: question(connection, name) for name in streams[start : start + AT_ONCE]}
-            found |= {name: answer.result() for name, answer in asked.items()}
+            found |= {
+                name: answer.result() for name, answer in asked.items() if not isinstance(answer.exception(), leave_out)
+            }
         return found
 
     try:

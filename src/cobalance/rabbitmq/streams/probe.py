@@ -1,7 +1,7 @@
 """Finds a stream's first and last offsets by consuming: AMQP cannot be asked for them.
 
 That nothing comes is no answer by itself, since RabbitMQ may be slow: where it is not proven that there is nothing, the
-query fails with ChannelLost.
+query fails with ChannelLost: with Undelivered if RabbitMQ counts what it does not deliver.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
+from cobalance.errors import ChannelLost
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
@@ -27,6 +28,17 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 WINDOW = 500
 """The prefetch while looking for the end of a chunk."""
+
+
+class Undelivered(ChannelLost):
+    """RabbitMQ is slow; or there is no message, only offsets that clients of the stream protocol have stored."""
+
+    def __init__(self, stream: str, count: int) -> None:
+        super().__init__(
+            str(channel_lost(stream, f"RabbitMQ delivers nothing of it, though it counts {count} messages"))
+        )
+        self.count = count
+        """At most the offset of the next message."""
 
 
 def first_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:
@@ -137,7 +149,7 @@ class _Probe:
             arguments = {OFFSET_HEADER: "last"}
             self._channel.basic_consume(self._stream, self._meet_last, arguments=arguments, callback=self._subscribed)
         elif leader.method.message_count:
-            self._fail(channel_lost(self._stream, "RabbitMQ delivers nothing of it, though it counts messages"))
+            self._fail(Undelivered(self._stream, leader.method.message_count))
         else:
             self._answer(None)
 

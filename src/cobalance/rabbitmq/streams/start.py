@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from cobalance.rabbitmq.model.stream_settings import Start
-from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
 
@@ -17,6 +17,15 @@ async def offset_before(connection: BrokerConnection, stream: str, start: Start)
     Raises:
         ChannelLost: RabbitMQ was lost before it answered, or delivers nothing though the stream is not empty.
     """
+    try:
+        return await _look_up(connection, stream, start)
+    except Undelivered as it:  # the first message may be long in coming, and nobody would know that it was to be read
+        if start not in {"first", "next"}:
+            raise
+        return BEFORE_FIRST if start == "first" else it.count - 1
+
+
+async def _look_up(connection: BrokerConnection, stream: str, start: Start) -> int:
     if start == "first":
         found = await result_of(first_offset(connection, stream))
         return BEFORE_FIRST if found is None else found - 1
