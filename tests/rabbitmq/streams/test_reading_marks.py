@@ -16,6 +16,7 @@ from tests.streams import Stream, connected, new_stream
 
 from cobalance import Tenure
 from cobalance.admin import GroupAdmin
+from cobalance.errors import GroupActive
 from cobalance.rabbitmq.streams import reading_mark
 from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_mark
 from cobalance.servers import OwnRabbitMQ
@@ -116,6 +117,22 @@ async def test_half_a_mark_goes_with_the_stream_as_well(here: Place, stream: Str
         await until(lambda: committed(here, stream) == 10)
     stream.delete()
     assert not is_marked(here, stream)
+
+
+async def test_a_reset_that_is_refused_does_not_make_it(here: Place, stream: Stream) -> None:
+    """The next member would take a stream made anew for the one that was read, and skip what comes before the offset."""
+    await start_next(here, stream)
+    stream.make_anew()
+    stream.append(20)
+    with new_stream(here.amqp_url) as other, closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+        async with member(here, other, Reading()):
+            await until(lambda: committed(here, other) == -1)
+            with pytest.raises(GroupActive):
+                admin.reset_offsets(here.group, {stream.name: 5})
+            assert not is_marked(here, stream)
+    async with member(here, stream, Reading()):
+        await until(lambda: here.journal("halted"))
+    assert committed(here, stream) == 9
 
 
 @pytest.mark.parametrize(("configure", "may"), [(".*", True), (r"^cobalance\.read\..*", True), ("^stream", False)])
