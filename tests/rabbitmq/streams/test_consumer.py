@@ -285,6 +285,23 @@ def test_a_reader_that_rabbitmq_leaves_behind_ends(
         assert it.consumer.position == 0
 
 
+def test_so_does_a_reader_that_never_got_anything(
+    reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the first message comes, though it is there."""
+    consume = Channel.basic_consume
+
+    def far_behind(channel: Channel, name: str, got: Any, *, arguments: dict[str, Any], **options: Any) -> Any:
+        far = {offset: 1_000_000 if at == 0 else at for offset, at in arguments.items()}
+        return consume(channel, name, got, arguments=far, **options)
+
+    monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.STALL_MS", Backoff(50, 200))
+    monkeypatch.setattr(Channel, "basic_consume", far_behind)
+    error = reader(stream, -1).start().events.get(timeout=WAIT_S).error
+    assert isinstance(error, ChannelLost)
+    assert "nothing behind offset -1" in str(error)
+
+
 def test_a_reader_at_the_end_of_its_stream_stays(
     reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -359,7 +359,7 @@ class StreamConsumer(PartitionConsumer):
         """RabbitMQ may leave a reader at the end of a segment for ever if it has just dropped the next one."""
         if self.state is not PartitionState.CONSUMING:
             return
-        if heard is None or heard != self._heard or self._acks.outstanding or self._buffer or self._held:
+        if heard != self._heard or self._acks.outstanding or self._buffer or self._held:
             self._connection.call_later(STALL_MS.first, partial(self._look, self._heard, 1))
         else:
             first_offset(self._connection, self.queue.name).add_done_callback(
@@ -367,12 +367,13 @@ class StreamConsumer(PartitionConsumer):
             )
 
     @contained
-    def _judge_stall(self, heard: int, looks: int, found: Future[int | None]) -> None:
+    def _judge_stall(self, heard: int | None, looks: int, found: Future[int | None]) -> None:
         if self.state is not PartitionState.CONSUMING:
             return
         first = None if found.exception() else found.result()
-        if first is not None and first > heard == self._heard and not self._draining:
-            words = f"RabbitMQ sends nothing behind offset {heard}, though {first} is the oldest left"
+        last = self._after if heard is None else heard
+        if first is not None and first > last and heard == self._heard and not self._draining:
+            words = f"RabbitMQ sends nothing behind offset {last}, though {first} is the oldest left"
             self._give_up(channel_lost(self.queue.name, words))
         else:
             self._connection.call_later(STALL_MS.pause(looks + 1), partial(self._look, heard, looks + 1))
